@@ -147,7 +147,7 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
     let Some(mut table) = root.table(r, "scheduling", whole) else {
         return usual;
     };
-    let patience = hint(
+    let reserve_after = hint(
         "a request that waited this long gets a reserved node",
         "write a time with its unit, such as \"2s\"",
     );
@@ -167,7 +167,7 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
         reserve_after: table.read_or(
             r,
             "reserve_after",
-            patience,
+            reserve_after,
             usual.reserve_after,
             toml_reader::duration,
         ),

@@ -359,13 +359,13 @@ mod tests {
         report.add(0..0, "stage", "the job has no stage", "", "");
         report.add_syntax(0..0, "not TOML");
         report.add(7..8, "b", "not a size", "", "");
-        let told: Vec<String> = report
+        let texts: Vec<String> = report
             .finish(None::<()>)
             .expect_err("mistakes")
             .into_iter()
             .map(|p| p.what)
             .collect();
-        assert_eq!(told, ["not TOML", "not a size"]);
+        assert_eq!(texts, ["not TOML", "not a size"]);
     }
 
     #[test]

@@ -144,13 +144,13 @@ impl Browser {
             .with_context(|| format!("starting {}", program.display()))?;
         let to = child.stdin.take().context("the pipe of the browser")?;
         let mut lines = BufReader::new(child.stdout.take().context("the pipe of the browser")?);
-        let (tell, from) = channel();
+        let (sender, from) = channel();
         // The thread ends when the browser closes its end of the pipe.
         std::thread::spawn(move || {
             let mut message = Vec::new();
             while lines.read_until(0, &mut message).is_ok_and(|n| n > 0) {
                 let value = serde_json::from_slice(message.strip_suffix(&[0]).unwrap_or(&message));
-                if value.is_ok_and(|value| tell.send(value).is_err()) {
+                if value.is_ok_and(|value| sender.send(value).is_err()) {
                     return;
                 }
                 message.clear();
@@ -210,11 +210,11 @@ impl Browser {
             .with_context(|| format!("the browser has ended; its log: {}", self.log()))?;
         let until = Instant::now() + CALL;
         loop {
-            let told = match self
+            let message = match self
                 .from
                 .recv_timeout(until.saturating_duration_since(Instant::now()))
             {
-                Ok(told) => told,
+                Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => {
                     bail!("{method} was not answered within {} s", CALL.as_secs())
                 }
@@ -222,21 +222,21 @@ impl Browser {
                     bail!("the browser ended at {method}; its log: {}", self.log())
                 }
             };
-            if told["id"] == json!(self.calls) {
+            if message["id"] == json!(self.calls) {
                 ensure!(
-                    told["error"].is_null(),
+                    message["error"].is_null(),
                     "{method}: {}",
-                    told["error"]["message"]
+                    message["error"]["message"]
                 );
-                return Ok(told["result"].clone());
+                return Ok(message["result"].clone());
             }
-            self.hear(&told);
+            self.hear(&message);
         }
     }
 
-    fn hear(&mut self, told: &Value) {
-        let params = &told["params"];
-        let text = match told["method"].as_str() {
+    fn hear(&mut self, message: &Value) {
+        let params = &message["params"];
+        let text = match message["method"].as_str() {
             Some("Runtime.exceptionThrown") => Some(params["exceptionDetails"].to_string()),
             Some("Log.entryAdded") if params["entry"]["level"] == "error" => {
                 Some(params["entry"].to_string())
@@ -247,13 +247,13 @@ impl Browser {
             Some(_) | None => None,
         };
         self.complaints.extend(text);
-        if told["method"] == "Network.responseReceivedExtraInfo" {
+        if message["method"] == "Network.responseReceivedExtraInfo" {
             let headers = params["headers"].as_object().into_iter().flatten();
             let set = headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
             self.cookies
                 .extend(set.filter_map(|(_, value)| Some(value.as_str()?.to_owned())));
         }
-        if told["method"] == "Network.dataReceived" {
+        if message["method"] == "Network.dataReceived" {
             // For a stream that is still open, the browser reports only `dataLength`.
             let wire = params["encodedDataLength"].as_u64().filter(|n| *n > 0);
             self.received += wire.or_else(|| params["dataLength"].as_u64()).unwrap_or(0);

@@ -559,7 +559,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.tell();
+            self.print_logs();
         }
         for (_, mut child) in std::mem::take(&mut self.daemons) {
             // The daemon may have exited already; then the kill fails, without consequence.
@@ -579,7 +579,7 @@ impl Drop for Cluster {
 impl Cluster {
     /// Prints the last lines of all logs for a failing test.
     #[allow(clippy::print_stderr)] // read by the developer of the failed test
-    fn tell(&self) {
+    fn print_logs(&self) {
         for name in self.daemons.keys() {
             let log = self.log(name);
             let lines: Vec<&str> = log.lines().collect();

@@ -32,8 +32,8 @@ pub fn blocks(text: &str, mark: &str) -> Vec<String> {
 /// output. `said` is the file that collects the output.
 ///
 /// # Errors
-/// The script failed or did not end within `patience`. The error contains the output.
-pub fn run(shell: &mut Command, said: &Path, patience: Duration) -> Result<String> {
+/// The script failed or did not end within `timeout`. The error contains the output.
+pub fn run(shell: &mut Command, said: &Path, timeout: Duration) -> Result<String> {
     let file = File::create(said)?;
     let path = format!(
         "{}:{}",
@@ -46,7 +46,7 @@ pub fn run(shell: &mut Command, said: &Path, patience: Duration) -> Result<Strin
         .stdout(file.try_clone()?)
         .stderr(file);
     let mut child = shell.spawn().context("a shell")?;
-    let ended = until("the end of the typed commands", patience, || {
+    let ended = until("the end of the typed commands", timeout, || {
         Ok(child.try_wait()?)
     });
     if ended.is_err() {

@@ -59,10 +59,10 @@ struct JournalState {
     heard: BTreeSet<TaskAttemptId>,
     successes: BTreeMap<TaskId, u32>,
     losses: BTreeMap<TaskId, u32>,
-    gave_way: BTreeSet<TaskKey>,
+    evicted: BTreeSet<TaskKey>,
     /// Memory of the largest node that the resource manager reported to the masters of this
     /// journal.
-    told: Bytes,
+    reported_largest: Bytes,
 }
 
 /// The state of the invariant checker.
@@ -97,7 +97,7 @@ impl JournalState {
     /// The largest size that a master can assume: the cluster's cap, or less if only smaller nodes
     /// were reported to it.
     fn cap(&self, cap: Bytes, largest: Bytes) -> Bytes {
-        cap.min(cap.saturating_sub(largest.saturating_sub(self.told)))
+        cap.min(cap.saturating_sub(largest.saturating_sub(self.reported_largest)))
     }
 }
 
@@ -220,13 +220,13 @@ impl InvariantChecker {
     /// Records the start or restart of a master with the journal of this token.
     pub(crate) fn master_begins(&mut self, token: &str, job: usize) {
         let book = self.by_token.entry(token.to_owned()).or_default();
-        (book.job, book.told) = (job, Bytes::ZERO);
+        (book.job, book.reported_largest) = (job, Bytes::ZERO);
         book.heard.clear();
     }
     /// Records the size of the largest node as reported to a master.
     pub(crate) fn told_largest(&mut self, token: &str, largest: Bytes) {
         if let Some(book) = self.by_token.get_mut(token) {
-            book.told = book.told.max(largest);
+            book.reported_largest = book.reported_largest.max(largest);
         }
     }
     pub(crate) fn task_began(&mut self, token: &str, attempt: &TaskAttemptId) {
@@ -324,7 +324,7 @@ impl InvariantChecker {
             | Record::Committing { .. }
             | Record::Grown { .. }
             | Record::Cancelled { .. } => {}
-            Record::Evicted { task, .. } => self.gave_way(token, *task),
+            Record::Evicted { task, .. } => self.evicted(token, *task),
             Record::Scaled { .. } | Record::Ranked { .. } => {}
             Record::Moved { .. }
             | Record::Known { .. }
@@ -334,11 +334,11 @@ impl InvariantChecker {
     }
 
     /// Checks that no task is evicted twice.
-    fn gave_way(&mut self, token: &str, task: TaskKey) {
+    fn evicted(&mut self, token: &str, task: TaskKey) {
         let Some(book) = self.by_token.get_mut(token) else {
             return;
         };
-        if !book.gave_way.insert(task) {
+        if !book.evicted.insert(task) {
             self.fail(format!(
                 "task {} of stage {} is evicted a second time",
                 task.index, task.stage

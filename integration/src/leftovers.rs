@@ -42,7 +42,7 @@ os._exit(0)
 pub enum TaskUser {
     /// The user of the node agent.
     Agent,
-    /// `nobody`, started by an agent that is root.
+    /// The unprivileged user of every Linux, started by an agent that is root.
     Nobody,
     /// `games`, which runs nothing else on a host, started by an agent that is root.
     Games,

@@ -35,7 +35,7 @@ const REDUCE: [u32; 3] = [6, 48, 6];
 /// Duration in which a task allocates its memory. Milliseconds.
 const OVER_MS: u32 = 200;
 /// Timeout for the moment of a kill. A job that ends earlier is not killed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two reads of a journal.
 const GLANCE: Duration = Duration::from_millis(3);
 
@@ -63,11 +63,11 @@ pub struct MasterKillResults {
     pub notes: Vec<String>,
 }
 
-/// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
+/// Runs `rounds` rounds drawn from `seed`. `report` is called after each round.
 pub fn run(
     rounds: u32,
     seed: u64,
-    tell: &mut dyn FnMut(u32, &MasterKillResults),
+    report: &mut dyn FnMut(u32, &MasterKillResults),
 ) -> Result<MasterKillResults> {
     let cluster = Cluster::of_one()?;
     let whole = Round::begin(&cluster, "whole")?.end(&cluster)?;
@@ -83,23 +83,23 @@ pub fn run(
     );
     let mut site = MasterKillRun {
         cluster,
-        dice: RandomSource::new(seed),
-        tally: MasterKillResults::default(),
+        random: RandomSource::new(seed),
+        results: MasterKillResults::default(),
         escalations: u64::from(whole.escalated()),
     };
     for n in 0..rounds {
         site.round(n, &whole.result)
             .with_context(|| format!("round {n} of seed {seed}"))?;
-        tell(n, &site.tally);
+        report(n, &site.results);
     }
-    site.tally.rounds = rounds;
-    Ok(site.tally)
+    site.results.rounds = rounds;
+    Ok(site.results)
 }
 
 struct MasterKillRun {
     cluster: Cluster,
-    dice: RandomSource,
-    tally: MasterKillResults,
+    random: RandomSource,
+    results: MasterKillResults,
     /// Number of tasks of a job that escalate.
     escalations: u64,
 }
@@ -107,28 +107,30 @@ struct MasterKillRun {
 impl MasterKillRun {
     fn round(&mut self, n: u32, wanted: &BTreeMap<String, String>) -> Result<()> {
         let round = Round::begin(&self.cluster, &format!("round-{n}"))?;
-        if self.dice.below(4) == 0 {
+        if self.random.below(4) == 0 {
             // At a random time: during start, registration, requests or the end.
-            clock::pause(Duration::from_millis(self.dice.below(3000)));
+            clock::pause(Duration::from_millis(self.random.below(3000)));
         } else {
             let (nth, after) = (
-                self.dice.below(self.escalations),
-                Duration::from_micros(self.dice.below(250_000)),
+                self.random.below(self.escalations),
+                Duration::from_micros(self.random.below(250_000)),
             );
             round.until_escalated(&self.cluster, nth + 1)?;
             clock::pause(after);
         }
         let mut killed = self.kill(&round)?;
-        if killed.is_some() && self.dice.below(3) == 0 {
+        if killed.is_some() && self.random.below(3) == 0 {
             let next = round.until_next_run(&self.cluster, 2)?;
-            clock::pause(Duration::from_micros(self.dice.below(300_000)));
+            clock::pause(Duration::from_micros(self.random.below(300_000)));
             let again = if next { self.kill(&round)? } else { None };
             killed = again.or(killed.filter(|_| !next));
         }
         if let Some((at, run)) = killed {
-            self.tally
-                .recoveries_ms
-                .extend(round.until_registered(&self.cluster, run + 1, at)?);
+            self.results.recoveries_ms.extend(round.until_registered(
+                &self.cluster,
+                run + 1,
+                at,
+            )?);
         }
         let end = round.end(&self.cluster)?;
         self.judge(n, &end, wanted);
@@ -157,8 +159,8 @@ impl MasterKillRun {
         until("the master to end", SOON, || {
             Ok((!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(()))
         })?;
-        self.tally.kills += 1;
-        self.tally.mid_escalation += u32::from(round.escalating(&self.cluster));
+        self.results.kills += 1;
+        self.results.mid_escalation += u32::from(round.escalating(&self.cluster));
         Ok(Some((at, run)))
     }
 
@@ -203,10 +205,10 @@ impl MasterKillRun {
                 attempt.attempt, attempt.reason, attempt.log_tail
             ));
         }
-        self.tally.lost += u32::try_from(wrong.len()).unwrap_or(u32::MAX);
-        self.tally.escalations += job.totals.escalated;
+        self.results.lost += u32::try_from(wrong.len()).unwrap_or(u32::MAX);
+        self.results.escalations += job.totals.escalated;
         let (again, mut twice) = end.log.repeated();
-        self.tally.rerun_finished += u32::try_from(again.len()).unwrap_or(u32::MAX);
+        self.results.rerun_finished += u32::try_from(again.len()).unwrap_or(u32::MAX);
         wrong.extend(
             again
                 .into_iter()
@@ -222,10 +224,10 @@ impl MasterKillRun {
                 ));
             }
         }
-        self.tally.twice += u32::try_from(twice.len()).unwrap_or(u32::MAX);
+        self.results.twice += u32::try_from(twice.len()).unwrap_or(u32::MAX);
         for what in wrong.into_iter().chain(twice) {
-            if self.tally.notes.len() < 20 {
-                self.tally.notes.push(format!("round {n}: {what}"));
+            if self.results.notes.len() < 20 {
+                self.results.notes.push(format!("round {n}: {what}"));
             }
         }
     }
@@ -279,9 +281,9 @@ impl Round {
 
     /// Waits until `wanted` ends led to another size, or the job is over.
     fn until_escalated(&self, cluster: &Cluster, wanted: u64) -> Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while (escalations(&self.journal(cluster)).count() as u64) < wanted
-            && begun.elapsed() < PATIENCE
+            && started.elapsed() < TIMEOUT
         {
             if cluster
                 .app(&self.app)
@@ -327,7 +329,7 @@ impl Round {
         };
         until(
             "the next attempt of the master to register",
-            PATIENCE,
+            TIMEOUT,
             || {
                 let Ok(view) = cluster.app(&self.app) else {
                     return Ok(None);

@@ -226,7 +226,7 @@ impl DiagnosisBench {
 
     async fn live(&self, start: Arc<TaskStart>) -> Result<TaskReport> {
         let (orders, to_task) = mpsc::channel(1);
-        let (news, mut told) = mpsc::channel(8);
+        let (news, mut events) = mpsc::channel(8);
         let (usage, _used) = watch::channel(None);
         let (pressed, _held) = watch::channel(None);
         let life = task::run(
@@ -240,7 +240,7 @@ impl DiagnosisBench {
             },
         );
         let life = tokio::spawn(life);
-        let listen = tokio::spawn(async move { while told.recv().await.is_some() {} });
+        let listen = tokio::spawn(async move { while events.recv().await.is_some() {} });
         let late = tokio::spawn(async move {
             tokio::time::sleep(LONGEST).await;
             let _ = orders

@@ -178,8 +178,8 @@ fn nodes(chance: &mut RandomSource) -> Vec<Resource> {
 fn job(n: usize, nodes: &[Resource], chance: &mut RandomSource) -> ScenarioJob {
     let text = job_file(n, chance);
     let spec = headroom_config::job::compile(&text, "job.toml").unwrap_or_else(|problems| {
-        let told = headroom_config::render(&problems);
-        unreachable!("a scenario with an invalid job: {told}\n{text}")
+        let rendered = headroom_config::render(&problems);
+        unreachable!("a scenario with an invalid job: {rendered}\n{text}")
     });
     let largest = nodes.iter().map(|n| n.memory).max().unwrap_or_default();
     // Two masters on the largest node can each keep the other's largest task waiting forever.

@@ -36,18 +36,18 @@ pub fn sweep(
 ) -> u64 {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (tell, told) = mpsc::sync_channel::<Outcome>(threads);
+    let (sender, outcomes) = mpsc::sync_channel::<Outcome>(threads);
     let mut ran = 0;
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            let (next, stop, tell) = (&next, &stop, tell.clone());
+            let (next, stop, sender) = (&next, &stop, sender.clone());
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed)
                     && seeds.until.is_none_or(|until| Instant::now() < until)
                 {
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     if n >= seeds.count
-                        || tell
+                        || sender
                             .send(run_with(seeds.from.wrapping_add(n), plant))
                             .is_err()
                     {
@@ -56,8 +56,8 @@ pub fn sweep(
                 }
             });
         }
-        drop(tell);
-        for outcome in told {
+        drop(sender);
+        for outcome in outcomes {
             ran += 1;
             if !stop.load(Ordering::Relaxed) && each(&outcome) == SweepControl::Stop {
                 stop.store(true, Ordering::Relaxed);

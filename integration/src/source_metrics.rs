@@ -12,68 +12,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
-/// Words that an engineer of the field would not search for, in the forms that the prose uses.
-pub const ODD_WORDS: [&str; 56] = [
-    "anew",
-    "anybody",
-    "begun",
-    "born",
-    "cradle",
-    "crowded",
-    "desk",
-    "dialog",
-    "diary",
-    "dice",
-    "door",
-    "doors",
-    "errand",
-    "estate",
-    "everybody",
-    "habit",
-    "heeded",
-    "herd",
-    "hopeless",
-    "innocent",
-    "lately",
-    "newborn",
-    "nobody",
-    "nobody's",
-    "oracle",
-    "patience",
-    "salute",
-    "seats",
-    "settle",
-    "settled",
-    "settles",
-    "shelf",
-    "shun",
-    "shunned",
-    "shuns",
-    "sitter",
-    "somebody",
-    "somebody's",
-    "stir",
-    "stirred",
-    "stirs",
-    "story",
-    "tally",
-    "tell",
-    "tells",
-    "told",
-    "upkeep",
-    "vouch",
-    "vouches",
-    "weather",
-    "whatever",
-    "whoever",
-    "whom",
-    "wish",
-    "wishes",
-    "yard",
-];
+/// Words that an engineer of the field would not search for, one per line, in the forms that the
+/// prose uses.
+pub const ODD_WORDS: &str = include_str!("source_metrics/odd_words.txt");
+
+/// The page that names the odd words which the project does not use, so they are not counted in it.
+const GLOSSARY: &str = "docs/glossary.md";
 
 /// Names of the field with the arguments of a program; a type with one of these and one of
 /// [`ENVIRONMENT_FIELDS`] is a form of a launch.
@@ -85,7 +33,8 @@ const ENVIRONMENT_FIELDS: [&str; 3] = ["env", "environment", "variables"];
 /// Source figures of the whole repository.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceMetrics {
-    /// Words of [`ODD_WORDS`] per 1,000 words of comments, documentation and string literals.
+    /// Words of [`ODD_WORDS`] per 1,000 words of comments, documentation and string literals. The
+    /// glossary adds to the words, and not to the odd ones.
     pub odd_words_per_1000: f64,
     /// The word "what" per 1,000 of the same words.
     pub what_per_1000: f64,
@@ -97,7 +46,7 @@ pub struct SourceMetrics {
     pub files_in_circles: usize,
     /// Lines with code outside of tests, of crates that are shipped.
     pub production_lines: usize,
-    /// Lines with code in tests, benches and the test kit.
+    /// Lines with code in tests, benches, the integration crates, and under the feature `testkit`.
     pub test_lines: usize,
     /// Tokens of production code: a count of the same code that does not depend on the width of
     /// lines.
@@ -128,7 +77,8 @@ struct SourceFile {
     path: PathBuf,
     text: String,
     syntax: syn::File,
-    /// True in `tests/`, `benches/`, the integration crate, and modules under `#[cfg(test)]`.
+    /// True in `tests/`, `benches/`, the integration crates, and modules under `#[cfg(test)]` or the
+    /// feature `testkit`.
     is_test: bool,
 }
 
@@ -143,7 +93,13 @@ pub fn of_repository(root: &Path) -> Result<SourceMetrics> {
         .iter()
         .filter(|path| path.extension().is_some_and(|e| e == "md"))
     {
-        words.count(&prose_of_markdown(&read(root, path)?));
+        let prose = prose_of_markdown(&read(root, path)?);
+        let odd_words = if path == Path::new(GLOSSARY) {
+            OddWords::Ignored
+        } else {
+            OddWords::Counted
+        };
+        words.count(&prose, odd_words);
     }
     let mut crates = BTreeMap::new();
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
@@ -157,7 +113,7 @@ pub fn of_repository(root: &Path) -> Result<SourceMetrics> {
         };
         for file in &files {
             let lexed = lexer::lex(&file.text);
-            words.count(&lexed.prose);
+            words.count(&lexed.prose, OddWords::Counted);
             let test_lines = if file.is_test {
                 (0..lexed.tokens.len()).collect()
             } else {
@@ -293,7 +249,7 @@ fn parse_crate(root: &Path, folder: &Path, tracked: &[PathBuf]) -> Result<Vec<So
     Ok(files)
 }
 
-/// Paths, without `.rs`, of the modules that a file declares under `#[cfg(test)]`.
+/// Paths, without `.rs`, of the modules that a file declares for tests only.
 fn test_modules(file: &SourceFile) -> Vec<PathBuf> {
     let base = cycles::folder_of_children(&file.path);
     let modules = file.syntax.items.iter().filter_map(|item| {
@@ -313,12 +269,36 @@ fn is_cfg_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute
-                .parse_args::<syn::Path>()
-                .is_ok_and(|path| path.is_ident("test"))
+                .parse_args::<syn::Meta>()
+                .is_ok_and(|condition| is_test_only(&condition))
     })
 }
 
-/// Lines, from 0, of items under `#[cfg(test)]`.
+/// True for `test`, for `feature = "testkit"`, and for `any` of these two.
+fn is_test_only(condition: &syn::Meta) -> bool {
+    match condition {
+        syn::Meta::Path(path) => path.is_ident("test"),
+        syn::Meta::NameValue(pair) => {
+            pair.path.is_ident("feature") && is_text(&pair.value, "testkit")
+        }
+        syn::Meta::List(list) => {
+            let parser = Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated;
+            list.path.is_ident("any")
+                && list
+                    .parse_args_with(parser)
+                    .is_ok_and(|all| all.iter().all(is_test_only))
+        }
+    }
+}
+
+fn is_text(value: &syn::Expr, text: &str) -> bool {
+    matches!(
+        value,
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(literal), .. }) if literal.value() == text
+    )
+}
+
+/// Lines, from 0, of items for tests only.
 fn cfg_test_lines(file: &syn::File) -> BTreeSet<usize> {
     let tests = file
         .items
@@ -360,6 +340,13 @@ fn prose_of_markdown(page: &str) -> String {
     prose
 }
 
+/// Whether a text counts for the odd words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OddWords {
+    Counted,
+    Ignored,
+}
+
 /// Counts of words.
 #[derive(Default)]
 struct Words {
@@ -369,12 +356,16 @@ struct Words {
 }
 
 impl Words {
-    fn count(&mut self, prose: &str) {
+    fn count(&mut self, prose: &str, odd_words: OddWords) {
+        let odd: BTreeSet<&str> = match odd_words {
+            OddWords::Counted => ODD_WORDS.lines().collect(),
+            OddWords::Ignored => BTreeSet::new(),
+        };
         let is_part = |c: char| c.is_alphabetic() || c == '\'';
         for word in prose.split(|c| !is_part(c)).filter(|word| !word.is_empty()) {
             let word = word.to_lowercase();
             self.all += 1;
-            self.odd += usize::from(ODD_WORDS.contains(&word.as_str()));
+            self.odd += usize::from(odd.contains(word.as_str()));
             self.what += usize::from(word == "what");
         }
     }

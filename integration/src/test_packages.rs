@@ -30,12 +30,12 @@ pub fn packages(dir: &Path) -> Result<()> {
         "CARGO_TARGET_DIR",
         built.parent().context("the target directory")?,
     );
-    let told = ran(pack)?;
+    let output = ran(pack)?;
     ensure!(
-        told.code == 0,
+        output.code == 0,
         "integration/packages: {}{}",
-        told.stdout,
-        told.stderr
+        output.stdout,
+        output.stderr
     );
     fs::create_dir(dir.join("later"))?;
     let daemons = |e: &fs::DirEntry| {
@@ -63,7 +63,7 @@ fn later(deb: &Path, to: &Path) -> Result<()> {
         .args(["-ec", script, "sh"])
         .args([deb, inside.path(), &to.join(name)])
         .arg(LATER);
-    let told = ran(command)?;
-    ensure!(told.code == 0, "{}: {}", deb.display(), told.stderr);
+    let output = ran(command)?;
+    ensure!(output.code == 0, "{}: {}", deb.display(), output.stderr);
     Ok(())
 }

@@ -155,13 +155,13 @@ fn verdict(browser: &mut Browser, url: &str, task: &str) {
         .until("+document.querySelector('.chart').dataset.kills", SOON)
         .expect("kills in the chart");
     assert!(milliseconds(&kills) >= 1, "{kills}");
-    let told = browser
+    let shown = browser
         .eval("document.querySelector('[data-card=verdict]').innerText")
         .expect("text");
-    let told = told.as_str().expect("text");
+    let shown = shown.as_str().expect("text");
     assert!(
-        told.contains("oom_kill") && told.contains("limit"),
-        "{told}"
+        shown.contains("oom_kill") && shown.contains("limit"),
+        "{shown}"
     );
     let command = browser
         .eval("[...document.querySelectorAll('.command code')].map(c => c.innerText).join('\\n')")
@@ -484,13 +484,14 @@ fn a_call_appears_in_the_audit_log(cluster: &Cluster, browser: &mut Browser) {
             SOON,
         )
         .expect("the call on the page");
-    let told = browser
+    let shown = browser
         .eval("document.querySelector('[data-audit]').innerText")
         .expect("text");
     assert!(
-        told.as_str()
+        shown
+            .as_str()
             .is_some_and(|t| t.contains("apps/none.7") && t.contains("HR0404")),
-        "{told}"
+        "{shown}"
     );
 }
 

@@ -87,15 +87,15 @@ fn outside(browser: &mut Browser) {
     browser
         .until("document.querySelector('[data-line=locked]')", SOON)
         .expect("the locked mark");
-    let told = text(browser, "body");
+    let body = text(browser, "body");
     assert!(
-        !told.contains(NODE),
-        "an unauthenticated page names a node: {told}"
+        !body.contains(NODE),
+        "an unauthenticated page names a node: {body}"
     );
     let shown = browser
         .eval("document.querySelectorAll('[data-row], [data-node], [data-card]').length")
         .expect("counts");
-    assert_eq!(shown, 0, "{told}");
+    assert_eq!(shown, 0, "{body}");
 }
 
 /// Types a token and presses the button, as a user does.
@@ -310,11 +310,11 @@ fn a_reader_changes_nothing(cluster: &Cluster, browser: &mut Browser, app: &str)
         ("POST", format!("/v1/apps/{app}/kill")),
         ("POST", format!("/v1/nodes/{NODE}/drain")),
     ] {
-        let (status, told) = fetched(browser, method, &path, "'{}'");
-        assert_eq!(status, 403, "{path}: {told}");
+        let (status, answer) = fetched(browser, method, &path, "'{}'");
+        assert_eq!(status, 403, "{path}: {answer}");
         assert!(
-            told.contains("rita (token ") && told.contains("may not do this: it needs"),
-            "{path}: {told}"
+            answer.contains("rita (token ") && answer.contains("may not do this: it needs"),
+            "{path}: {answer}"
         );
     }
     browser.eval("location.hash = '#/audit'").expect("goes");
@@ -327,8 +327,8 @@ fn a_reader_changes_nothing(cluster: &Cluster, browser: &mut Browser, app: &str)
         !text(browser, "body").contains("apps/"),
         "the page shows no row of the audit log"
     );
-    let (status, told) = fetched(browser, "GET", "/v1/audit", "undefined");
-    assert_eq!(status, 403, "{told}");
+    let (status, answer) = fetched(browser, "GET", "/v1/audit", "undefined");
+    assert_eq!(status, 403, "{answer}");
     assert_eq!(
         cluster
             .app(&app.parse().expect("an id"))

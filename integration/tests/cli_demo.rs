@@ -49,11 +49,11 @@ fn the_demo_finishes_a_job_that_plain_retry_fails() {
         .spawn()
         .expect("starts");
     let pid = child.id();
-    let told = ProgramOutput::from(child.wait_with_output().expect("runs"));
+    let output = ProgramOutput::from(child.wait_with_output().expect("runs"));
     sweep::processes_of(&keep);
-    assert_eq!(told.code, 0, "{}{}", told.stdout, told.stderr);
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
     let report: Value =
-        serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {}", told.stdout));
+        serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.stdout));
     assert_eq!(
         (&report["finished"], &report["result_equal"]),
         (&Value::Bool(true), &Value::Bool(true)),

@@ -39,10 +39,10 @@ fn all_mistakes_of_a_job_file_are_reported_together() {
     let text = "version = 1\nname = \"a b\"\nmode = \"bold\"\n[profiles.p]\nheap = \"lots\"\noverheads = \"1MiB\"\ncpus = 1\n\
                 [executors.main]\nprofile = \"q\"\nslots = 0\n[[stage]]\nname = \"s\"\ncommand = []\nafter = [\"t\"]\n";
     fs::write(&file, text).expect("writes");
-    let told = rmctl("http://127.0.0.1:9", &["submit", path_text(&file)]).expect("runs");
-    assert_eq!(told.code, 2, "{}{}", told.stdout, told.stderr);
+    let output = rmctl("http://127.0.0.1:9", &["submit", path_text(&file)]).expect("runs");
+    assert_eq!(output.code, 2, "{}{}", output.stdout, output.stderr);
     contains_all(
-        &told.stderr,
+        &output.stderr,
         &[
             "bad.toml:2",
             "bold",
@@ -54,9 +54,9 @@ fn all_mistakes_of_a_job_file_are_reported_together() {
         ],
     );
     assert!(
-        told.stdout.is_empty(),
+        output.stdout.is_empty(),
         "mistakes go to standard error: {}",
-        told.stdout
+        output.stdout
     );
 }
 
@@ -69,15 +69,15 @@ fn unreadable_files_are_named() {
     );
     fs::write(&binary, [0xff, 0xfe, 0x00]).expect("writes");
     for file in [missing.as_path(), dir.path(), binary.as_path()] {
-        let told = rmctl("http://127.0.0.1:9", &["submit", path_text(file)]).expect("runs");
+        let output = rmctl("http://127.0.0.1:9", &["submit", path_text(file)]).expect("runs");
         assert!(
-            [2, 3].contains(&told.code),
+            [2, 3].contains(&output.code),
             "{}: {} {}",
             file.display(),
-            told.code,
-            told.stderr
+            output.code,
+            output.stderr
         );
-        contains_all(&told.stderr, &[path_text(file)]);
+        contains_all(&output.stderr, &[path_text(file)]);
     }
 }
 
@@ -85,9 +85,9 @@ fn unreadable_files_are_named() {
 fn an_unreachable_resource_manager_is_named() {
     let port = integration::cluster::free_port().expect("a port");
     let url = format!("http://127.0.0.1:{port}");
-    let told = rmctl(&url, &["status"]).expect("runs");
-    assert_eq!(told.code, 6, "{}", told.stderr);
-    contains_all(&told.stderr, &[&url]);
+    let output = rmctl(&url, &["status"]).expect("runs");
+    assert_eq!(output.code, 6, "{}", output.stderr);
+    contains_all(&output.stderr, &[&url]);
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn a_port_in_use_is_reported_without_a_panic() {
     ] {
         let mut arguments = vec!["--listen", &listen, "--state", path_text(state.path())];
         arguments.extend(more);
-        let told = daemon(program, &arguments);
-        assert_eq!(told.code, 1, "{program}: {}", told.stderr);
-        contains_all(&told.stderr, &[&listen]);
-        assert!(!told.stderr.contains("panicked"), "{}", told.stderr);
+        let output = daemon(program, &arguments);
+        assert_eq!(output.code, 1, "{program}: {}", output.stderr);
+        contains_all(&output.stderr, &[&listen]);
+        assert!(!output.stderr.contains("panicked"), "{}", output.stderr);
     }
 }
 
@@ -135,13 +135,13 @@ fn a_corrupt_store_is_not_changed() {
         fs::write(&file, b"too short to be valid contents").expect("destroys");
     }
     let before = contents(&state);
-    let told = daemon(
+    let output = daemon(
         "resourcemanager",
         &["--listen", "127.0.0.1:0", "--state", path_text(&state)],
     );
-    assert_eq!(told.code, 1, "{}", told.stderr);
-    contains_all(&told.stderr, &[path_text(&state)]);
-    assert!(!told.stderr.contains("panicked"), "{}", told.stderr);
+    assert_eq!(output.code, 1, "{}", output.stderr);
+    contains_all(&output.stderr, &[path_text(&state)]);
+    assert!(!output.stderr.contains("panicked"), "{}", output.stderr);
     let after = contents(&state);
     for (path, bytes) in &before {
         assert!(
@@ -158,9 +158,9 @@ fn a_configuration_with_mistakes_is_refused() {
     let file = dir.path().join("daemon.toml");
     fs::write(&file, "listen = \"nowhere\"\nsttae = \"/tmp\"\n").expect("writes");
     for program in ["resourcemanager", "nodeagent"] {
-        let told = daemon(program, &["--config", path_text(&file), "--check-config"]);
-        assert_eq!(told.code, 2, "{program}: {}", told.stderr);
-        contains_all(&told.stderr, &["daemon.toml", "listen", "sttae"]);
+        let output = daemon(program, &["--config", path_text(&file), "--check-config"]);
+        assert_eq!(output.code, 2, "{program}: {}", output.stderr);
+        contains_all(&output.stderr, &["daemon.toml", "listen", "sttae"]);
     }
 }
 
@@ -170,9 +170,9 @@ fn an_infeasible_job_is_refused_with_the_largest_node() {
     let file = cluster.dir().join("huge.toml");
     let job = JobFile::new("huge", 1, 1, Bytes::from_gib(900)).stage("s", 1, &["/bin/true"], "");
     fs::write(&file, job.text()).expect("writes");
-    let told = cluster.rmctl(&["submit", path_text(&file)]).expect("runs");
-    assert_eq!(told.code, 7, "{}{}", told.stdout, told.stderr);
-    contains_all(&told.stderr, &["node-1", "huge"]);
+    let output = cluster.rmctl(&["submit", path_text(&file)]).expect("runs");
+    assert_eq!(output.code, 7, "{}{}", output.stdout, output.stderr);
+    contains_all(&output.stderr, &["node-1", "huge"]);
     assert!(
         cluster
             .call(cluster.client().apps())
@@ -190,10 +190,10 @@ fn a_missing_program_is_named_in_the_diagnosis() {
     let app = cluster.submit(job.text()).expect("submits");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Failed);
-    let told = cluster
+    let output = cluster
         .rmctl(&["diagnose", &format!("{app}/s/0")])
         .expect("runs");
-    contains_all(&(told.stdout + &told.stderr), &["/no/such/program"]);
+    contains_all(&(output.stdout + &output.stderr), &["/no/such/program"]);
 }
 
 #[test]
@@ -205,8 +205,8 @@ fn unknown_jobs_are_not_found() {
         ["diagnose", "nothing.9"],
         ["logs", "nothing.9"],
     ] {
-        let told = cluster.rmctl(&arguments).expect("runs");
-        assert_eq!(told.code, 3, "{arguments:?}: {}", told.stderr);
-        contains_all(&told.stderr, &["nothing.9"]);
+        let output = cluster.rmctl(&arguments).expect("runs");
+        assert_eq!(output.code, 3, "{arguments:?}: {}", output.stderr);
+        contains_all(&output.stderr, &["nothing.9"]);
     }
 }

@@ -143,10 +143,10 @@ fn memory_outside_the_heap_of_a_jvm_is_diagnosed() {
         "code-cache",
     ];
     for (case, report) in named_right("beside", is(names)) {
-        let told = report.evidence.heap.expect("counters");
+        let heap = report.evidence.heap.expect("counters");
         assert!(
-            told.gc.is_some() && told.eden.is_some(),
-            "{}: {told:?}",
+            heap.gc.is_some() && heap.eden.is_some(),
+            "{}: {heap:?}",
             case.program
         );
         parts_add_up(&case, &report);

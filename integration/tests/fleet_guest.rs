@@ -27,13 +27,13 @@ const UNITS: [&str; 3] = [
 
 /// Tasks are killed for memory, run again with more, and return the right result.
 fn a_job_that_escalates(fleet: &mut Fleet) -> Result<()> {
-    let told = fleet.person(
+    let output = fleet.person(
         WORKERS[0],
         &format!("{EXAMPLES} && rmctl submit group-by.toml --follow && rmctl ps last"),
     )?;
     ensure!(
-        told.contains("5 escalated, 5 memory kills, 0 collateral"),
-        "{told}"
+        output.contains("5 escalated, 5 memory kills, 0 collateral"),
+        "{output}"
     );
     let printed = fleet.person_tried(WORKERS[0], "rmctl logs last")?;
     for part in 0..20 {
@@ -50,13 +50,13 @@ fn a_job_that_escalates(fleet: &mut Fleet) -> Result<()> {
 }
 
 fn a_job_of_jvms(fleet: &mut Fleet) -> Result<()> {
-    let told = fleet.person(
+    let output = fleet.person(
         WORKERS[0],
         &format!("{EXAMPLES} && rmctl submit jvm-heap.toml --follow && rmctl ps last"),
     )?;
     ensure!(
-        told.matches("out of heap").count() == 2 && told.contains("2 of 2 done"),
-        "{told}"
+        output.matches("out of heap").count() == 2 && output.contains("2 of 2 done"),
+        "{output}"
     );
     Ok(())
 }
@@ -70,17 +70,17 @@ fn what_systemd_shows(fleet: &mut Fleet, app: &str) -> Result<()> {
         "{manager}"
     );
     let exposure = |host, unit: &str, most: f64| {
-        let told = fleet.on(
+        let output = fleet.on(
             host,
             &format!("systemd-analyze --no-pager security {unit}.service | grep exposure"),
         )?;
-        let figure: f64 = told
+        let figure: f64 = output
             .split_whitespace()
             .find_map(|word| word.parse().ok())
             .context("a figure")?;
         ensure!(
             figure <= most,
-            "{unit} is more exposed than SECURITY.md says: {told}"
+            "{unit} is more exposed than SECURITY.md says: {output}"
         );
         Ok::<(), anyhow::Error>(())
     };
@@ -179,14 +179,14 @@ fn a_reboot(fleet: &mut Fleet, app: &str) -> Result<()> {
     fleet
         .until("four tasks to run again", OFF, again)
         .with_context(|| fleet.witness())?;
-    let told = verdicts(&fleet.job(app)?);
+    let reported = verdicts(&fleet.job(app)?);
     fleet.person(
         WORKERS[0],
         &format!("rmctl ps {app}; rmctl events --tail 12"),
     )?;
-    fleet.book.say(&format!("{told:?}"));
+    fleet.book.say(&format!("{reported:?}"));
     ensure!(
-        !told.is_empty(),
+        !reported.is_empty(),
         "the journal names the containers that ended with the kernel"
     );
     fleet.let_go()?;
@@ -310,17 +310,18 @@ fn a_life(fleet: &mut Fleet) -> Result<()> {
     for host in WORKERS {
         fleet.person(host, "rm -f gate")?;
     }
-    let tally = fleet.step(&format!("{ROUNDS} faults during memory kills"), |fleet| {
+    let results = fleet.step(&format!("{ROUNDS} faults during memory kills"), |fleet| {
         fault_rounds::run(fleet, ROUNDS, &mut |_| ())
     })?;
-    fleet.book.say(&serde_json::to_string(&tally)?);
+    fleet.book.say(&serde_json::to_string(&results)?);
     ensure!(
-        (tally.lost, tally.twice, tally.verdicts_lost) == (0, 0, 0) && tally.rounds == ROUNDS,
-        "{tally:?}"
+        (results.lost, results.twice, results.verdicts_lost) == (0, 0, 0)
+            && results.rounds == ROUNDS,
+        "{results:?}"
     );
     ensure!(
-        tally.verdicts >= usize::try_from(ROUNDS)?,
-        "every job had a kill: {tally:?}"
+        results.verdicts >= usize::try_from(ROUNDS)?,
+        "every job had a kill: {results:?}"
     );
     fleet.step("packages are removed and purged", taken_away)
 }

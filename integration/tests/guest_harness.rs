@@ -40,7 +40,7 @@ fn a_missing_program_is_named() {
 
 #[test]
 fn a_hanging_guest_is_ended() {
-    let begun = Instant::now();
+    let started = Instant::now();
     let guest = Guest::new().timeout(Duration::from_secs(2));
     let error = guest
         .run(&["/bin/sleep", "1000"])
@@ -49,7 +49,7 @@ fn a_hanging_guest_is_ended() {
         error.to_string().contains("did not end within 2 s"),
         "{error:#}"
     );
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

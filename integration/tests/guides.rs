@@ -13,7 +13,7 @@ use integration::cluster::{Cluster, NodeShape};
 use integration::doc_commands;
 
 /// Timeout of a page, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 fn docs(page: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -33,7 +33,7 @@ fn follow(page: &str) -> Result<()> {
         .args(["-euo", "pipefail", "-c", &script])
         .current_dir(place.path())
         .env("HEADROOM_ADDR", cluster.url());
-    doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE)
+    doc_commands::run(&mut shell, &place.path().join(".said"), TIMEOUT)
         .with_context(|| page.to_owned())?;
     Ok(())
 }

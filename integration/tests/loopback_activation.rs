@@ -62,12 +62,12 @@ fn callers_wait_at_the_socket_of_the_service_manager() -> Result<()> {
         format!("http://127.0.0.1:{port}"),
         format!("unix:{}", socket.display()),
     ] {
-        let told = rmctl(&addr, &["status"])?;
+        let output = rmctl(&addr, &["status"])?;
         ensure!(
-            told.code == 0,
+            output.code == 0,
             "{addr}: {}{}{}",
-            told.stdout,
-            told.stderr,
+            output.stdout,
+            output.stderr,
             fs::read_to_string(&log)?
         );
     }

@@ -8,12 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use headroom_test_fakes::FakeResourceManager;
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use integration::cluster::{SOON, until};
 use integration::guest::{Guest, in_guest};
 use integration::single_agent::agent::{container, order, words};
 use integration::single_agent::leftover_counts::LeftoverCounts;
-use integration::single_agent::{FakeManager, Shape, SingleAgent, kill_rounds};
+use integration::single_agent::{Shape, SingleAgent, kill_rounds, start_manager};
 use integration::{on_host_and_in_guest, programs};
 
 /// Enough rounds for all crash points in the agent's code, alternating with kills at other moments.
@@ -38,7 +39,7 @@ fn shape() -> Shape {
 fn shell(id: &ContainerId, script: &str) -> (ContainerId, headroom_wire::v1::nodes::RunOrder) {
     (
         id.clone(),
-        order(Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"),
+        order(id, Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"),
     )
 }
 
@@ -50,23 +51,27 @@ fn gated(gate: &Path, code: u32) -> String {
     )
 }
 
-fn reason(desk: &FakeManager, id: &ContainerId) -> ExitReason {
-    desk.until("an end", SOON, |book| {
-        book.ends.get(id).map(|end| end.report.reason)
-    })
-    .expect("ends")
+fn reason(manager: &FakeResourceManager, id: &ContainerId) -> ExitReason {
+    manager
+        .until("an end", SOON, |received| {
+            received.exit(id).map(|report| report.reason)
+        })
+        .expect("ends")
 }
 
 fn killed_at_every_step() {
     let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
-    let tally = kill_rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
+    let results = kill_rounds::run(rounds, 1, &mut |_, _| {}).expect("runs");
     assert_eq!(
-        (tally.lost, tally.twice, tally.leaked),
+        (results.lost, results.twice, results.leaked),
         (0, 0, 0),
         "{:#?}",
-        tally.notes
+        results.notes
     );
-    assert!(tally.kills >= rounds && tally.at_places > 0, "{tally:?}");
+    assert!(
+        results.kills >= rounds && results.at_places > 0,
+        "{results:?}"
+    );
 }
 on_host_and_in_guest!(agent_killed, guest(), killed_at_every_step);
 
@@ -81,33 +86,34 @@ fn installed(dir: &Path) -> PathBuf {
 }
 
 fn upgraded_under_running_containers() {
-    let desk = FakeManager::open().expect("opens");
-    let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
+    let manager = start_manager().expect("starts");
+    let mut agent = SingleAgent::new(&manager, shape()).expect("a place");
     let old = installed(agent.dir());
     agent.use_programs(old.clone());
-    agent.start(&desk).expect("starts");
+    agent.start(&manager).expect("starts");
     let gate = agent.dir().join("gate");
     let ids: Vec<ContainerId> = (1..=3).map(|n| container(n).expect("id")).collect();
-    desk.run(
+    manager.run(
         ids.iter()
             .zip(1..)
             .map(|(id, code)| shell(id, &gated(&gate, code))),
     );
-    desk.until("all to run", SOON, |book| {
-        ids.iter()
-            .all(|id| book.running.contains_key(id))
-            .then_some(())
-    })
-    .expect("run");
+    manager
+        .until("all to run", SOON, |received| {
+            ids.iter()
+                .all(|id| received.running.contains_key(id))
+                .then_some(())
+        })
+        .expect("run");
     let pids: Vec<_> = ids.iter().map(|id| agent.process(id, "pid")).collect();
     agent.terminate().expect("ends");
     // The files of the old release are removed; its shims keep running.
     fs::remove_dir_all(&old).expect("removes");
     agent.use_programs(programs::dir().expect("programs").to_owned());
-    agent.start(&desk).expect("starts");
+    agent.start(&manager).expect("starts");
     assert_eq!(
-        desk.book().shown.len(),
-        ids.len(),
+        manager.with(|received| received.registrations.last().map(|r| r.containers.len())),
+        Some(ids.len()),
         "the new agent lists the containers of the old agent"
     );
     assert_eq!(
@@ -119,7 +125,7 @@ fn upgraded_under_running_containers() {
     );
     fs::write(&gate, "").expect("opens the gate");
     for (id, code) in ids.iter().zip(1..) {
-        assert_eq!(reason(&desk, id), ExitReason::Exit { code });
+        assert_eq!(reason(&manager, id), ExitReason::Exit { code });
         assert_eq!(
             fs::read_to_string(agent.file(id, "work/runs")).expect("runs"),
             "run\n",
@@ -148,28 +154,29 @@ mv ../exit.tmp ../exit
 /// Two shims of the older release: one survives the upgrade of the agent, the other ends while no
 /// agent runs.
 fn containers_of_an_older_shim_are_adopted() {
-    let desk = FakeManager::open().expect("opens");
-    let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
+    let manager = start_manager().expect("starts");
+    let mut agent = SingleAgent::new(&manager, shape()).expect("a place");
     let bin = installed(agent.dir());
     let shim = bin.join("container-shim");
     fs::write(&shim, OLDER_SHIM).expect("writes");
     fs::set_permissions(&shim, fs::Permissions::from_mode(0o755)).expect("executable");
     agent.use_programs(bin);
-    agent.start(&desk).expect("starts");
+    agent.start(&manager).expect("starts");
     let gates = [agent.dir().join("gate-1"), agent.dir().join("gate-2")];
     let ids = [container(1).expect("id"), container(2).expect("id")];
-    desk.run(
+    manager.run(
         ids.iter()
             .zip(&gates)
             .zip(4..)
             .map(|((id, gate), code)| shell(id, &gated(gate, code))),
     );
-    desk.until("both to run", SOON, |book| {
-        ids.iter()
-            .all(|id| book.running.contains_key(id))
-            .then_some(())
-    })
-    .expect("run");
+    manager
+        .until("both to run", SOON, |received| {
+            ids.iter()
+                .all(|id| received.running.contains_key(id))
+                .then_some(())
+        })
+        .expect("run");
     agent.kill().expect("kills");
     fs::write(&gates[0], "").expect("opens a gate");
     until("its record", SOON, || {
@@ -177,28 +184,28 @@ fn containers_of_an_older_shim_are_adopted() {
     })
     .expect("ends");
     agent.use_programs(programs::dir().expect("programs").to_owned());
-    agent.start(&desk).expect("starts");
-    assert_eq!(reason(&desk, &ids[0]), ExitReason::Exit { code: 4 });
+    agent.start(&manager).expect("starts");
+    assert_eq!(reason(&manager, &ids[0]), ExitReason::Exit { code: 4 });
     fs::write(&gates[1], "").expect("opens a gate");
-    assert_eq!(reason(&desk, &ids[1]), ExitReason::Exit { code: 5 });
+    assert_eq!(reason(&manager, &ids[1]), ExitReason::Exit { code: 5 });
 }
 on_host_and_in_guest!(older_shim, guest(), containers_of_an_older_shim_are_adopted);
 
 fn a_hundred_containers_leave_no_leftovers() {
-    let desk = FakeManager::open().expect("opens");
-    let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
-    agent.start(&desk).expect("starts");
+    let manager = start_manager().expect("starts");
+    let mut agent = SingleAgent::new(&manager, shape()).expect("a place");
+    agent.start(&manager).expect("starts");
     let before = LeftoverCounts::of(&agent);
     let ids: Vec<ContainerId> = (1..=100).map(|n| container(n).expect("id")).collect();
     for some in ids.chunks(25) {
-        desk.run(
+        manager.run(
             some.iter()
                 .map(|id| shell(id, "(setsid sleep 60 &); exit 9")),
         );
         some.iter()
-            .for_each(|id| assert_eq!(reason(&desk, id), ExitReason::Exit { code: 9 }));
+            .for_each(|id| assert_eq!(reason(&manager, id), ExitReason::Exit { code: 9 }));
     }
-    desk.forget(ids.iter().cloned());
+    manager.forget(ids.iter().cloned());
     until("all processes and files to disappear", SOON, || {
         Ok((LeftoverCounts::of(&agent).beyond(&before) == 0).then_some(()))
     })

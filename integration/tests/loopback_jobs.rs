@@ -196,8 +196,8 @@ on_host_and_in_guest!(
 const GREEDY: &str =
     "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; exit 0";
 
-/// Tasks of jobs that root submits run as nobody. Their executors still create a cgroup for each
-/// task, with effective limits.
+/// Tasks of jobs that root submits run as an unprivileged user. Their executors still create a
+/// cgroup for each task, with effective limits.
 #[test]
 #[allow(clippy::print_stderr)] // the reason for the skip
 fn tasks_of_another_user_have_limits_of_their_own() {

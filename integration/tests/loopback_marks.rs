@@ -56,18 +56,18 @@ fn a_taint_is_the_reason(cluster: &Cluster) -> AppId {
     let plain =
         JobFile::new("plain", 4, 1, Bytes::from_mib(400)).stage("nap", 4, &["sleep", "600"], "");
     let other = cluster.submit(plain.text()).expect("submits");
-    let told = until("the reason to name the taint", SOON, || {
+    let reason = until("the reason to name the taint", SOON, || {
         let why = rmctl(cluster, &["why", &other.to_string()]).stdout;
         Ok(why
             .contains("has taint team=etl, which it does not tolerate")
             .then_some(why))
     });
-    let told = told.expect("the taint is the reason");
+    let reason = reason.expect("the taint is the reason");
     assert!(
-        !told
+        !reason
             .lines()
             .any(|line| line.starts_with("node-2") && line.contains("closest")),
-        "{told}"
+        "{reason}"
     );
     other
 }

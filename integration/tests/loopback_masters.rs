@@ -23,13 +23,13 @@ fn guest() -> Guest {
 
 fn killed_during_an_escalation() {
     let rounds = if in_guest() { ROUNDS_IN_GUEST } else { ROUNDS };
-    let tally = masters::run(rounds, 1, &mut |_, _| {}).expect("runs");
+    let results = masters::run(rounds, 1, &mut |_, _| {}).expect("runs");
     assert_eq!(
-        (tally.lost, tally.twice, tally.rerun_finished),
+        (results.lost, results.twice, results.rerun_finished),
         (0, 0, 0),
         "{:#?}",
-        tally.notes
+        results.notes
     );
-    assert!(tally.kills >= 1 && tally.escalations > 0, "{tally:?}");
+    assert!(results.kills >= 1 && results.escalations > 0, "{results:?}");
 }
 on_host_and_in_guest!(master_killed, guest(), killed_during_an_escalation);

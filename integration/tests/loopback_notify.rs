@@ -62,16 +62,16 @@ fn speaks(program: &str, arguments: &[&str]) -> Result<()> {
         .stdout(Stdio::null())
         .stderr(fs::File::create(&log)?);
     let mut daemon = Daemon(command.spawn()?);
-    let told = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-    heard(&ear, "READY=1", 1).with_context(|| told(&log))?;
-    heard(&ear, "WATCHDOG=1", 3).with_context(|| told(&log))?;
+    let text_of = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    heard(&ear, "READY=1", 1).with_context(|| text_of(&log))?;
+    heard(&ear, "WATCHDOG=1", 3).with_context(|| text_of(&log))?;
     kill(
         Pid::from_raw(i32::try_from(daemon.0.id())?),
         Signal::SIGTERM,
     )?;
-    heard(&ear, "STOPPING=1", 1).with_context(|| told(&log))?;
+    heard(&ear, "STOPPING=1", 1).with_context(|| text_of(&log))?;
     let ended = until("its end", SOON, || Ok(daemon.0.try_wait()?))?;
-    ensure!(ended.success(), "{ended}: {}", told(&log));
+    ensure!(ended.success(), "{ended}: {}", text_of(&log));
     Ok(())
 }
 

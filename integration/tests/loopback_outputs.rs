@@ -146,7 +146,7 @@ fn a_restarted_master_commits_outputs_of_ended_tasks() {
     let (out, gate) = (cluster.dir().join("out"), cluster.dir().join("gate"));
     let wait = format!("while ! [ -e {} ]; do sleep 0.05; done", gate.display());
     let app = cluster.submit(job(&out, &wait).text()).expect("submits");
-    let begun = || {
+    let have_started = || {
         out.exists()
             && tree(&out)
                 .keys()
@@ -154,7 +154,10 @@ fn a_restarted_master_commits_outputs_of_ended_tasks() {
                 .count()
                 == TASKS as usize
     };
-    until("all tasks to start", SOON, || Ok(begun().then_some(()))).expect("begin");
+    until("all tasks to start", SOON, || {
+        Ok(have_started().then_some(()))
+    })
+    .expect("begin");
     let masters = cluster
         .live_containers(&app, ContainerOwner::Master)
         .expect("containers");

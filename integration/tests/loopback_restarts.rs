@@ -25,15 +25,15 @@ fn guest() -> Guest {
 }
 
 /// A cluster with a job whose first tasks run and wait at a gate.
-struct Story {
+struct RestartScenario {
     cluster: Cluster,
     app: AppId,
     log: WorkLog,
     gate: PathBuf,
 }
 
-impl Story {
-    fn begin(name: &str) -> Story {
+impl RestartScenario {
+    fn begin(name: &str) -> RestartScenario {
         let cluster = Cluster::of_one().expect("a cluster");
         let log = WorkLog::at(cluster.dir().join("work.log"));
         let gate = cluster.dir().join("gate");
@@ -43,17 +43,17 @@ impl Story {
             .workload("map", TASKS, log.path(), &arguments)
             .expect("a stage");
         let app = cluster.submit(job.text()).expect("submits");
-        let story = Story {
+        let scenario = RestartScenario {
             cluster,
             app,
             log,
             gate,
         };
         until("the first tasks to run", SOON, || {
-            Ok((story.log.started().len() == SLOTS as usize).then_some(()))
+            Ok((scenario.log.started().len() == SLOTS as usize).then_some(()))
         })
         .expect("run");
-        story
+        scenario
     }
 
     /// Checks that the tasks that ran before still run.
@@ -90,91 +90,102 @@ impl Story {
 }
 
 fn node_agent() {
-    let mut story = Story::begin("agent");
-    story.cluster.kill_daemon("node-1").expect("kills");
-    story.still_running();
-    story.cluster.start_node("node-1").expect("starts again");
-    story.cluster.until_ready().expect("is ready again");
-    story.still_running();
-    story.ends_well();
+    let mut scenario = RestartScenario::begin("agent");
+    scenario.cluster.kill_daemon("node-1").expect("kills");
+    scenario.still_running();
+    scenario.cluster.start_node("node-1").expect("starts again");
+    scenario.cluster.until_ready().expect("is ready again");
+    scenario.still_running();
+    scenario.ends_well();
 }
 on_host_and_in_guest!(agent, guest(), node_agent);
 
 fn resource_manager() {
-    let mut story = Story::begin("manager");
-    let epoch = |s: &Story| {
+    let mut scenario = RestartScenario::begin("manager");
+    let epoch = |s: &RestartScenario| {
         s.cluster
             .call(s.cluster.client().status())
             .expect("answers")
             .epoch
     };
-    let before = epoch(&story);
-    story.cluster.kill_daemon("resourcemanager").expect("kills");
-    story.still_running();
-    story
+    let before = epoch(&scenario);
+    scenario
+        .cluster
+        .kill_daemon("resourcemanager")
+        .expect("kills");
+    scenario.still_running();
+    scenario
         .cluster
         .start_resource_manager()
         .expect("starts again");
-    story.cluster.until_ready().expect("is ready again");
-    assert!(epoch(&story) > before, "a restarted daemon has a new epoch");
-    story.still_running();
-    story.ends_well();
+    scenario.cluster.until_ready().expect("is ready again");
+    assert!(
+        epoch(&scenario) > before,
+        "a restarted daemon has a new epoch"
+    );
+    scenario.still_running();
+    scenario.ends_well();
 }
 on_host_and_in_guest!(manager, guest(), resource_manager);
 
 fn application_master() {
-    let story = Story::begin("master");
-    let masters = story
+    let scenario = RestartScenario::begin("master");
+    let masters = scenario
         .cluster
-        .live_containers(&story.app, ContainerOwner::Master)
+        .live_containers(&scenario.app, ContainerOwner::Master)
         .expect("containers");
     assert_eq!(masters.len(), 1);
-    Cluster::kill_process(story.cluster.container_pid(&masters[0]).expect("a process"))
-        .expect("kills");
+    Cluster::kill_process(
+        scenario
+            .cluster
+            .container_pid(&masters[0])
+            .expect("a process"),
+    )
+    .expect("kills");
     let second = |view: &headroom_wire::v1::apps::AppView| {
         (view.attempt == 2 && view.state == AppState::Running && view.master_url.is_some())
             .then_some(())
     };
-    story
+    scenario
         .cluster
-        .until_app(&story.app, "the second run of the master", SOON, second)
+        .until_app(&scenario.app, "the second run of the master", SOON, second)
         .expect("runs");
-    story.still_running();
-    story.ends_well();
+    scenario.still_running();
+    scenario.ends_well();
 }
 on_host_and_in_guest!(master, guest(), application_master);
 
 /// Both daemons at once: only their disks keep the state.
 fn manager_and_agent() {
-    let mut story = Story::begin("both");
+    let mut scenario = RestartScenario::begin("both");
     for daemon in ["resourcemanager", "node-1"] {
-        story.cluster.kill_daemon(daemon).expect("kills");
+        scenario.cluster.kill_daemon(daemon).expect("kills");
     }
-    story.still_running();
-    story.cluster.start_node("node-1").expect("starts again");
-    story
+    scenario.still_running();
+    scenario.cluster.start_node("node-1").expect("starts again");
+    scenario
         .cluster
         .start_resource_manager()
         .expect("starts again");
-    story.cluster.until_ready().expect("is ready again");
-    story.ends_well();
+    scenario.cluster.until_ready().expect("is ready again");
+    scenario.ends_well();
 }
 on_host_and_in_guest!(manager_and_agent_killed, guest(), manager_and_agent);
 
 /// A daemon exits with 0 after SIGTERM, and its containers keep running.
 fn asked_to_stop() {
-    let mut story = Story::begin("asked");
+    let mut scenario = RestartScenario::begin("asked");
     for daemon in ["node-1", "resourcemanager"] {
-        let status = story.cluster.stop_daemon(daemon).expect("ends");
+        let status = scenario.cluster.stop_daemon(daemon).expect("ends");
         assert_eq!(status.code(), Some(0), "{daemon}: {status}");
     }
-    story.still_running();
-    story
+    scenario.still_running();
+    scenario
         .cluster
         .start_resource_manager()
         .expect("starts again");
-    story.cluster.start_node("node-1").expect("starts again");
-    story.cluster.until_ready().expect("is ready again");
-    story.ends_well();
+    scenario.cluster.start_node("node-1").expect("starts again");
+    scenario.cluster.until_ready().expect("is ready again");
+    scenario.ends_well();
 }
 on_host_and_in_guest!(stopped_on_request, guest(), asked_to_stop);

@@ -195,7 +195,7 @@ fn a_trace_survives_a_kill_of_the_master_on_this_host() {
     let app = cluster
         .submit(job(&cluster, &gate).text())
         .expect("submits");
-    let begun = |spans: &[Span]| {
+    let have_started = |spans: &[Span]| {
         spans
             .iter()
             .filter(|span| text(&span.attributes, "headroom.attempt").is_some())
@@ -203,7 +203,7 @@ fn a_trace_survives_a_kill_of_the_master_on_this_host() {
             == 2
     };
     until("the first spans", SOON, || {
-        Ok(begun(&collector.spans()).then_some(()))
+        Ok(have_started(&collector.spans()).then_some(()))
     })
     .expect("spans while the job runs");
     let masters = cluster
@@ -371,19 +371,19 @@ fn killed(spans: &BTreeMap<String, Span>, row: &TaskRow) {
         &spans[&first.attempt.to_string()],
         &spans[&row.attempts[1].attempt.to_string()],
     );
-    let told: Vec<_> = span
+    let exceptions: Vec<_> = span
         .events
         .iter()
         .filter(|event| event.name == "exception")
         .collect();
-    assert_eq!(told.len(), 1, "{:?}", span.events);
-    assert_eq!(told[0].time_unix_nano, span.end_time_unix_nano);
+    assert_eq!(exceptions.len(), 1, "{:?}", span.events);
+    assert_eq!(exceptions[0].time_unix_nano, span.end_time_unix_nano);
     assert_eq!(
-        text(&told[0].attributes, "exception.type").as_deref(),
+        text(&exceptions[0].attributes, "exception.type").as_deref(),
         Some("task_oom")
     );
     assert_eq!(
-        text(&told[0].attributes, "exception.message"),
+        text(&exceptions[0].attributes, "exception.message"),
         Some(ExitReason::TaskOom.sentence())
     );
     let link = &next.links[0];
@@ -404,13 +404,13 @@ fn grown(spans: &BTreeMap<String, Span>, row: &TaskRow) {
         .find(|attempt| !attempt.grown.is_empty())
         .expect("the attempt has grown");
     let span = &spans[&attempt.attempt.to_string()];
-    let told: Vec<_> = span
+    let events: Vec<_> = span
         .events
         .iter()
         .filter(|event| event.name == "headroom.grown")
         .collect();
-    assert_eq!(told.len(), attempt.grown.len());
-    for (event, grown) in told.iter().zip(&attempt.grown) {
+    assert_eq!(events.len(), attempt.grown.len());
+    for (event, grown) in events.iter().zip(&attempt.grown) {
         assert_eq!(event.time_unix_nano, nanos(grown.at.0));
         assert_eq!(
             text(&event.attributes, "headroom.to_bytes"),
@@ -457,7 +457,7 @@ fn holds_nothing_up(end: &AppView) {
 }
 
 /// The log of the master.
-fn told_by_master(cluster: &Cluster, app: &str) -> String {
+fn master_log(cluster: &Cluster, app: &str) -> String {
     let ran = cluster
         .rmctl(&["logs", app, "--master", "--stderr"])
         .expect("runs");
@@ -467,11 +467,11 @@ fn told_by_master(cluster: &Cluster, app: &str) -> String {
 
 #[test]
 fn an_unreachable_collector_is_logged_once_on_this_host() {
-    let nobody = TcpListener::bind("127.0.0.1:0")
+    let unused = TcpListener::bind("127.0.0.1:0")
         .expect("binds")
         .local_addr()
         .expect("an address");
-    let cluster = cluster(&format!("http://{nobody}"));
+    let cluster = cluster(&format!("http://{unused}"));
     let gate = cluster.dir().join("gate");
     let app = cluster
         .submit(job(&cluster, &gate).text())
@@ -484,7 +484,7 @@ fn an_unreachable_collector_is_logged_once_on_this_host() {
     fs::write(&gate, "").expect("opens the gate");
     let end = cluster.until_ended(&app).expect("ends");
     holds_nothing_up(&end);
-    let log = told_by_master(&cluster, &app.to_string());
+    let log = master_log(&cluster, &app.to_string());
     assert_eq!(
         log.matches("cannot send traces, dropping them").count(),
         1,

@@ -275,8 +275,11 @@ fn a_memory_failure_is_exported_as_metrics_on_this_host() {
     launches_are_counted(&of_node);
     for text in [&rm, &of_node] {
         promtool(&["check", "metrics"], &shipped("config"), Some(text));
-        let (known, told) = (documented(), named(text));
-        let odd: Vec<&String> = told.iter().filter(|n| !known.contains_key(*n)).collect();
+        let (known, exported) = (documented(), named(text));
+        let odd: Vec<&String> = exported
+            .iter()
+            .filter(|n| !known.contains_key(*n))
+            .collect();
         assert!(odd.is_empty(), "reported but not documented: {odd:?}");
     }
     let open = page(&node, "application/openmetrics-text; version=1.0.0");

@@ -45,13 +45,13 @@ fn tried(program: &str, arguments: &[&str]) -> ProgramOutput {
 }
 
 fn run(program: &str, arguments: &[&str]) -> String {
-    let told = tried(program, arguments);
+    let output = tried(program, arguments);
     assert_eq!(
-        told.code, 0,
+        output.code, 0,
         "{program} {arguments:?}: {}{}",
-        told.stdout, told.stderr
+        output.stdout, output.stderr
     );
-    told.stdout
+    output.stdout
 }
 
 /// A command line as the user types it.
@@ -94,11 +94,11 @@ struct Witness;
 impl Drop for Witness {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let told = tried(
+            let output = tried(
                 "journalctl",
                 &["--no-pager", "-n", "100", "-u", "headroom-*"],
             );
-            eprintln!("{}{}", told.stdout, told.stderr);
+            eprintln!("{}{}", output.stdout, output.stderr);
         }
     }
 }

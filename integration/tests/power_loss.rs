@@ -20,7 +20,7 @@ use integration::simulation::random_source::RandomSource;
 
 /// Power cuts in one test. Each takes one or two seconds.
 const ROUNDS: u32 = 10;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn app(n: usize) -> AppId {
     AppId::new(
@@ -79,8 +79,8 @@ fn commit_for_ever(backend: StoreBackend) {
 }
 
 /// The number of the last complete line `WHAT NUMBER`.
-fn last(what: &str, told: &str) -> Option<usize> {
-    let whole = told.rsplit_once('\n').map_or("", |(whole, _)| whole);
+fn last(what: &str, output: &str) -> Option<usize> {
+    let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
     // The first line shares its place with output of the test runner.
     whole
         .lines()
@@ -111,20 +111,20 @@ fn until_the_cut(
     ];
     let guest = Guest::new()
         .memory(Bytes::from_mib(192))
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .disk(disk);
     let mut guest = guest.start(&argv)?;
     let more = usize::try_from(chance.between(1, 60))?;
-    guest.until(|told| {
-        last("have", told)
-            .is_some_and(|have| last("acked", told).is_some_and(|acked| acked >= have + more))
+    guest.until(|output| {
+        last("have", output)
+            .is_some_and(|have| last("acked", output).is_some_and(|acked| acked >= have + more))
     })?;
     // The cut falls anywhere within the next commits, not only after an acknowledged one.
     clock::pause(Duration::from_micros(chance.below(30_000)));
-    let told = guest.cut()?;
+    let output = guest.cut()?;
     Ok((
-        last("have", &told).unwrap_or(0),
-        last("acked", &told).unwrap_or(0),
+        last("have", &output).unwrap_or(0),
+        last("acked", &output).unwrap_or(0),
     ))
 }
 

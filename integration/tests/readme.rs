@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use integration::{doc_commands, programs};
 
 /// Timeout of one block, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(540);
+const TIMEOUT: Duration = Duration::from_secs(540);
 
 /// Two terminals in a separate network namespace, in which the default address is free. The first
 /// block runs in one terminal until the second block, in the other terminal, has ended.
@@ -80,7 +80,7 @@ fn the_first_command_builds_and_runs_the_demo() -> Result<()> {
         .current_dir(place.path())
         .env_remove("HEADROOM_ADDR");
     shell.env(programs::DIR_VARIABLE, programs::dir()?);
-    let said = doc_commands::run(&mut shell, &place.path().join(".said"), PATIENCE)?;
+    let said = doc_commands::run(&mut shell, &place.path().join(".said"), TIMEOUT)?;
     ensure!(
         said.contains("out of memory") || said.contains("killed"),
         "no kill was shown:\n{said}"
@@ -108,7 +108,7 @@ fn a_local_cluster_runs_in_two_terminals() -> Result<()> {
         .env("FIRST", first)
         .env("SECOND", second)
         .env_remove("HEADROOM_ADDR");
-    let said = doc_commands::run(&mut shell, &place.path().join("said"), PATIENCE)?;
+    let said = doc_commands::run(&mut shell, &place.path().join("said"), TIMEOUT)?;
     for word in ["hello.1", "http://127.0.0.1:7070", "finished"] {
         ensure!(said.contains(word), "{word} was not printed:\n{said}");
     }

@@ -114,7 +114,7 @@ fn escalated_tasks_do_not_wait_behind_their_own_job() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let count = number("HEADROOM_SIM_CROWDED").unwrap_or(60);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
-        let outcome = run_scenario(seed, Scenario::crowded(seed), PlantedBug::Nothing);
+        let outcome = run_scenario(seed, Scenario::full_nodes(seed), PlantedBug::Nothing);
         assert!(
             outcome.violation.is_none(),
             "full cluster, seed {seed}: {outcome}"
@@ -126,7 +126,7 @@ fn escalated_tasks_do_not_wait_behind_their_own_job() {
 fn a_replacement_of_a_drained_executor_is_found() {
     let plant = PlantedBug::ReplacesDrained;
     let found = (0..300).find(|seed| {
-        run_scenario(*seed, Scenario::crowded(*seed), plant)
+        run_scenario(*seed, Scenario::full_nodes(*seed), plant)
             .violation
             .is_some()
     });

@@ -81,13 +81,13 @@ fn guest() -> Guest {
 fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
-    let told = ran(command).expect("runs");
+    let output = ran(command).expect("runs");
     assert_eq!(
-        told.code, 0,
+        output.code, 0,
         "{program} {arguments:?}: {}{}",
-        told.stdout, told.stderr
+        output.stdout, output.stderr
     );
-    told.stdout.trim().to_owned()
+    output.stdout.trim().to_owned()
 }
 
 fn property(unit: &str, name: &str) -> String {
@@ -299,7 +299,7 @@ impl Drop for Witness {
         if std::thread::panicking() {
             let mut command = Command::new("journalctl");
             command.args(["--no-pager", "-n", "80", "-u", "headroom-*"]);
-            for told in [
+            for output in [
                 rmctl(URL, &["events"]),
                 rmctl(URL, &["ps", "last"]),
                 ran(command),
@@ -307,7 +307,7 @@ impl Drop for Witness {
             .into_iter()
             .flatten()
             {
-                eprintln!("{}{}", told.stdout, told.stderr);
+                eprintln!("{}{}", output.stdout, output.stderr);
             }
         }
     }

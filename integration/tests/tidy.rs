@@ -14,7 +14,7 @@ const PREFIX: &str = "headroom-";
 
 /// All planned dependencies between the workspace's crates. A new one is a decision: record it
 /// first.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("types", &[]),
     ("identity", &["types"]),
     ("wire", &["types"]),
@@ -25,17 +25,34 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("config", &["identity", "types", "wire"]),
     ("rm-core", &["types"]),
     ("rm-store", &["rm-core", "types"]),
+    ("rm-reports", &["identity", "rm-core", "types", "wire"]),
     (
-        "resourcemanager",
+        "rm-server",
         &[
             "config",
             "identity",
             "rm-core",
+            "rm-reports",
             "rm-store",
             "sizes",
             "telemetry",
             "transport",
             "types",
+            "wire",
+        ],
+    ),
+    (
+        "rm-yarn",
+        &["identity", "rm-core", "rm-reports", "types", "wire"],
+    ),
+    (
+        "resourcemanager",
+        &[
+            "config",
+            "rm-server",
+            "rm-yarn",
+            "telemetry",
+            "transport",
             "wire",
         ],
     ),
@@ -110,19 +127,22 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "node-core",
             "node-exec",
             "nodeagent",
-            "resourcemanager",
             "rm-core",
+            "rm-server",
             "rm-store",
+            "test-fakes",
             "transport",
             "types",
             "wire",
         ],
     ),
+    ("test-fakes", &["types", "wire"]),
 ];
 
 /// Packages that a crate must not depend on, even indirectly: no runtime or wire for the pure
-/// cores, no runtime for the shim, no crate of this workspace for the system calls.
-const FORBIDDEN: [(&str, &[&str]); 8] = [
+/// cores, no runtime for the shim, no crate of this workspace for the system calls. The server and
+/// the YARN interface know only the boundary between them.
+const FORBIDDEN: [(&str, &[&str]); 11] = [
     (
         "headroom-identity",
         &["tokio", "reqwest", "axum", "tracing"],
@@ -140,6 +160,15 @@ const FORBIDDEN: [(&str, &[&str]); 8] = [
             "rand",
         ],
     ),
+    (
+        "headroom-rm-reports",
+        &["tokio", "axum", "reqwest", "tracing", "headroom-rm-store"],
+    ),
+    (
+        "headroom-rm-yarn",
+        &["headroom-rm-server", "headroom-rm-store", "headroom-config"],
+    ),
+    ("headroom-rm-server", &["headroom-rm-yarn"]),
     (
         "headroom-node-core",
         &[

@@ -56,7 +56,7 @@ fn containers_in_a_guest() {
 fn other_limits_and_crashes_in_a_guest() {
     in_a_guest(
         &[
-            Stage::Herd,
+            Stage::Burst,
             Stage::Fenced,
             Stage::Nested,
             Stage::Fragile,

@@ -24,7 +24,7 @@ const GREEDY: &str =
 
 /// An application on a cluster of one node: a container that was killed for its memory, one that
 /// runs, and one that waits.
-struct Story {
+struct ClientScenario {
     python: PathBuf,
     cluster: Cluster,
     attempt: AttemptId,
@@ -53,14 +53,14 @@ fn ask(request: &str, mib: u64, script: &str) -> PlacementRequest {
     }
 }
 
-impl Story {
-    fn begin() -> Story {
+impl ClientScenario {
+    fn begin() -> ClientScenario {
         // First, because it may take longer than the heartbeat timeout of a master.
         let python = environment().expect("an environment with the clients");
         let cluster = Cluster::of_one().expect("a cluster");
         let client = cluster.client().clone();
         let new = SubmitApp {
-            name: "story".parse().expect("a name"),
+            name: "scenario".parse().expect("a name"),
             queue: None,
             priority: 0,
             user: Some("ann".into()),
@@ -103,7 +103,7 @@ impl Story {
         };
         let (live, dead) = (find("calm", "running"), find("greedy", "exited"));
         assert_eq!(dead.reason, Some(ExitReason::OverheadOom), "{dead:?}");
-        Story {
+        ClientScenario {
             python,
             cluster,
             attempt,
@@ -129,18 +129,18 @@ impl Story {
             .expect("a node");
         let facts = json!({
             "rm": self.cluster.url(), "nm": node.url, "app": YarnApp::of(self.app()), "attempt": YarnAttempt::of(&self.attempt),
-            "live": Story::name(&self.live), "dead": Story::name(&self.dead), "node": node_id(&self.live, &node.url),
+            "live": ClientScenario::name(&self.live), "dead": ClientScenario::name(&self.dead), "node": node_id(&self.live, &node.url),
         });
         let output = self
-            .told_by(script, &facts)
+            .output_of(script, &facts)
             .unwrap_or_else(|e| panic!("{script}: {e:#}"));
         serde_json::from_str(&output).unwrap_or_else(|e| panic!("{script}: {e}: {output}"))
     }
 
     /// Runs a script; the master sends heartbeats meanwhile.
-    fn told_by(&self, script: &str, facts: &Value) -> Result<String> {
+    fn output_of(&self, script: &str, facts: &Value) -> Result<String> {
         let (out, err) = (
-            self.cluster.dir().join("told"),
+            self.cluster.dir().join("output"),
             self.cluster.dir().join("complaints"),
         );
         let mut child = Command::new(&self.python)
@@ -281,7 +281,7 @@ fn number(value: &Value, pointer: &str) -> u64 {
 }
 
 /// Checks both clients' view of the cluster.
-fn the_cluster(story: &Story, results: &Value) {
+fn the_cluster(scenario: &ClientScenario, results: &Value) {
     let info = ok(results, "cluster_information");
     are(
         info,
@@ -336,7 +336,7 @@ fn the_cluster(story: &Story, results: &Value) {
         node,
         &[
             ("/node/state", json!("RUNNING")),
-            ("/node/nodeHostName", json!(story.live.node)),
+            ("/node/nodeHostName", json!(scenario.live.node)),
             ("/node/numContainers", json!(1)),
             ("/node/usedMemoryMB", json!(64)),
         ],
@@ -348,12 +348,12 @@ fn the_cluster(story: &Story, results: &Value) {
 }
 
 /// Checks both clients' view of the application.
-fn the_application(story: &Story, results: &Value) {
+fn the_application(scenario: &ClientScenario, results: &Value) {
     let app = ok(results, "cluster_application");
     are(
         app,
         &[
-            ("/app/id", json!(YarnApp::of(story.app()))),
+            ("/app/id", json!(YarnApp::of(scenario.app()))),
             ("/app/user", json!("ann")),
             ("/app/state", json!("RUNNING")),
             ("/app/finalStatus", json!("UNDEFINED")),
@@ -381,7 +381,7 @@ fn the_application(story: &Story, results: &Value) {
         (attempts.len(), id, state),
         (
             1,
-            &json!(YarnAttempt::of(&story.attempt)),
+            &json!(YarnAttempt::of(&scenario.attempt)),
             &json!("RUNNING")
         )
     );
@@ -389,12 +389,16 @@ fn the_application(story: &Story, results: &Value) {
 
 #[test]
 fn hadoop_yarn_rest_api() {
-    let story = Story::begin();
-    let told = story.run("hadoop_yarn_rest_api_calls.py");
-    assert_eq!(told["left_out"], json!([]), "methods that were not called");
-    let yarn = &told["yarn"];
-    the_cluster(&story, yarn);
-    the_application(&story, yarn);
+    let scenario = ClientScenario::begin();
+    let results = scenario.run("hadoop_yarn_rest_api_calls.py");
+    assert_eq!(
+        results["left_out"],
+        json!([]),
+        "methods that were not called"
+    );
+    let yarn = &results["yarn"];
+    the_cluster(&scenario, yarn);
+    the_application(&scenario, yarn);
     assert_eq!(list(ok(yarn, "cluster_applications"), "/apps/app").len(), 1);
     let running = list(ok(yarn, "running"), "/apps/app");
     assert!(running.len() == 1 && running[0].get("resourceRequests").is_none());
@@ -418,40 +422,52 @@ fn hadoop_yarn_rest_api() {
         &[("/RemoteException/exception", json!("NotFoundException"))],
     );
     // This client does not check the status, so it parses the text of a refusal as XML.
-    assert!(error(&told["xml"], "cluster_information").starts_with("ParseError"));
+    assert!(error(&results["xml"], "cluster_information").starts_with("ParseError"));
 }
 
 #[test]
 fn yarn_api_client() {
-    let story = Story::begin();
-    let told = story.run("yarn_api_client_calls.py");
-    assert_eq!(told["left_out"], json!([]), "methods that were not called");
-    let rm = &told["rm"];
-    the_cluster(&story, rm);
-    the_application(&story, rm);
-    lists_and_parts(&story, rm);
-    containers_of_the_attempt(&story, rm);
+    let scenario = ClientScenario::begin();
+    let results = scenario.run("yarn_api_client_calls.py");
+    assert_eq!(
+        results["left_out"],
+        json!([]),
+        "methods that were not called"
+    );
+    let rm = &results["rm"];
+    the_cluster(&scenario, rm);
+    the_application(&scenario, rm);
+    lists_and_parts(&scenario, rm);
+    containers_of_the_attempt(&scenario, rm);
     what_was_changed(rm);
-    what_was_submitted(&told);
+    what_was_submitted(&results);
     what_is_not_offered(rm);
-    the_node(&story, &told["nm"]);
-    let app = story.app();
+    the_node(&scenario, &results["nm"]);
+    let app = scenario.app();
     until("the signalled container to end", SOON, || {
-        sync(&story.cluster, &story.attempt, story.epoch, Vec::new())?;
-        let all = story
+        sync(
+            &scenario.cluster,
+            &scenario.attempt,
+            scenario.epoch,
+            Vec::new(),
+        )?;
+        let all = scenario
             .cluster
-            .call(story.cluster.client().containers(Some(app)))?;
+            .call(scenario.cluster.client().containers(Some(app)))?;
         Ok(all
             .iter()
-            .find(|c| c.id == story.live.id && c.reason == Some(ExitReason::Stopped))
+            .find(|c| c.id == scenario.live.id && c.reason == Some(ExitReason::Stopped))
             .map(|_| ()))
     })
     .expect("ends");
 }
 
-fn lists_and_parts(story: &Story, rm: &Value) {
-    let id = json!(YarnApp::of(story.app()));
-    assert_eq!(*ok(rm, "get_active_endpoint"), json!(story.cluster.url()));
+fn lists_and_parts(scenario: &ClientScenario, rm: &Value) {
+    let id = json!(YarnApp::of(scenario.app()));
+    assert_eq!(
+        *ok(rm, "get_active_endpoint"),
+        json!(scenario.cluster.url())
+    );
     for (call, found) in [
         ("cluster_applications", 1),
         ("running", 1),
@@ -479,8 +495,13 @@ fn lists_and_parts(story: &Story, rm: &Value) {
         ok(rm, "cluster_application_statistics")["appStatInfo"]["statItem"][4]["count"],
         1
     );
-    assert_eq!(ok(rm, "cluster_nodes"), ok(rm, "cluster_nodes"));
-    assert_eq!(list(ok(rm, "running_nodes"), "/nodes/node").len(), 1);
+    for call in ["cluster_nodes", "running_nodes"] {
+        let nodes = list(ok(rm, call), "/nodes/node");
+        assert!(
+            nodes.len() == 1 && nodes[0]["state"] == "RUNNING",
+            "{call}: {nodes:?}"
+        );
+    }
     assert_eq!(
         *ok(rm, "cluster_application_state"),
         json!({"state": "RUNNING"})
@@ -528,7 +549,7 @@ fn lists_and_parts(story: &Story, rm: &Value) {
 }
 
 /// Ended containers are listed too, with the exit status and the text that programs look for.
-fn containers_of_the_attempt(story: &Story, rm: &Value) {
+fn containers_of_the_attempt(scenario: &ClientScenario, rm: &Value) {
     let all = list(
         ok(rm, "cluster_application_attempt_containers"),
         "/containers/container",
@@ -541,11 +562,11 @@ fn containers_of_the_attempt(story: &Story, rm: &Value) {
         )
     });
     let expected = [
-        (&story.dead, "COMPLETE", -104),
-        (&story.live, "RUNNING", -1000),
+        (&scenario.dead, "COMPLETE", -104),
+        (&scenario.live, "RUNNING", -1000),
     ];
-    let expected =
-        expected.map(|(c, state, status)| (json!(Story::name(c)), json!(state), json!(status)));
+    let expected = expected
+        .map(|(c, state, status)| (json!(ClientScenario::name(c)), json!(state), json!(status)));
     assert_eq!(seen.collect::<Vec<_>>(), expected);
     let dead = ok(rm, "cluster_application_attempt_container_info");
     are(
@@ -592,8 +613,8 @@ fn what_was_changed(rm: &Value) {
     assert_eq!(*ok(rm, "cluster_container_signal"), json!({}));
 }
 
-fn what_was_submitted(told: &Value) {
-    let rm = &told["rm"];
+fn what_was_submitted(results: &Value) {
+    let rm = &results["rm"];
     are(
         ok(rm, "cluster_new_application"),
         &[("/maximum-resource-capability/memory", json!(1024))],
@@ -608,7 +629,7 @@ fn what_was_submitted(told: &Value) {
     are(
         ok(rm, "submitted"),
         &[
-            ("/app/id", told["new"]["application-id"].clone()),
+            ("/app/id", results["new"]["application-id"].clone()),
             ("/app/name", json!("by a client")),
             ("/app/applicationType", json!("SCRIPT")),
             ("/app/state", json!("ACCEPTED")),
@@ -664,16 +685,16 @@ fn what_is_not_offered(rm: &Value) {
     }
 }
 
-fn the_node(story: &Story, nm: &Value) {
+fn the_node(scenario: &ClientScenario, nm: &Value) {
     are(
         ok(nm, "node_information"),
         &[
-            ("/nodeInfo/nodeHostName", json!(story.live.node)),
+            ("/nodeInfo/nodeHostName", json!(scenario.live.node)),
             ("/nodeInfo/nodeHealthy", json!(true)),
             ("/nodeInfo/totalPmemAllocatedContainersMB", json!(1024)),
         ],
     );
-    let id = json!(YarnApp::of(story.app()));
+    let id = json!(YarnApp::of(scenario.app()));
     for call in ["node_applications", "running_applications"] {
         let apps = list(ok(nm, call), "/apps/app");
         assert!(
@@ -684,7 +705,7 @@ fn the_node(story: &Story, nm: &Value) {
     }
     are(ok(nm, "new_applications"), &[("/apps/app", json!([]))]);
     let app = ok(nm, "node_application");
-    let both = [&story.live, &story.dead].map(|c| json!(Story::name(c)));
+    let both = [&scenario.live, &scenario.dead].map(|c| json!(ClientScenario::name(c)));
     assert!(
         both.iter()
             .all(|name| list(app, "/app/containerids").contains(name)),
@@ -699,7 +720,7 @@ fn the_node(story: &Story, nm: &Value) {
         ok(nm, "node_container"),
         &[
             ("/container/exitCode", json!(-104)),
-            ("/container/headroomId", json!(story.dead.id)),
+            ("/container/headroomId", json!(scenario.dead.id)),
             ("/container/memoryLimitBytes", json!(32 << 20)),
         ],
     );

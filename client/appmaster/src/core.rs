@@ -8,6 +8,7 @@
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
 
 mod apply;
+#[cfg(any(test, feature = "testkit"))]
 mod check;
 mod commits;
 mod container_end;
@@ -17,10 +18,13 @@ mod ends;
 mod fold;
 mod grow;
 mod input;
+mod input_sizes;
 mod learn;
+mod learned_sizes;
 mod leftover;
 mod node_exclusion;
 mod orders;
+mod pending_report;
 mod place;
 mod predicted_sizes;
 mod requests;
@@ -33,6 +37,7 @@ mod view;
 mod warning;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use headroom_config::{ExecutorSpec, JobSpec, StageSpec};
 use headroom_types::{Bytes, ContainerId, Epoch, Resource, Tick};
@@ -49,7 +54,12 @@ use crate::policy::sizing::MeasuredNeed;
 use crate::policy::{GiveUpCause, TaskSizeCap};
 use crate::record::Record;
 use crate::taskset::{IllegalStateChange, TaskKey, TaskSets, TaskSlotQueue};
-use view::PendingReport;
+use fold::FoldedRows;
+use learned_sizes::LearnedSizes;
+use pending_report::PendingReport;
+
+/// Timeout for an executor to reconnect.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Surroundings of the core that do not change during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,9 +90,9 @@ pub struct Core {
     own: BTreeSet<TaskKey>,
     fleet: ExecutorFleet,
     ledger: Ledger,
-    learning: learn::Learning,
+    learning: LearnedSizes,
     view: PendingReport,
-    folded: fold::FoldedRows,
+    folded: FoldedRows,
     /// Successful attempts whose output is being committed, each with its row and measured need.
     commits: BTreeMap<TaskKey, (AttemptRow, Option<MeasuredNeed>)>,
     /// Hellos of containers whose grant has not arrived yet.
@@ -132,9 +142,9 @@ impl Core {
             own: BTreeSet::new(),
             fleet: ExecutorFleet::default(),
             ledger: Ledger::new(job.mode, job.tasks()),
-            learning: learn::Learning::new(&job),
+            learning: LearnedSizes::new(&job),
             view: PendingReport::default(),
-            folded: fold::FoldedRows::default(),
+            folded: FoldedRows::default(),
             commits: BTreeMap::new(),
             early: BTreeMap::new(),
             largest: None,
@@ -169,7 +179,7 @@ impl Core {
             core.phase = MasterPhase::Unregistered;
         }
         core.view.forget_events();
-        core.learning.told.resume();
+        core.learning.resume();
         core
     }
 
@@ -469,7 +479,7 @@ impl Core {
             return;
         };
         executor.line = ConnectionState::Down {
-            until: now.tick.plus(sets::RECONNECT_TIMEOUT),
+            until: now.tick.plus(RECONNECT_TIMEOUT),
         };
         if let Some((report, _, _)) = executor.ended.take() {
             self.container_gone(now, container, &report, out);

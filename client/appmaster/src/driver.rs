@@ -22,9 +22,10 @@ use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
 use crate::journal::{Journal, JournalError};
 use crate::record::Record;
 use crate::rm_link::RmLink;
-use crate::run::{RunError, StopRequest};
+use crate::run_error::RunError;
 use crate::session::{ManagerSession, SessionEffect, SessionInput};
 use crate::spec::ExecutorEnvironment;
+use crate::stop_request::StopRequest;
 use crate::traces::Traces;
 use commits::Commits;
 

@@ -252,7 +252,7 @@ impl ExecutorListener {
             }
             self.turned.record_rejection(
                 peer.ip(),
-                RejectionReason::Crowded,
+                RejectionReason::PerIpLimit,
                 &format_args!("{} unauthenticated connections", self.peers.most()),
             );
         }
@@ -271,9 +271,10 @@ impl ExecutorListener {
         drop(stranger);
         match proven.unwrap_or(Err(ConnectionRefusal::Silent(self.patience))) {
             Ok(known) => self.serve_executor(connection, known, peer, events).await,
-            Err(why) => self
-                .turned
-                .record_rejection(peer.ip(), RejectionReason::Unproven, &why),
+            Err(why) => {
+                self.turned
+                    .record_rejection(peer.ip(), RejectionReason::HandshakeFailed, &why)
+            }
         }
     }
 

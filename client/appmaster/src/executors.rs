@@ -2,12 +2,13 @@
 //! ones.
 //!
 //! The core owns them. The containers of a request are counted as the resource manager counts them:
-//! those whose end was processed (`settled`) and the live ones. Both counts survive a restart of
+//! those whose end was processed and the live ones. Both counts survive a restart of
 //! the master; connections and reservations do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use headroom_config::JobSpec;
 use headroom_types::exit::Unattributed;
 use headroom_types::{
     Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick, UnixMillis,
@@ -45,6 +46,16 @@ pub enum Purpose {
     Set(usize),
     /// A container for one task.
     Own(TaskKey),
+}
+
+impl Purpose {
+    /// Slots of a container of this purpose.
+    pub fn slots(self, job: &JobSpec) -> u32 {
+        match self {
+            Purpose::Set(set) => job.executors.get(set).map_or(1, |s| s.slots),
+            Purpose::Own(_) => 1,
+        }
+    }
 }
 
 /// An attempt in the slots of an executor.
@@ -449,7 +460,7 @@ impl ExecutorFleet {
             .filter(move |(_, e)| e.request == *request)
     }
 
-    /// The desired count of each request: settled containers, ending ones, and the larger of
+    /// The desired count of each request: ended containers, ending ones, and the larger of
     /// requested and kept ones.
     pub fn desired_requests(&self) -> Vec<DesiredRequest> {
         self.worth(|_| true)
@@ -461,7 +472,7 @@ impl ExecutorFleet {
         self.worth(|wanted: (u32, u32)| wanted.0 > wanted.1)
     }
 
-    /// Requests whose count and number of settled containers `pass`.
+    /// Requests whose count and number of ended containers `pass`.
     fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<DesiredRequest> {
         let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
         // The resource manager itself replaces an unlisted container. Counted here, it would be

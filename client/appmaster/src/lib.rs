@@ -20,9 +20,11 @@ pub mod record;
 pub mod replay;
 pub mod rm_link;
 pub mod run;
+mod run_error;
 mod runtime;
 pub mod session;
 pub mod spec;
+mod stop_request;
 pub mod taskset;
 pub mod traces;
 

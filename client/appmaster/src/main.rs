@@ -2,16 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use headroom_appmaster::run::{self, MasterOptions, RunError, StopRequest};
 use headroom_client::ClientCredentials;
-use headroom_config::job::ClusterProfiles;
-use headroom_types::{AppId, Bytes};
-use headroom_wire::v1::job::MemoryFailureMode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -24,50 +20,14 @@ use tokio::sync::watch;
     6 the resource manager does not answer, 9 tasks were killed for memory at the largest size they can have"
 )]
 struct Args {
-    /// The job file
-    #[arg(long, value_name = "FILE")]
-    job: PathBuf,
-    /// Application to run; without it, the job is submitted and its id printed
-    #[arg(long, env = "HEADROOM_APP", value_name = "ID")]
-    app: Option<AppId>,
-    /// Number of the application attempt
-    #[arg(long, env = "HEADROOM_ATTEMPT", default_value_t = 1, value_name = "N")]
-    attempt: u32,
-    /// Address of the resource manager
-    #[arg(
-        long,
-        env = "HEADROOM_RM",
-        default_value = "http://127.0.0.1:7070",
-        value_name = "URL"
-    )]
-    rm: String,
+    #[command(flatten)]
+    options: MasterOptions,
     /// CA certificate of the resource manager; set by the node agent
     #[arg(long, env = "HEADROOM_CA_FILE", value_name = "FILE", hide = true)]
     ca: Option<PathBuf>,
     /// Token file that authenticates this master; set by the node agent, read once and removed
     #[arg(long, env = "HEADROOM_TOKEN_FILE", value_name = "FILE", hide = true)]
     token_file: Option<PathBuf>,
-    /// Directory for the journal; it must outlive this run
-    #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
-    state: Option<PathBuf>,
-    /// Working directory of tasks; by default the directory of each container
-    #[arg(long, value_name = "DIR")]
-    base_dir: Option<PathBuf>,
-    /// Address on which executors connect
-    #[arg(
-        long,
-        env = "HEADROOM_LISTEN",
-        default_value = "127.0.0.1:0",
-        value_name = "ADDRESS"
-    )]
-    listen: SocketAddr,
-    /// Mode for memory failures, overrides the job file: headroom, pinterest, uber, databricks,
-    /// tovar or fixed
-    #[arg(long, value_name = "MODE")]
-    mode: Option<MemoryFailureMode>,
-    /// Memory of the container of this master, bytes; set by the node agent
-    #[arg(long, env = "HEADROOM_MEMORY_BYTES", default_value_t = 0, hide = true)]
-    master_memory: u64,
     /// Check the job file and exit
     #[arg(long)]
     check_config: bool,
@@ -109,24 +69,12 @@ fn main() -> ExitCode {
 async fn work(args: Args) -> Result<u8, RunError> {
     let (wish, leave) = watch::channel(StopRequest::GoOn);
     let trust = ClientCredentials::of_a_container(args.ca, args.token_file.as_deref());
-    let trust = trust.map_err(|source| RunError::Unreachable {
-        url: args.rm.clone(),
+    let mut options = args.options;
+    options.trust = trust.map_err(|source| RunError::Unreachable {
+        url: options.rm.clone(),
         source,
     })?;
-    let options = MasterOptions {
-        job: args.job,
-        app: args.app,
-        attempt: args.attempt,
-        rm: args.rm,
-        trust,
-        state: args.state,
-        base_dir: args.base_dir,
-        listen: args.listen,
-        profiles: ClusterProfiles::new(),
-        mode: args.mode,
-        master_memory: Bytes::new(args.master_memory),
-        leave,
-    };
+    options.leave = leave;
     tokio::spawn(heed_signals(wish));
     run_job(options, args.check_config).await
 }

@@ -9,27 +9,30 @@ use std::time::Duration;
 
 use headroom_client::retry::Backoff;
 use headroom_client::{Client, ClientCredentials, ClientError};
+use headroom_config::JobSpec;
 use headroom_config::job::ClusterProfiles;
-use headroom_config::{FileProblem, JobSpec};
 use headroom_transport::{ListenerIdentity, MasterAddress};
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::v1::job::MemoryFailureMode;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::core::{Core, MasterSetup};
 use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
-use crate::journal::{self, Journal, JournalError};
-use crate::output::{self, EarlierCommit, JobStartState};
+use crate::journal::{self, Journal};
+use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
 use crate::record::{self, JournalHeader, Record};
 use crate::rm_link::RmLink;
 use crate::spec::ExecutorEnvironment;
 use crate::traces::Traces;
 use crate::traces::spans::TraceIdentity;
 use outputs::OutputClaim;
+
+pub use crate::run_error::RunError;
+pub use crate::stop_request::StopRequest;
 
 /// Timeout for the first answer of the resource manager at the start.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,47 +41,58 @@ const MAX_EXECUTOR_EVENTS: usize = 4096;
 /// Maximum number of messages from the resource manager that wait for the loop.
 const MAX_MANAGER_EVENTS: usize = 1024;
 
-/// Parameters of a master.
-#[derive(Clone, Debug)]
+/// Parameters of a master. The documentation of the arguments is the help of the program.
+#[derive(Clone, Debug, clap::Args)]
 pub struct MasterOptions {
-    /// The job file.
+    /// The job file
+    #[arg(long, value_name = "FILE")]
     pub job: PathBuf,
-    /// The application to run; `None` submits one.
+    /// Application to run; without it, the job is submitted and its id printed
+    #[arg(long, env = "HEADROOM_APP", value_name = "ID")]
     pub app: Option<AppId>,
-    /// Number of the application attempt.
+    /// Number of the application attempt
+    #[arg(long, env = "HEADROOM_ATTEMPT", default_value_t = 1, value_name = "N")]
     pub attempt: u32,
-    /// The resource manager's address.
+    /// Address of the resource manager
+    #[arg(
+        long,
+        env = "HEADROOM_RM",
+        default_value = "http://127.0.0.1:7070",
+        value_name = "URL"
+    )]
     pub rm: String,
-    /// Trust in the resource manager, and the credentials for it.
-    pub trust: ClientCredentials,
-    /// Directory that outlives this run; `None` selects a directory below the user's state
-    /// directory.
+    /// Directory for the journal; it must outlive this run
+    // `None` selects a directory below the user's state directory.
+    #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Working directory of tasks.
+    /// Working directory of tasks; by default the directory of each container
+    #[arg(long, value_name = "DIR")]
     pub base_dir: Option<PathBuf>,
-    /// The address on which executors connect.
+    /// Address on which executors connect
+    #[arg(
+        long,
+        env = "HEADROOM_LISTEN",
+        default_value = "127.0.0.1:0",
+        value_name = "ADDRESS"
+    )]
     pub listen: SocketAddr,
-    /// Profiles of the cluster, which the job file may name.
-    pub profiles: ClusterProfiles,
-    /// Mode for memory failures; overrides the job file.
+    /// Mode for memory failures, overrides the job file: headroom, pinterest, uber, databricks,
+    /// tovar or fixed
+    #[arg(long, value_name = "MODE")]
     pub mode: Option<MemoryFailureMode>,
-    /// Memory of the container in which this master runs; zero for a master that the user runs
-    /// outside of the cluster. Bytes.
+    /// Memory of the container of this master, bytes; set by the node agent
+    // Zero for a master that the user runs outside of the cluster.
+    #[arg(long, env = "HEADROOM_MEMORY_BYTES", default_value = "0", hide = true)]
     pub master_memory: Bytes,
+    /// Trust in the resource manager, and the credentials for it.
+    #[arg(skip)]
+    pub trust: ClientCredentials,
+    /// Profiles of the cluster, which the job file may name.
+    #[arg(skip)]
+    pub profiles: ClusterProfiles,
     /// Receives requests to end this run or the job.
-    pub leave: tokio::sync::watch::Receiver<StopRequest>,
-}
-
-/// A request of a signal or a caller to a running master.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StopRequest {
-    /// Continue.
-    #[default]
-    GoOn,
-    /// End this run and leave the job to the next one.
-    Leave,
-    /// End the job.
-    Stop,
+    #[arg(skip = watch::channel(StopRequest::GoOn).1)]
+    pub leave: watch::Receiver<StopRequest>,
 }
 
 /// The result of a master.
@@ -97,57 +111,6 @@ impl MasterResult {
             None | Some(JobEndKind::Succeeded) => 0,
             Some(JobEndKind::Failed | JobEndKind::Stopped) => 1,
             Some(JobEndKind::MemoryExhausted) => 9,
-        }
-    }
-}
-
-/// The reason why a master could not work.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The job file has mistakes.
-    #[error("{}", headroom_config::render(.0))]
-    Job(Vec<FileProblem>),
-    /// The resource manager does not answer.
-    #[error(
-        "the resource manager at {url} does not answer; start it, or give its address with --rm"
-    )]
-    Unreachable {
-        /// Its address.
-        url: String,
-        /// The cause.
-        #[source]
-        source: ClientError,
-    },
-    /// The resource manager refused this master.
-    #[error("the resource manager refused this master")]
-    Refused(#[source] ClientError),
-    /// The journal cannot be used.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The listener for executors could not be opened.
-    #[error("cannot listen on {address}; give another address with --listen")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// No secret could be created.
-    #[error("cannot read a secret for executors from /dev/urandom")]
-    Random(#[source] std::io::Error),
-}
-
-impl RunError {
-    /// The program's exit code.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            RunError::Job(_) => 2,
-            RunError::Unreachable { .. } => 6,
-            RunError::Refused(_)
-            | RunError::Journal(_)
-            | RunError::Listen { .. }
-            | RunError::Random(_) => 1,
         }
     }
 }
@@ -201,11 +164,11 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
     } else {
         JobStartState::Old
     };
-    let OutputClaim {
-        owner,
-        turn,
-        refused,
-    } = outputs::claim(&client, &options.rm, &job, &app, beginning).await?;
+    let owner = output_owner(&client, &options.rm, &job, &app).await?;
+    let OutputClaim { turn, refused } = match &owner {
+        Some(owner) => outputs::claim(&client, &job, owner, beginning).await,
+        None => OutputClaim::default(),
+    };
     let address = listener.local_addr().map_err(|source| RunError::Listen {
         address: options.listen,
         source,
@@ -246,7 +209,7 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
         .work(executors, rm, options.leave.clone(), &options.rm)
         .await;
     server.abort();
-    if matches!(outcome, Ok(Some(_))) {
+    if let (Ok(Some(_)), Some(owner)) = (&outcome, owner) {
         outputs::release(spec, owner).await;
     }
     Ok(MasterResult {
@@ -345,6 +308,23 @@ fn client(options: &MasterOptions) -> Result<Client, RunError> {
         url: options.rm.clone(),
         source,
     })
+}
+
+/// The owner of the job's output directories: this application. `None` for a job without outputs.
+async fn output_owner(
+    client: &Client,
+    url: &str,
+    job: &JobSpec,
+    app: &AppId,
+) -> Result<Option<OutputOwner>, RunError> {
+    if output::directories(job).is_empty() {
+        return Ok(None);
+    }
+    let submitted = answered(url, || client.app(app)).await?.submitted;
+    Ok(Some(OutputOwner {
+        app: app.clone(),
+        submitted,
+    }))
 }
 
 /// Repeats a call until it is answered, for as long as a resource manager may take to start.

@@ -1,4 +1,5 @@
-//! Conversion of a job file to tasks, and of a task to its start message.
+//! Values that follow from a job file: first sizes, requests and launches of executors, and the
+//! start message of a task. Pure functions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use headroom_config::{
     ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec,
-    SizingMode, StageSpec, TaskGroups, TaskLimit,
+    StageSpec, TaskGroups, TaskLimit,
 };
 use headroom_types::{
     Bytes, Cpus, FetchedFile, LaunchSpec, Profile, Remedy, RequestId, Resource, TaskAttemptId,
@@ -14,35 +15,8 @@ use headroom_types::{
 };
 use headroom_wire::v1::task::TaskStart;
 
-use crate::executors::Purpose;
-use crate::policy::{AttemptPlace, AttemptSize, SpentBudgets};
+use crate::policy::{AttemptPlace, AttemptSize};
 use crate::runtime;
-use crate::taskset::{AvoidedPlaces, LifecycleState, StageTasks, TaskInstance};
-
-/// The tasks of a stage with their first size.
-pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> StageTasks {
-    let (size, sized) = (first_size(job, spec), job.sizes() != SizingMode::Learned);
-    let task = |index| TaskInstance {
-        id: TaskId {
-            stage: spec.name.clone(),
-            index,
-        },
-        state: LifecycleState::Blocked,
-        size: size.clone(),
-        spent: SpentBudgets::default(),
-        avoid: AvoidedPlaces::default(),
-        attempts: Vec::new(),
-        note: String::new(),
-        priority: 0,
-        cancelled: None,
-        gave_way: None,
-        wide_since: None,
-        escalated: false,
-        why: String::new(),
-        sized,
-    };
-    StageTasks::new(spec.indexes().map(task).collect())
-}
 
 /// The first size of the tasks of a stage. A task that no shared executor can hold starts in its
 /// own container.
@@ -177,14 +151,6 @@ pub fn launch(
         fetch: files,
         task_groups: program.is_none_or(|program| program.task_groups == TaskGroups::Yes),
         ..LaunchSpec::default()
-    }
-}
-
-/// Slots of a container of this purpose.
-pub fn slots_of(job: &JobSpec, purpose: Purpose) -> u32 {
-    match purpose {
-        Purpose::Set(set) => job.executors.get(set).map_or(1, |s| s.slots),
-        Purpose::Own(_) => 1,
     }
 }
 

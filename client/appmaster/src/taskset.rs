@@ -6,12 +6,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use headroom_config::JobSpec;
+use headroom_config::{JobSpec, SizingMode, StageSpec};
 use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tick, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{AttemptPlace, AttemptSize, AvoidScope, SpentBudgets};
+use crate::spec;
 
 /// A task by its position in the job: index of its stage, and index in the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -288,7 +289,7 @@ impl TaskSets {
             stages: job
                 .stages
                 .iter()
-                .map(|spec| crate::spec::stage_of(job, spec))
+                .map(|spec| StageTasks::of(job, spec))
                 .collect(),
         }
     }
@@ -341,6 +342,33 @@ impl TaskSets {
 }
 
 impl StageTasks {
+    /// The tasks of a stage, blocked, with their first size.
+    fn of(job: &JobSpec, spec: &StageSpec) -> Self {
+        let (size, sized) = (
+            spec::first_size(job, spec),
+            job.sizes() != SizingMode::Learned,
+        );
+        let task = |index| TaskInstance {
+            id: TaskId {
+                stage: spec.name.clone(),
+                index,
+            },
+            state: LifecycleState::Blocked,
+            size: size.clone(),
+            spent: SpentBudgets::default(),
+            avoid: AvoidedPlaces::default(),
+            attempts: Vec::new(),
+            note: String::new(),
+            priority: 0,
+            cancelled: None,
+            gave_way: None,
+            wide_since: None,
+            escalated: false,
+            why: String::new(),
+            sized,
+        };
+        StageTasks::new(spec.indexes().map(task).collect())
+    }
     /// A stage of these tasks.
     pub fn new(tasks: Vec<TaskInstance>) -> Self {
         let left = u32::try_from(tasks.len()).unwrap_or(u32::MAX);

@@ -76,10 +76,10 @@ fn three_outer_kills_exclude_the_node_and_add_one_event() {
         (world.core.totals().done, world.core.totals().failed),
         (60, 0)
     );
-    let told = world.words("NodeExcluded");
+    let messages = world.words("NodeExcluded");
     assert!(
-        told.len() == 1 && told[0].contains("n0") && told[0].contains("3 times"),
-        "{told:?}"
+        messages.len() == 1 && messages[0].contains("n0") && messages[0].contains("3 times"),
+        "{messages:?}"
     );
     let at = |a: &&AttemptRow| a.ended.expect("ended").0;
     let kills = killed(&world);

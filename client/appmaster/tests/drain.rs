@@ -12,7 +12,7 @@ use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Executors of one slot, so that an escalated task gets a container of its own.
 const JOB: &str = concat!(
-    job_head!("crowded", "288MiB", 1, 2, 1),
+    job_head!("full-cluster", "288MiB", 1, 2, 1),
     r#"[[stage]]
 name = "map"
 array = "0-59"
@@ -23,7 +23,7 @@ grow = false
 /// Run time of a task. Milliseconds.
 const TASK_MS: u64 = 1_000;
 
-fn crowded() -> MasterScenario {
+fn full_cluster() -> MasterScenario {
     MasterScenario::of(JOB)
         .nodes(&[870])
         .usual(TaskBehaviour::native(10, TASK_MS))
@@ -59,7 +59,7 @@ fn makespan(world: &SimulatedCluster) -> Duration {
 
 #[test]
 fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
-    let world = crowded()
+    let world = full_cluster()
         .habit("map/0", TaskBehaviour::native(400, TASK_MS))
         .run();
     assert_eq!(
@@ -90,7 +90,7 @@ fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
         "{:?}",
         world.notes
     );
-    let without = crowded().run();
+    let without = full_cluster().run();
     let (with, without) = (makespan(&world), makespan(&without));
     // The task itself occupies two executors during its run, and has run once before.
     assert!(
@@ -101,7 +101,7 @@ fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
 
 #[test]
 fn the_memory_of_a_drained_executor_is_not_used_by_a_new_executor() {
-    let world = crowded()
+    let world = full_cluster()
         .habit("map/0", TaskBehaviour::native(400, TASK_MS))
         .run();
     let own = &rows(&world, "map/0")[1];
@@ -133,7 +133,7 @@ fn the_memory_of_a_drained_executor_is_not_used_by_a_new_executor() {
 
 #[test]
 fn a_second_executor_of_the_node_is_drained_if_needed() {
-    let world = crowded()
+    let world = full_cluster()
         .nodes(&[640])
         .habit("map/0", TaskBehaviour::native(400, TASK_MS))
         .run();
@@ -148,7 +148,7 @@ fn escalated_tasks_wait_in_turn_on_a_small_node() {
     let three = ["map/0", "map/5", "map/11"];
     let world = three
         .iter()
-        .fold(crowded(), |s, id| s.habit(id, hungry.clone()))
+        .fold(full_cluster(), |s, id| s.habit(id, hungry.clone()))
         .run();
     assert_eq!(
         (world.core.totals().done, world.core.totals().memory_kills),
@@ -178,7 +178,7 @@ fn escalated_tasks_wait_in_turn_on_a_small_node() {
 #[test]
 fn tasks_killed_together_get_containers_together_on_a_large_node() {
     let hungry = TaskBehaviour::native(400, TASK_MS);
-    let world = crowded()
+    let world = full_cluster()
         .nodes(&[1100])
         .habit("map/0", hungry.clone())
         .habit("map/1", hungry)
@@ -273,7 +273,7 @@ fn an_executor_reserved_for_a_task_is_not_drained_for_another() {
 
 #[test]
 fn tasks_that_fit_another_node_drain_no_executor() {
-    let world = crowded()
+    let world = full_cluster()
         .nodes(&[640, 640, 640])
         .habit("map/0", TaskBehaviour::native(400, TASK_MS))
         .run();
@@ -283,7 +283,7 @@ fn tasks_that_fit_another_node_drain_no_executor() {
 
 #[test]
 fn drain_after_delays_drains_up_to_half_a_task_time() {
-    let long = crowded()
+    let long = full_cluster()
         .usual(TaskBehaviour::native(10, 20_000))
         .habit("map/5", TaskBehaviour::native(400, 20_000))
         .run();
@@ -332,7 +332,7 @@ fn an_executor_to_be_preempted_is_not_drained() {
         nth: 0,
         warning_ms: 5_000,
     };
-    let world = crowded()
+    let world = full_cluster()
         .habit("map/3", TaskBehaviour::native(400, TASK_MS))
         .fault(fault)
         .run();

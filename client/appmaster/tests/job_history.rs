@@ -78,10 +78,10 @@ fn informed(job: &str, family: Box<JobHistory>) -> (Core, Vec<Record>) {
 fn job_history_sets_first_sizes_and_survives_a_restart() {
     let (mut core, records) = informed(SLOTS, family("map", 90..140));
     let sizes = core.first_sizes();
-    let told = |(_, size, why): &(_, AttemptSize, String)| {
+    let from_history = |(_, size, why): &(_, AttemptSize, String)| {
         size.slots > 1 && size.memory() >= Bytes::from_mib(128) && why.contains("kind map")
     };
-    assert!(sizes.iter().all(told), "{:?}", sizes[0]);
+    assert!(sizes.iter().all(from_history), "{:?}", sizes[0]);
     assert_eq!(
         records
             .iter()

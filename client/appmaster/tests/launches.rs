@@ -66,12 +66,12 @@ fn a_node_with_failing_launches_costs_no_attempt_beside_a_healthy_node() {
         6,
         "only the first tasks of its executors failed"
     );
-    let told = world.words("NodeExcluded");
+    let messages = world.words("NodeExcluded");
     assert!(
-        told.len() == 1
-            && told[0].contains("n0")
-            && told[0].contains("no task starts there for 1 s"),
-        "{told:?}"
+        messages.len() == 1
+            && messages[0].contains("n0")
+            && messages[0].contains("no task starts there for 1 s"),
+        "{messages:?}"
     );
 }
 
@@ -100,10 +100,10 @@ fn a_task_waits_for_a_full_node_instead_of_a_broken_node() {
             .notes
             .contains("map/0: its node could not start it: same size on another node, not charged; no task starts on n0 for 1 s")
     );
-    let told = world.words("NodeExcluded");
+    let messages = world.words("NodeExcluded");
     assert!(
-        told.iter().any(|words| words.contains("for 4 s")),
-        "other tasks retry the node after the wait: {told:?}"
+        messages.iter().any(|words| words.contains("for 4 s")),
+        "other tasks retry the node after the wait: {messages:?}"
     );
 }
 
@@ -210,10 +210,10 @@ fn executors_that_fail_on_a_node_start_on_another() {
         "{:?}",
         world.granted
     );
-    let told = world.words("NodeExcluded");
+    let messages = world.words("NodeExcluded");
     assert!(
-        told.len() == 1 && told[0].contains("n0: an executor of set-main was not ready"),
-        "{told:?}"
+        messages.len() == 1 && messages[0].contains("n0: an executor of set-main was not ready"),
+        "{messages:?}"
     );
 }
 

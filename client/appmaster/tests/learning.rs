@@ -301,8 +301,8 @@ fn missing_empty_and_zero_inputs_fail_no_task() {
     let sizes: Vec<String> = (0..40)
         .map(|n| format!("\"{}MiB\"", if n % 2 == 0 { 0 } else { 10 + 2 * n }))
         .collect();
-    let told = INPUTS.replace("\"part-{index}.csv\"", &format!("[{}]", sizes.join(", ")));
-    assert_eq!(done(&with_inputs(&told).run()), (40, 0));
+    let inputs = INPUTS.replace("\"part-{index}.csv\"", &format!("[{}]", sizes.join(", ")));
+    assert_eq!(done(&with_inputs(&inputs).run()), (40, 0));
 }
 
 #[test]
@@ -636,16 +636,16 @@ fn learned_sizes_add_few_events_and_stated_sizes_none() {
         .usual(TaskBehaviour::native(200, 20_000))
         .quick()
         .run();
-    let told = world.words("RungLearned");
+    let messages = world.words("RungLearned");
     assert!(
-        (1..=8).contains(&told.len()),
-        "300 tasks have ended: {told:#?}"
+        (1..=8).contains(&messages.len()),
+        "300 tasks have ended: {messages:#?}"
     );
     assert!(
-        told[0].starts_with("tasks such as map/0 start with ")
-            && told[0].contains(" instead of 1 GiB: "),
+        messages[0].starts_with("tasks such as map/0 start with ")
+            && messages[0].contains(" instead of 1 GiB: "),
         "{}",
-        told[0]
+        messages[0]
     );
     let as_stated = slots().usual(TaskBehaviour::native(10, 2000)).run();
     assert_eq!(

@@ -243,11 +243,11 @@ fn read_and_planned_bytes_are_kept_and_a_gap_adds_one_event() {
         (input("map/0").gap, input("map/3").gap),
         (None, Some(InputGap::More))
     );
-    let told = world.words("InputGap");
-    assert_eq!(told.len(), 1, "{told:?}");
+    let messages = world.words("InputGap");
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        told[0].contains("to read 100 MiB and read 800 MiB"),
-        "{told:?}"
+        messages[0].contains("to read 100 MiB and read 800 MiB"),
+        "{messages:?}"
     );
     assert_eq!(
         (

@@ -138,15 +138,15 @@ fn the_further_rungs_of_a_ladder_are_reported_in_advance() {
         let world = figure(mode).run();
         let sizes = world.sizes("group/19");
         for n in 1..=sizes.len() {
-            let told = &world.ahead[&(world::task("group/19"), n)];
+            let announced = &world.ahead[&(world::task("group/19"), n)];
             let came: Vec<u64> = sizes[n..]
                 .iter()
                 .copied()
                 .filter(|size| *size > sizes[n - 1])
                 .collect();
             assert!(
-                told.starts_with(&came),
-                "{mode:?}, attempt {n}: reported {told:?}, then {came:?}"
+                announced.starts_with(&came),
+                "{mode:?}, attempt {n}: reported {announced:?}, then {came:?}"
             );
         }
         let first = &world.ahead[&(world::task("group/0"), 1)];
@@ -491,19 +491,19 @@ fn an_executor_killed_by_a_task_costs_its_other_tasks_no_charge() {
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (20, 0), "{totals:?}");
     assert!(totals.collateral_reruns > 0, "{totals:?}");
-    let innocent = world
+    let collateral = world
         .rows
         .values()
         .find(|r| r.attempts.len() > 1 && r.task.index != 2)
         .expect("one task ran twice");
     assert!(
-        innocent
+        collateral
             .attempts
             .iter()
             .all(|a| a.profile.memory().whole_mib() == 64),
         "the task keeps its size"
     );
-    assert_eq!(innocent.attempts[0].reason, Some(ExitReason::AncestorOom));
+    assert_eq!(collateral.attempts[0].reason, Some(ExitReason::AncestorOom));
     assert!(world.sizes("group/2").last().is_some_and(|s| *s >= 300));
     assert_eq!(totals.escalated, 1);
 }
@@ -724,7 +724,7 @@ fn a_task_in_its_own_container_is_retried_after_its_wait() {
 }
 
 /// Two slots, and two tasks that were killed and need both: the task that has waited longer starts
-/// first, whatever its index.
+/// first, independent of its index.
 #[test]
 fn the_wide_task_that_waited_longer_starts_first() {
     let job = concat!(

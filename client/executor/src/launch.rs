@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use headroom_node_exec::namespaces::probe;
 use headroom_node_exec::{
-    ChildProcess, Command, Namespaces, Privilege, SpawnError, SpawnStep, spawn,
+    ChildProcess, Command, Namespaces, Privilege, SpawnError, SpawnStep, probe_namespaces, spawn,
 };
 use headroom_types::{Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
@@ -75,7 +74,7 @@ impl LaunchContext {
 fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
     let Some(shm) = shm else { return (None, None) };
     let privilege = Privilege::own();
-    match probe(privilege) {
+    match probe_namespaces(privilege) {
         Ok(()) => (Some(Namespaces { privilege, shm }), None),
         Err(why) => {
             tracing::warn!(why, "tasks use /dev/shm and IPC of their container");
@@ -99,7 +98,7 @@ pub struct LaunchedTask {
     /// Time at which its program started.
     pub started: UnixMillis,
     /// The same moment on the monotonic clock.
-    pub born: Instant,
+    pub started_at: Instant,
 }
 
 /// Starts a task.
@@ -122,7 +121,7 @@ pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<Launche
                 group,
                 files,
                 started: clock::now(),
-                born: Instant::now(),
+                started_at: Instant::now(),
             })
         }
         Err(e) => {

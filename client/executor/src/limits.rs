@@ -24,7 +24,7 @@ pub(crate) const REMEDIES: &str = "HEADROOM_REMEDIES";
 #[derive(Clone, Debug)]
 pub(crate) struct ManualLimits {
     limits: OwnLimits,
-    born: Instant,
+    started_at: Instant,
     at: Option<Instant>,
     /// True if a remedy limits the code cache; then its limit is not a manual one.
     code_cache_is_ours: bool,
@@ -32,7 +32,7 @@ pub(crate) struct ManualLimits {
 
 impl ManualLimits {
     /// Reads the limits from the start of a task.
-    pub(crate) fn new(born: Instant, start: Option<&TaskStart>) -> ManualLimits {
+    pub(crate) fn new(started_at: Instant, start: Option<&TaskStart>) -> ManualLimits {
         let mut limits = OwnLimits::default();
         if let Some(start) = start {
             limits.add_environment(
@@ -47,7 +47,7 @@ impl ManualLimits {
             start.is_some_and(|start| has_remedy(start, Remedy::SmallCodeCache));
         ManualLimits {
             limits,
-            born,
+            started_at,
             at: None,
             code_cache_is_ours,
         }
@@ -55,7 +55,9 @@ impl ManualLimits {
 
     /// Samples the live processes if the interval has passed.
     pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
-        if self.born.elapsed() < FIRST || self.at.is_none_or(|at| at.elapsed() >= SAMPLE_INTERVAL) {
+        if self.started_at.elapsed() < FIRST
+            || self.at.is_none_or(|at| at.elapsed() >= SAMPLE_INTERVAL)
+        {
             self.at = Some(Instant::now());
             pids()
                 .into_iter()

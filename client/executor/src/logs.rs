@@ -105,9 +105,9 @@ impl TaskFiles {
             .into_iter()
             .find_map(|path| {
                 let end = gclog::parse(&tail(path, SEARCHED).ok()?)?;
-                let begun = gclog::parse(&head(path, GC_HEAD).unwrap_or_default());
+                let first = gclog::parse(&head(path, GC_HEAD).unwrap_or_default());
                 Some(GcLog {
-                    region: end.region.or(begun.and_then(|log| log.region)),
+                    region: end.region.or(first.and_then(|log| log.region)),
                     ..end
                 })
             })

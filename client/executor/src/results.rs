@@ -129,9 +129,9 @@ mod tests {
                 } else if results.ack(&attempt) {
                     acked.insert(attempt);
                 }
-                let told: Vec<_> = results.for_hello(MAX_LINE_BYTES).into_iter().map(|r| r.attempt).collect();
+                let sent: Vec<_> = results.for_hello(MAX_LINE_BYTES).into_iter().map(|r| r.attempt).collect();
                 let wanted: Vec<_> = ended.difference(&acked).cloned().collect();
-                prop_assert_eq!(told, wanted);
+                prop_assert_eq!(sent, wanted);
             }
         }
     }

@@ -31,7 +31,7 @@ const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
 /// The measurements of one task.
 #[derive(Debug)]
 pub struct TaskSampler {
-    born: Instant,
+    started_at: Instant,
     limit: Option<Bytes>,
     timeline: Timeline,
     peak: Bytes,
@@ -44,7 +44,7 @@ pub struct TaskSampler {
     inside_at: Option<(Instant, Bytes)>,
     /// Memory by kind, at the largest observed use.
     fullest: Option<(Bytes, MemoryStat)>,
-    near_told: bool,
+    near_reported: bool,
     stall: StallDetector,
     reads: ReadBytesSampler,
     own_limits: ManualLimits,
@@ -71,9 +71,9 @@ pub struct TaskSample {
 
 impl TaskSampler {
     /// A sampler without measurements. `runtime` is set for a declared managed heap.
-    pub fn new(born: Instant, limit: Option<Bytes>, runtime: Option<HeapMonitor>) -> Self {
+    pub fn new(started_at: Instant, limit: Option<Bytes>, runtime: Option<HeapMonitor>) -> Self {
         TaskSampler {
-            born,
+            started_at,
             limit,
             timeline: Timeline::default(),
             peak: Bytes::ZERO,
@@ -83,23 +83,24 @@ impl TaskSampler {
             inside: None,
             inside_at: None,
             fullest: None,
-            near_told: false,
+            near_reported: false,
             stall: StallDetector::default(),
             reads: ReadBytesSampler::default(),
-            own_limits: ManualLimits::new(born, None),
+            own_limits: ManualLimits::new(started_at, None),
             failed: None,
         }
     }
 
     /// Adds the manual limits in `start`.
     pub fn with_limits_of(mut self, start: &TaskStart) -> Self {
-        self.own_limits = ManualLimits::new(self.born, Some(start));
+        self.own_limits = ManualLimits::new(self.started_at, Some(start));
         self
     }
 
     /// Sets a new limit. The task can then come near this limit, too.
     pub fn set_limit(&mut self, limit: Bytes) {
-        (self.limit, self.near_told, self.stall) = (Some(limit), false, StallDetector::default());
+        (self.limit, self.near_reported, self.stall) =
+            (Some(limit), false, StallDetector::default());
     }
 
     /// Takes one measurement.
@@ -220,8 +221,8 @@ impl TaskSampler {
         let near = self
             .limit
             .is_some_and(|limit| facts.current >= limit.mul_ratio(NEAR, 100));
-        let newly_near = near && !self.near_told;
-        self.near_told |= near;
+        let newly_near = near && !self.near_reported;
+        self.near_reported |= near;
         let pressed = self.limit.is_some_and(|limit| is_pressed(facts, limit));
         TaskSample {
             current: facts.current,
@@ -256,7 +257,7 @@ impl TaskSampler {
     }
 
     fn age_ms(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn push(&mut self, facts: &CgroupStats, current: Bytes, mark: Option<TimelineMark>) {

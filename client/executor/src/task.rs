@@ -11,7 +11,9 @@ use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
 use headroom_node_exec::{ChildProcess, ProcessEnd};
 use headroom_types::exit::Unattributed;
-use headroom_types::{Bytes, EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
+use headroom_types::{
+    Bytes, EnforcerKind, Evidence, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -143,7 +145,7 @@ struct TaskRunner {
     group: Arc<TaskGroup>,
     files: TaskFiles,
     started: UnixMillis,
-    born: Instant,
+    started_at: Instant,
     lines: TaskChannels,
     life: TaskPhase,
     meter: TaskSampler,
@@ -166,7 +168,7 @@ impl TaskRunner {
             group,
             files,
             started,
-            born,
+            started_at,
         } = launched;
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
@@ -174,9 +176,9 @@ impl TaskRunner {
             let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
-        let meter = TaskSampler::new(born, start.limit, managed.then(HeapMonitor::default))
+        let meter = TaskSampler::new(started_at, start.limit, managed.then(HeapMonitor::default))
             .with_limits_of(&start);
-        let (life, born) = (TaskPhase::Running, Instant::from_std(born));
+        let (life, started_at) = (TaskPhase::Running, Instant::from_std(started_at));
         let growth = growth(&start, &group);
         let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
         Ok(TaskRunner {
@@ -186,7 +188,7 @@ impl TaskRunner {
             group,
             files,
             started,
-            born,
+            started_at,
             lines,
             life,
             meter,
@@ -208,8 +210,8 @@ impl TaskRunner {
         let timeout = self
             .start
             .timeout_ms
-            .map(|ms| self.born + Duration::from_millis(ms));
-        let mut next_sample = self.born + self.period();
+            .map(|ms| self.started_at + Duration::from_millis(ms));
+        let mut next_sample = self.started_at + self.period();
         let mut ordered = true;
         loop {
             tokio::select! {
@@ -275,7 +277,7 @@ impl TaskRunner {
     fn period(&self) -> Duration {
         match self.group.kind() {
             EnforcerKind::Poll => POLL_INTERVAL,
-            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.born.elapsed() < FIRST => {
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.started_at.elapsed() < FIRST => {
                 FIRST_SAMPLE_INTERVAL
             }
             EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => SAMPLE_INTERVAL,
@@ -312,7 +314,7 @@ impl TaskRunner {
 
     /// Samples on a separate thread, because proportional set sizes take milliseconds to read.
     async fn sample_slowly(&mut self) -> TaskSample {
-        let empty = TaskSampler::new(self.born.into_std(), None, None);
+        let empty = TaskSampler::new(self.started_at.into_std(), None, None);
         let (mut meter, group) = (
             std::mem::replace(&mut self.meter, empty),
             self.group.clone(),
@@ -518,10 +520,14 @@ impl TaskRunner {
                 (self.files.heap_marker(), self.files.log_tail())
             }
         };
-        TaskEndEvidence {
-            enforcer: self.group.kind(),
-            how,
-            cause: self.life.cause(),
+        let (exit_code, signal) = match how {
+            ProcessEnd::Code(code) => (Some(code), None),
+            ProcessEnd::Signal(signal) => (None, Some(signal)),
+        };
+        let evidence = Evidence {
+            exit_code,
+            signal,
+            stop_asked: self.life.cause(),
             own,
             outer,
             heap: measured.heap,
@@ -530,6 +536,10 @@ impl TaskRunner {
             inside: measured.inside,
             own_limits: measured.own_limits,
             missing,
+            ..Evidence::empty(self.group.kind())
+        };
+        TaskEndEvidence {
+            evidence,
             started: self.started,
             ended,
             timeline: measured.timeline,

@@ -1,41 +1,18 @@
 //! The report of a task from the observations at its end: pure.
 
 use headroom_node_core::{VerdictScope, classify, diagnose, timeline};
-use headroom_node_exec::ProcessEnd;
-use headroom_types::exit::{
-    CgroupStats, HeapReport, MemorySample, OuterLevel, ProcessMemory, VictimProcess,
-};
+use headroom_types::exit::MemorySample;
 use headroom_types::{
-    Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, OwnLimit,
-    StopCause, SubCause, TaskAttemptId, TaskReport, UnixMillis,
+    Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, SubCause,
+    TaskAttemptId, TaskReport, UnixMillis,
 };
 use headroom_wire::v1::task::TaskStart;
 
 /// All observations at the end of a task.
 #[derive(Debug)]
 pub struct TaskEndEvidence {
-    /// The mechanism that enforced the limit.
-    pub enforcer: EnforcerKind,
-    /// Exit status of its process.
-    pub how: ProcessEnd,
-    /// Cause of the stop request, if any.
-    pub cause: Option<StopCause>,
-    /// Its own cgroup, read right after the end.
-    pub own: CgroupStats,
-    /// Counter growth of the outer levels.
-    pub outer: Vec<OuterLevel>,
-    /// The last heap report of its runtime.
-    pub heap: Option<HeapReport>,
-    /// The message by which its runtime reported full memory.
-    pub heap_marker: Option<String>,
-    /// Its largest processes, seen last.
-    pub victims: Vec<VictimProcess>,
-    /// Memory of the largest process by kind.
-    pub inside: Option<ProcessMemory>,
-    /// Limits that were set by hand.
-    pub own_limits: Vec<OwnLimit>,
-    /// Inputs that could not be read.
-    pub missing: Vec<String>,
+    /// The evidence; [`report_of_end`] adds the limit and the heap budget of the start.
+    pub evidence: Evidence,
     /// Time of the first instruction.
     pub started: UnixMillis,
     /// Time of the end of its process.
@@ -54,27 +31,9 @@ pub fn report_of_end(
     start: &TaskStart,
     mut end: TaskEndEvidence,
 ) -> TaskReport {
-    let (exit_code, signal) = match end.how {
-        ProcessEnd::Code(code) => (Some(code), None),
-        ProcessEnd::Signal(signal) => (None, Some(signal)),
-    };
-    let mut own = end.own;
-    own.limit = own.limit.or(start.limit);
-    let evidence = Evidence {
-        enforcer: end.enforcer,
-        exit_code,
-        signal,
-        stop_asked: end.cause,
-        own,
-        outer: end.outer,
-        heap_budget: start.heap,
-        heap: end.heap,
-        heap_marker: end.heap_marker,
-        victims: end.victims,
-        inside: end.inside,
-        own_limits: end.own_limits,
-        missing: end.missing,
-    };
+    let mut evidence = end.evidence;
+    evidence.own.limit = evidence.own.limit.or(start.limit);
+    evidence.heap_budget = start.heap;
     let verdict = classify(&evidence, VerdictScope::Task, &start.heap_exit_codes);
     timeline::mark_end(&mut end.timeline, verdict.reason, &evidence);
     TaskReport {
@@ -125,8 +84,8 @@ pub fn not_started(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::Dimension;
-    use headroom_types::exit::MemoryEvents;
+    use headroom_types::exit::{CgroupStats, HeapReport, MemoryEvents};
+    use headroom_types::{Dimension, StopCause};
 
     fn start(limit: u64, heap: Option<u64>) -> TaskStart {
         TaskStart {
@@ -144,23 +103,18 @@ mod tests {
         }
     }
 
-    fn ending(how: ProcessEnd) -> TaskEndEvidence {
+    fn ending(exit_code: Option<i32>, signal: Option<i32>) -> TaskEndEvidence {
         TaskEndEvidence {
-            enforcer: EnforcerKind::Cgroup2,
-            how,
-            cause: None,
-            own: CgroupStats {
-                limit: Some(Bytes::from_mib(64)),
-                peak: Some(Bytes::from_mib(64)),
-                ..CgroupStats::default()
+            evidence: Evidence {
+                exit_code,
+                signal,
+                own: CgroupStats {
+                    limit: Some(Bytes::from_mib(64)),
+                    peak: Some(Bytes::from_mib(64)),
+                    ..CgroupStats::default()
+                },
+                ..Evidence::empty(EnforcerKind::Cgroup2)
             },
-            outer: Vec::new(),
-            heap: None,
-            heap_marker: None,
-            victims: Vec::new(),
-            inside: None,
-            own_limits: Vec::new(),
-            missing: Vec::new(),
             started: UnixMillis(1),
             ended: UnixMillis(2),
             timeline: Vec::new(),
@@ -176,9 +130,9 @@ mod tests {
             oom_group_kill: 1,
             ..MemoryEvents::default()
         };
-        let mut end = ending(ProcessEnd::Signal(9));
-        end.own.events = moved;
-        end.own.local = moved;
+        let mut end = ending(None, Some(9));
+        end.evidence.own.events = moved;
+        end.evidence.own.local = moved;
         end
     }
 
@@ -195,7 +149,7 @@ mod tests {
         );
         let heap = |used| {
             let mut end = killed_at_own_limit();
-            end.heap = Some(HeapReport {
+            end.evidence.heap = Some(HeapReport {
                 used: Bytes::from_mib(used),
                 committed: Bytes::from_mib(48),
                 ..HeapReport::default()
@@ -212,19 +166,19 @@ mod tests {
     #[test]
     fn ends_without_a_memory_failure_are_classified() {
         assert_eq!(
-            verdict(&start(64, None), ending(ProcessEnd::Code(0))),
+            verdict(&start(64, None), ending(Some(0), None)),
             (ExitReason::Exit { code: 0 }, None)
         );
         assert_eq!(
-            verdict(&start(64, None), ending(ProcessEnd::Code(4))),
+            verdict(&start(64, None), ending(Some(4), None)),
             (ExitReason::Exit { code: 4 }, None)
         );
         assert_eq!(
-            verdict(&start(64, None), ending(ProcessEnd::Signal(9))),
+            verdict(&start(64, None), ending(None, Some(9))),
             (ExitReason::KilledExternally, None)
         );
-        let mut stopped = ending(ProcessEnd::Signal(15));
-        stopped.cause = Some(StopCause::Asked);
+        let mut stopped = ending(None, Some(15));
+        stopped.evidence.stop_asked = Some(StopCause::Asked);
         assert_eq!(
             verdict(&start(64, None), stopped),
             (ExitReason::Stopped, None)
@@ -234,7 +188,7 @@ mod tests {
     #[test]
     fn a_declared_exit_code_is_a_full_heap() {
         assert_eq!(
-            verdict(&start(64, Some(32)), ending(ProcessEnd::Code(3))),
+            verdict(&start(64, Some(32)), ending(Some(3), None)),
             (ExitReason::HeapOom, Some(Dimension::Heap))
         );
     }

@@ -40,12 +40,12 @@ impl ExecutorKind {
 
 /// Defines each scenario as a test for both executors.
 macro_rules! for_both {
-    ($($story:ident),+ $(,)?) => {
+    ($($test:ident),+ $(,)?) => {
         mod house {
-            $(#[test] fn $story() { super::$story(super::ExecutorKind::House); })+
+            $(#[test] fn $test() { super::$test(super::ExecutorKind::House); })+
         }
         mod python {
-            $(#[test] fn $story() { super::$story(super::ExecutorKind::Python); })+
+            $(#[test] fn $test() { super::$test(super::ExecutorKind::Python); })+
         }
     };
 }

@@ -2,8 +2,15 @@
 
 mod acl;
 mod ca;
+mod confirm;
 mod container_access;
+mod dev;
+#[cfg(feature = "dev")]
+mod doctor;
+mod global;
 mod job;
+mod kill;
+mod logs;
 mod objects;
 mod operator;
 mod ordered;
@@ -11,32 +18,39 @@ mod output;
 mod profile;
 mod record;
 mod settings;
+mod submission;
 mod tags;
+mod value_parser;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter as Completer;
-use headroom_types::Bytes;
-#[cfg(feature = "dev")]
-use headroom_types::EnforcerKind;
-use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::complete;
+use value_parser::duration;
 
 pub(crate) use acl::{
     AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb,
-    TrustArgs,
 };
 pub(crate) use ca::{CaIssue, CaPlace, CaVerb};
+pub(crate) use confirm::ConfirmOptions;
 pub(crate) use container_access::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
+pub(crate) use dev::Sample;
+#[cfg(feature = "dev")]
+pub(crate) use dev::{Demo, Dev};
+#[cfg(feature = "dev")]
+pub(crate) use doctor::Doctor;
+pub(crate) use global::{Color, Global, TrustArgs};
 pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
+pub(crate) use kill::Kill;
+pub(crate) use logs::Logs;
 pub(crate) use objects::{
-    AppVerb, ConfirmOptions, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb,
-    RequestVerb, Resize, TaskVerb, Top,
+    AppVerb, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize,
+    TaskVerb, Top,
 };
 pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
 pub(crate) use ordered::{SetTask, TaskOrderArgs};
@@ -44,13 +58,8 @@ pub(crate) use output::{Format, Output, Rows, Watched};
 pub(crate) use profile::{ProfileVerb, SetProfile, TestProfile};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
+pub(crate) use submission::{Run, Submit};
 pub(crate) use tags::{Bench, CordonNode, LabelNode, NodeMarkEdit, TaintNode, UncordonNode};
-
-/// Default address of the resource manager.
-pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
-
-/// Socket of a resource manager on this host.
-pub(crate) const DEFAULT_SOCKET: &str = "/run/headroom/resourcemanager.sock";
 
 const AFTER: &str = "\
 A TARGET is a job, a task or one attempt at it: wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2.
@@ -70,44 +79,6 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// Options of every verb.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Global {
-    /// Address of the resource manager, or unix:PATH [default: of the context, else this host's
-    /// socket, else http://127.0.0.1:7070]
-    #[arg(long, global = true, env = "HEADROOM_ADDR", value_name = "URL")]
-    pub(crate) addr: Option<String>,
-    /// Take address, format and timeout from this context; `rmctl context list` shows them
-    #[arg(long, global = true, env = "HEADROOM_CONTEXT", value_name = "NAME", add = Completer::new(complete::contexts))]
-    pub(crate) context: Option<String>,
-    /// Output format: table, wide, json, jsonl, yaml, csv, name, cols=A,B or tmpl='{{id}}'; JSON is
-    /// that of the REST interface [default: table]
-    #[arg(
-        short = 'o',
-        long = "format",
-        id = "format",
-        global = true,
-        env = "HEADROOM_OUTPUT",
-        value_name = "FORMAT"
-    )]
-    pub(crate) output: Option<Output>,
-    /// Print ids only
-    #[arg(short = 'q', long, global = true)]
-    pub(crate) quiet: bool,
-    /// Timeout of one call, such as 30s [default: 10s]
-    #[arg(long, global = true, env = "HEADROOM_TIMEOUT", value_parser = duration, value_name = "TIME")]
-    pub(crate) call_timeout: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) trust: TrustArgs,
-    /// Print requests as curl commands instead of results; only requests that change nothing are
-    /// sent
-    #[arg(long, global = true)]
-    pub(crate) curl: bool,
-    /// When to use colour; colour never carries information of its own
-    #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
-    pub(crate) color: Color,
-}
-
 /// Shells with command completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
@@ -117,17 +88,6 @@ pub(crate) enum Shell {
     Zsh,
     /// fish
     Fish,
-}
-
-/// When to use colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    /// On a terminal, unless NO_COLOR is set; always if CLICOLOR_FORCE is set
-    Auto,
-    /// Always
-    Always,
-    /// Never
-    Never,
 }
 
 /// The verbs.
@@ -345,255 +305,6 @@ impl Verb {
     }
 }
 
-/// Arguments of `rmctl doctor`.
-#[cfg(feature = "dev")]
-#[derive(Debug, Args)]
-pub(crate) struct Doctor {
-    /// Configuration file of the node agent; it sets the directories that are checked
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Directory for containers of the node agent
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state: Option<PathBuf>,
-    /// Cgroup directory of the node agent
-    #[arg(long, value_name = "PATH")]
-    pub(crate) cgroup_root: Option<PathBuf>,
-    /// Show the checks of this node's agent at its start, from its own address, instead of checking
-    /// this host
-    #[arg(long, value_name = "NODE", conflicts_with_all = ["config", "state", "cgroup_root"], add = Completer::new(complete::nodes))]
-    pub(crate) node: Option<headroom_types::NodeId>,
-}
-
-/// Arguments of `rmctl kill`.
-#[derive(Debug, Args)]
-pub(crate) struct Kill {
-    /// The job
-    #[arg(add = Completer::new(complete::jobs))]
-    pub(crate) job: String,
-    /// Reason, stored with the job
-    #[arg(long)]
-    pub(crate) reason: Option<String>,
-    #[command(flatten)]
-    pub(crate) sure: ConfirmOptions,
-}
-
-/// Arguments of `rmctl submit`.
-#[derive(Debug, Args)]
-pub(crate) struct Submit {
-    /// The job file
-    pub(crate) file: PathBuf,
-    /// Follow the job and print its events; the exit code is the result of the job
-    #[arg(short = 'f', long)]
-    pub(crate) follow: bool,
-    /// Sizing mode, instead of that of the file: headroom, pinterest, uber, databricks, tovar or
-    /// fixed
-    #[arg(long, value_name = "MODE")]
-    pub(crate) mode: Option<MemoryFailureMode>,
-    /// Run the application master in this process instead of in a container
-    #[arg(long)]
-    pub(crate) unmanaged: bool,
-    /// Only check the file and print the plan
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// Arguments of `rmctl run`.
-#[derive(Debug, Args)]
-pub(crate) struct Run {
-    /// Memory of the command, such as 1G; near this limit it grows in place, if the node has free
-    /// memory
-    #[arg(short = 'm', long, default_value = "256MiB", value_name = "SIZE")]
-    pub(crate) memory: Bytes,
-    /// Use the memory and processors of this profile of the cluster
-    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["memory", "cpus"], add = Completer::new(complete::profiles))]
-    pub(crate) profile: Option<headroom_types::Name>,
-    /// Only run on this node; can be repeated
-    #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
-    pub(crate) nodes: Vec<headroom_types::NodeId>,
-    /// Largest memory after memory kills [default: that of the largest node]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) cap: Option<Bytes>,
-    /// Do not retry with more memory after a memory kill
-    #[arg(long)]
-    pub(crate) no_escalate: bool,
-    /// Processors of the command
-    #[arg(long, default_value = "1", value_name = "N")]
-    pub(crate) cpus: headroom_types::Cpus,
-    /// Environment variable, NAME=VALUE; can be repeated
-    #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
-    pub(crate) env: Vec<String>,
-    /// Name of the job [default: name of the program]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    /// Queue of the job
-    #[arg(long, value_name = "QUEUE", add = Completer::new(complete::queues))]
-    pub(crate) queue: Option<headroom_types::QueuePath>,
-    /// Longest run time, such as 10m
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    pub(crate) timeout: Option<Duration>,
-    /// Print the id of the job and return
-    #[arg(short = 'd', long)]
-    pub(crate) detach: bool,
-    /// The command with its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<String>,
-}
-
-/// Arguments of `rmctl logs`.
-#[derive(Debug, Args)]
-pub(crate) struct Logs {
-    /// A job, a task, an attempt, or a container; or several tasks: map/1-3,7, map/all, map/last
-    #[arg(add = Completer::new(complete::jobs))]
-    pub(crate) target: String,
-    /// Print new output until the target has ended
-    #[arg(short = 'f', long)]
-    pub(crate) follow: bool,
-    /// Print standard error instead of standard output
-    #[arg(long)]
-    pub(crate) stderr: bool,
-    /// Print only the last N lines
-    #[arg(long, value_name = "N")]
-    pub(crate) tail: Option<usize>,
-    /// Print the log of the job's application master
-    #[arg(long)]
-    pub(crate) master: bool,
-    /// Print lines without the task prefix
-    #[arg(long)]
-    pub(crate) no_prefix: bool,
-}
-
-/// Arguments of `rmctl dev`.
-#[cfg(feature = "dev")]
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Dev {
-    /// Number of simulated nodes
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub(crate) nodes: u32,
-    /// Memory of each node, such as 2GiB [default: a share of the free memory]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<Bytes>,
-    /// Enforcer of limits: cgroup2, cgroup1 or poll [default: the best that this host has]
-    #[arg(long, value_parser = enforcer, value_name = "KIND")]
-    pub(crate) enforcer: Option<EnforcerKind>,
-    /// Address of the resource manager
-    #[arg(long, default_value = "127.0.0.1:7070", value_name = "ADDR:PORT")]
-    pub(crate) listen: std::net::SocketAddr,
-    /// Keep all state in this directory instead of a temporary one
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
-}
-
-/// Arguments of `rmctl demo`.
-#[cfg(feature = "dev")]
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Demo {
-    /// A CSV file with a header, instead of the generated data set
-    #[arg(long, value_name = "FILE")]
-    pub(crate) input: Option<PathBuf>,
-    /// Column to group by [default: the first one]
-    #[arg(long, value_name = "COLUMN", requires = "input")]
-    pub(crate) key: Option<String>,
-    /// Column with the numbers [default: the first other one with numbers]
-    #[arg(long, value_name = "COLUMN", requires = "input")]
-    pub(crate) value: Option<String>,
-    /// Number of partitions
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=512))]
-    pub(crate) partitions: u32,
-    /// Sizing mode: headroom, pinterest, uber, databricks or tovar
-    #[arg(long, default_value = "headroom", value_name = "MODE")]
-    pub(crate) mode: MemoryFailureMode,
-    /// Memory of one slot [default: 32MiB, or fitted to the median partition of --input]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) share: Option<Bytes>,
-    /// Keep data, job file and results in this directory instead of a temporary one
-    #[arg(long, value_name = "DIR")]
-    pub(crate) keep: Option<PathBuf>,
-    /// Enforcer of limits: cgroup2, cgroup1 or poll [default: the best that this host has]
-    #[arg(long, value_parser = enforcer, value_name = "KIND")]
-    pub(crate) enforcer: Option<EnforcerKind>,
-    /// Skip the second run in mode `fixed`
-    #[arg(long)]
-    pub(crate) no_fixed: bool,
-}
-
-/// Sample programs for tasks.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Sample {
-    /// Count, sum and median of a CSV file's values by key, all of it in memory
-    GroupBy {
-        /// CSV file with a header
-        #[arg(long)]
-        input: PathBuf,
-        /// Result file; written under a temporary name and then renamed
-        #[arg(long)]
-        output: PathBuf,
-        /// Column to group by
-        #[arg(long, default_value = "key")]
-        key: String,
-        /// Column with the numbers
-        #[arg(long, default_value = "value")]
-        value: String,
-    },
-    /// Generate the data set of the demonstration with its partitions, for a job of your own
-    #[cfg(feature = "dev")]
-    Skewed {
-        /// Directory for `data.csv` and `part-N.csv`
-        #[arg(long)]
-        dir: PathBuf,
-        /// Memory of a slot that a light partition fits in
-        #[arg(long, default_value = "32MiB")]
-        share: Bytes,
-        /// Number of partitions
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=512))]
-        partitions: u32,
-    },
-}
-
-#[cfg(feature = "dev")]
-fn enforcer(text: &str) -> Result<EnforcerKind, String> {
-    let all = [
-        EnforcerKind::Cgroup2,
-        EnforcerKind::Cgroup1,
-        EnforcerKind::Poll,
-    ];
-    all.into_iter()
-        .find(|k| k.as_str() == text)
-        .ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
-}
-
-fn variable(text: &str) -> Result<String, String> {
-    let named = text.split_once('=').is_some_and(|(name, _)| {
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(word)
-    });
-    if named {
-        Ok(text.to_owned())
-    } else {
-        Err("write NAME=VALUE".to_owned())
-    }
-}
-
-/// Parses `500ms`, `90s`, `10m`, `2h`, `1d`; a bare number counts seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write a time such as 90s, 10m or 2h".to_owned();
-    let split = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
-    let unit_ms = match &text[split..] {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(wrong()),
-    };
-    number
-        .checked_mul(unit_ms)
-        .map(Duration::from_millis)
-        .ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -602,18 +313,6 @@ mod tests {
     #[test]
     fn the_declarations_agree_with_each_other() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn times_are_read() {
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
-        assert!(
-            duration("soon").is_err()
-                && duration("5w").is_err()
-                && duration("99999999999999999999h").is_err()
-        );
     }
 
     #[test]

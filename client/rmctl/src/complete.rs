@@ -5,12 +5,10 @@ use std::ffi::OsStr;
 use std::future::Future;
 use std::time::Duration;
 
-use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use headroom_client::{Client, ClientError};
 
-use crate::args::Cli;
 use crate::settings::{self, Given, SettingSource};
 
 /// Environment variable of a shell that requests completion.
@@ -18,11 +16,11 @@ pub(crate) const VARIABLE: &str = "RMCTL_COMPLETE";
 /// Timeout of a call; completion must not delay typing.
 const MOST: Duration = Duration::from_millis(300);
 
-/// Answers a completion request and ends the process. Does nothing without the environment
-/// variable.
-pub(crate) fn answer() {
+/// Answers a completion request for the command line that `declarations` returns, and ends the
+/// process. Does nothing without the environment variable.
+pub(crate) fn answer(declarations: impl Fn() -> clap::Command) {
     if std::env::var_os(VARIABLE).is_some() {
-        CompleteEnv::with_factory(Cli::command)
+        CompleteEnv::with_factory(declarations)
             .var(VARIABLE)
             .complete();
     }

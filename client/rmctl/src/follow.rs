@@ -46,7 +46,7 @@ pub(crate) async fn follow(
     let mut silent: Option<Instant> = None;
     let mut lull = QuietPeriod {
         since: Instant::now(),
-        told: String::new(),
+        last_sentence: String::new(),
     };
     loop {
         tokio::select! {
@@ -84,7 +84,7 @@ async fn view_of(client: &Client, app: &AppId) -> Result<AppView, ClientError> {
 /// A period without events.
 struct QuietPeriod {
     since: Instant,
-    told: String,
+    last_sentence: String,
 }
 
 impl QuietPeriod {
@@ -103,8 +103,8 @@ impl QuietPeriod {
         let Ok(reasons) = client.why(&view.id).await else {
             return;
         };
-        if let Some(first) = reasons.first().filter(|r| r.sentence != self.told) {
-            self.told.clone_from(&first.sentence);
+        if let Some(first) = reasons.first().filter(|r| r.sentence != self.last_sentence) {
+            self.last_sentence.clone_from(&first.sentence);
             see(JobObservation::Waits(first));
         }
     }

@@ -26,14 +26,14 @@ impl Interrupt {
         };
         let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
-        let (tell, asked) = watch::channel(false);
+        let (sender, asked) = watch::channel(false);
         tokio::spawn(async move {
             loop {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                if tell.send_replace(true) {
+                if sender.send_replace(true) {
                     std::process::exit(INTERRUPTED);
                 }
             }

@@ -10,6 +10,7 @@ mod args;
 #[cfg(feature = "dev")]
 mod attached;
 mod bundle;
+mod certificate;
 mod cmd;
 mod complete;
 mod context;
@@ -42,12 +43,11 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use args::Cli;
 use context::Context;
 use exit::{Exit, Failure};
-use settings::Given;
 use term::Term;
 
 /// Runs the verb that the process's arguments name.
 pub fn run() -> ExitCode {
-    complete::answer();
+    complete::answer(Cli::command);
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(e) => return refuse(&e),
@@ -58,7 +58,7 @@ pub fn run() -> ExitCode {
     };
     let typed = |id: &str| is_typed(&matches, id);
     let (color, curl) = (cli.global.color, cli.global.curl);
-    let given = Given::of(&cli.global, typed);
+    let given = settings::arguments::given(&cli.global, typed);
     let mends = cli.verb.needs_no_settings();
     let settings = if mends {
         settings::without_files(given.clone())

@@ -36,7 +36,8 @@ Settings come from arguments, then from the environment, then from a context of 
 (`HEADROOM_CONFIG` names another file), then from `/etc/headroom/client.toml`; `rmctl config show` prints each setting \
 with its source.\n\n\
 Data goes to standard output, messages go to standard error. `-o json` prints the response of the API. `-o cols=` and \
-`-o tmpl=` take its keys with dots between levels, and the columns of the table by their headers. Conditions compare the \
+`-o tmpl=` take its keys with dots between levels, and the columns of the table by their headers. A template is in the \
+language of Jinja, with the filters `size`, `time` and `json`. Conditions compare the \
 same names: `--filter 'state==running && limit>4GiB'`.\n\n";
 
 fn section(verb: &Command, before: &str, text: &mut String) {

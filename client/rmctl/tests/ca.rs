@@ -141,11 +141,11 @@ fn existing_files_are_kept_and_errors_are_reported() {
         "{}",
         nowhere.err
     );
-    let nobody = ca(dir.path(), &["issue", "root"]);
+    let refused = ca(dir.path(), &["issue", "root"]);
     assert!(
-        nobody.code == 2 && nobody.err.contains("node/NAME"),
+        refused.code == 2 && refused.err.contains("node/NAME"),
         "{}",
-        nobody.err
+        refused.err
     );
     let odd = ca(dir.path(), &["issue", "node/n1", "--at", "a b"]);
     assert!(

@@ -169,7 +169,7 @@ fn locked_missing_and_damaged_states_have_their_own_codes() {
         1
     );
     assert_eq!(
-        state("restore", &dir, &["--from", "x", "--store", "oracle"]).code,
+        state("restore", &dir, &["--from", "x", "--store", "mysql"]).code,
         2
     );
 }

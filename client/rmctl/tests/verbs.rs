@@ -197,23 +197,23 @@ fn a_job_file_names_profiles_of_the_cluster() {
         ran.code,
         ran.err
     );
-    let nobody = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &slip]);
+    let unreachable = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &slip]);
     assert!(
-        nobody.code == 6
-            && nobody
+        unreachable.code == 6
+            && unreachable
                 .err
                 .contains("names jvm-medum, which only the cluster"),
         "{}: {}",
-        nobody.code,
-        nobody.err
+        unreachable.code,
+        unreachable.err
     );
     let wrong = job_file(dir.path(), &named.replace("slots = 2", "slots = 0"));
-    let nobody = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &wrong]);
+    let invalid = rmctl(&["--addr", "http://127.0.0.1:1", "job", "validate", &wrong]);
     assert!(
-        nobody.code == 2 && nobody.err.contains("slots") && nobody.err.contains("1 mistake"),
+        invalid.code == 2 && invalid.err.contains("slots") && invalid.err.contains("1 mistake"),
         "{}: {}",
-        nobody.code,
-        nobody.err
+        invalid.code,
+        invalid.err
     );
     let whole = rmctl(&[
         "--addr",
@@ -657,7 +657,7 @@ fn the_audit_log_is_listed_and_filtered() {
         asked.out,
         asked.err
     );
-    assert_eq!(fake.rmctl(&["events", "--topic", "weather"]).code, 2);
+    assert_eq!(fake.rmctl(&["events", "--topic", "unknown"]).code, 2);
     let one = fake.rmctl(&["operator", "metrics", "--filter", "nodes"]);
     assert_eq!(one.out.lines().count(), 3, "{}", one.out);
     assert_eq!(

@@ -1,25 +1,24 @@
 //! The client: one method per call of the interface. It has no state but the connection pool.
 
+mod container;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Name, NodeId, RequestId, TaskId};
+use headroom_types::{AppId, Name, NodeId, RequestId};
 use headroom_wire::v1::{
-    application_master, apps, audit, container_access, error::ProblemDetails, events, job,
-    job_history, nodes, suggestions,
+    application_master, apps, audit, error::ProblemDetails, events, job_history, nodes, suggestions,
 };
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::address::UNIX;
 use crate::credentials::{ClientCredentials, HttpConnector};
 use crate::error::AnswerDefect;
-use crate::log::{self, LogStream};
 use crate::request_hook::{PreparedRequest, RequestHook, Sending};
 use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRows};
 
-/// Prefix of the address of a Unix socket.
-pub const UNIX: &str = "unix:";
 /// Default timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
 /// Longest time without data on a stream. The server sends a heartbeat every 5 s.
@@ -362,106 +361,6 @@ impl Client {
     pub async fn nodes(&self) -> Result<Vec<nodes::NodeView>, ClientError> {
         self.get("/v1/nodes").await
     }
-    /// Lists the containers of one application or of all applications.
-    pub async fn containers(
-        &self,
-        app: Option<&AppId>,
-    ) -> Result<Vec<apps::ContainerView>, ClientError> {
-        let filter = app.map(|a| format!("?app={a}")).unwrap_or_default();
-        self.get(&format!("/v1/containers{filter}")).await
-    }
-    /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or
-    /// `TASK-FILE.out|err`.
-    pub async fn log(
-        &self,
-        container: &ContainerId,
-        file: &str,
-        tail_bytes: u64,
-    ) -> Result<String, ClientError> {
-        self.get_text(&format!(
-            "/v1/containers/{container}/logs/{file}?tail={tail_bytes}"
-        ))
-        .await
-    }
-    /// Returns the last `tail_bytes` of a log, and the position after its last byte.
-    pub async fn log_end(
-        &self,
-        container: &ContainerId,
-        file: &str,
-        tail_bytes: u64,
-    ) -> Result<(String, u64), ClientError> {
-        let url = format!(
-            "{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}",
-            self.root
-        );
-        let response = self
-            .send(&url, self.wire.http().get(&url).timeout(self.call))
-            .await?;
-        let end = log::number(&response, "headroom-log-end");
-        let text = response
-            .text()
-            .await
-            .map_err(|source| ClientError::Unreachable { url, source })?;
-        let end = end.unwrap_or(text.len() as u64);
-        Ok((text, end))
-    }
-    /// Streams a log from position `from` until its container ends.
-    pub async fn follow_log(
-        &self,
-        container: &ContainerId,
-        file: &str,
-        from: u64,
-    ) -> Result<LogStream, ClientError> {
-        let url = format!(
-            "{}/v1/containers/{container}/logs/{file}?follow=true",
-            self.root
-        );
-        let request = self
-            .wire
-            .http()
-            .get(&url)
-            .header("range", format!("bytes={from}-"));
-        let response = self.send(&url, request).await?;
-        Ok(LogStream::new(url, response, from))
-    }
-    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of
-    /// the log.
-    pub async fn log_after(
-        &self,
-        container: &ContainerId,
-        file: &str,
-        from: u64,
-    ) -> Result<Vec<u8>, ClientError> {
-        let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
-        let request = self
-            .wire
-            .http()
-            .get(&url)
-            .timeout(self.call)
-            .header("range", format!("bytes={from}-"));
-        let lost = |source| ClientError::Unreachable {
-            url: url.clone(),
-            source,
-        };
-        let answer = self.answer(&url, request, self.call).await?;
-        if answer.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
-            return Ok(Vec::new());
-        }
-        Ok(success(&url, answer)
-            .await?
-            .bytes()
-            .await
-            .map_err(lost)?
-            .to_vec())
-    }
-    /// Returns the memory of a container over time.
-    pub async fn timeline(
-        &self,
-        container: &ContainerId,
-    ) -> Result<apps::ContainerTimeline, ClientError> {
-        self.get(&format!("/v1/containers/{container}/timeline"))
-            .await
-    }
     /// Streams the event log after `cursor`.
     pub async fn events(
         &self,
@@ -498,13 +397,6 @@ impl Client {
             wanted.query()
         ))
         .await
-    }
-    /// Returns one container.
-    pub async fn container(
-        &self,
-        container: &ContainerId,
-    ) -> Result<apps::ContainerView, ClientError> {
-        self.get(&format!("/v1/containers/{container}")).await
     }
     /// Returns one node.
     pub async fn node(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
@@ -562,131 +454,6 @@ impl Client {
     /// Deletes an ended application and returns it as it was before.
     pub async fn purge(&self, app: &AppId, how: DryRunMode) -> Result<apps::AppView, ClientError> {
         self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run()))
-            .await
-    }
-    /// Returns one task with all its attempts.
-    pub async fn task(&self, app: &AppId, task: &TaskId) -> Result<job::TaskRow, ClientError> {
-        self.get(&format!("/v1/apps/{app}/tasks/{task}")).await
-    }
-    /// Ends a task for good and returns its row as it was before.
-    pub async fn kill_task(
-        &self,
-        app: &AppId,
-        task: &TaskId,
-        reason: Option<String>,
-    ) -> Result<job::TaskRow, ClientError> {
-        self.post(
-            &format!("/v1/apps/{app}/tasks/{task}/kill"),
-            &apps::TaskOrderRequest { reason },
-        )
-        .await
-    }
-    /// Replaces the running attempt of a task by a new one and returns the task's row as it was
-    /// before.
-    pub async fn retry_task(
-        &self,
-        app: &AppId,
-        task: &TaskId,
-        reason: Option<String>,
-    ) -> Result<job::TaskRow, ClientError> {
-        self.post(
-            &format!("/v1/apps/{app}/tasks/{task}/retry"),
-            &apps::TaskOrderRequest { reason },
-        )
-        .await
-    }
-    /// Sets the size of the next attempt of a waiting task and returns the task's row as it was
-    /// before.
-    pub async fn resize_task(
-        &self,
-        app: &AppId,
-        task: &TaskId,
-        body: &apps::ResizeTask,
-    ) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body)
-            .await
-    }
-    /// Changes the priority of a task within its job and returns the task's row as it was before.
-    pub async fn rank_task(
-        &self,
-        app: &AppId,
-        task: &TaskId,
-        body: &apps::PrioritizeTask,
-    ) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/priority"), body)
-            .await
-    }
-    /// Changes the size of a running container.
-    pub async fn resize(
-        &self,
-        container: &ContainerId,
-        how: DryRunMode,
-        body: &apps::ResizeContainer,
-    ) -> Result<apps::ResizeAccepted, ClientError> {
-        self.post(
-            &format!(
-                "/v1/containers/{container}/resize?dry_run={}",
-                how.dry_run()
-            ),
-            body,
-        )
-        .await
-    }
-    /// Sends a signal to the main process of a container, or to all its processes.
-    pub async fn signal(
-        &self,
-        container: &ContainerId,
-        body: &container_access::SignalContainer,
-    ) -> Result<container_access::SignalDelivered, ClientError> {
-        self.post(&format!("/v1/containers/{container}/signal"), body)
-            .await
-    }
-    /// Lists a directory of a container. An empty `path` is the container's own directory.
-    pub async fn files(
-        &self,
-        container: &ContainerId,
-        path: &str,
-    ) -> Result<Vec<container_access::ContainerFileEntry>, ClientError> {
-        self.get(&format!(
-            "/v1/containers/{container}/files?{}",
-            encoded("path", path)
-        ))
-        .await
-    }
-    /// Streams a file of a container: the bytes of `range`, such as `bytes=0-99`, or all.
-    pub async fn file(
-        &self,
-        container: &ContainerId,
-        path: &str,
-        range: Option<&str>,
-    ) -> Result<LogStream, ClientError> {
-        let url = format!(
-            "{}/v1/containers/{container}/files/content?{}",
-            self.root,
-            encoded("path", path)
-        );
-        let mut request = self.wire.http().get(&url);
-        if let Some(range) = range {
-            request = request.header("range", range);
-        }
-        let response = self.send(&url, request).await?;
-        Ok(LogStream::new(url, response, 0))
-    }
-    /// Runs a program inside a container. The stream contains its output and its exit status.
-    pub async fn exec(
-        &self,
-        container: &ContainerId,
-        body: &container_access::ExecContainer,
-    ) -> Result<JsonLineStream<container_access::ExecLine>, ClientError> {
-        let url = format!("{}/v1/containers/{container}/exec", self.root);
-        let response = self
-            .send(&url, self.wire.http().post(&url).json(body))
-            .await?;
-        Ok(JsonLineStream::new(url, response, SILENCE))
-    }
-    /// Stops a container.
-    pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
-        self.post(&format!("/v1/containers/{container}/stop"), &())
             .await
     }
     /// Adds or replaces one container request, or only validates it.

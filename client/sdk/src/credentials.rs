@@ -11,6 +11,7 @@ use headroom_transport::{KeyFiles, trust_none_config};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use crate::ClientError;
+use crate::address::UNIX;
 
 /// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -206,7 +207,7 @@ fn http(base: &str, trust: &ClientCredentials) -> Result<reqwest::Client, Client
         trust_none_config().map_err(|error| unusable(error.to_string()))?
     };
     let builder = builder.tls_backend_preconfigured(tls);
-    let builder = match base.strip_prefix(crate::UNIX) {
+    let builder = match base.strip_prefix(UNIX) {
         Some(path) => builder.unix_socket(path),
         None => builder,
     };

@@ -163,10 +163,8 @@ impl ClientError {
         match self {
             ClientError::Problem(p) => p.retryable,
             ClientError::Unreachable { .. } => true,
-            ClientError::Address { .. }
-            | ClientError::Trust { .. }
-            | ClientError::NotSent
-            | ClientError::Answer { .. } => false,
+            ClientError::Answer { defect, .. } => matches!(defect, AnswerDefect::Silent(_)),
+            ClientError::Address { .. } | ClientError::Trust { .. } | ClientError::NotSent => false,
         }
     }
 }
@@ -271,6 +269,7 @@ mod tests {
                 format!("unexpected answer from http://rm: {text}")
             );
             assert_eq!((error.unreachable(), error.denied()), wanted, "{text}");
+            assert_eq!(error.retryable(), wanted.0, "{text}");
             assert!(!error.connection_refused(), "{text}");
         }
         let problem = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no")));

@@ -24,27 +24,27 @@ pub struct EventFollower {
     cursor: u64,
     lines: Option<JsonLineStream<LoggedEvent>>,
     backoff: Backoff,
-    patience: Duration,
+    timeout: Duration,
     silent_since: Option<Instant>,
 }
 
 impl EventFollower {
     /// Follows the events of `app`, or of all applications, after `cursor`. Gives up after
-    /// `patience` without an answer.
-    pub fn new(client: Client, app: Option<AppId>, cursor: u64, patience: Duration) -> Self {
-        EventFollower::of(client, EventQuery::of(app), cursor, patience)
+    /// `timeout` without an answer.
+    pub fn new(client: Client, app: Option<AppId>, cursor: u64, timeout: Duration) -> Self {
+        EventFollower::of(client, EventQuery::of(app), cursor, timeout)
     }
 
-    /// Follows the events that match `wanted`, after `cursor`. Gives up after `patience` without an
+    /// Follows the events that match `wanted`, after `cursor`. Gives up after `timeout` without an
     /// answer.
-    pub fn of(client: Client, wanted: EventQuery, cursor: u64, patience: Duration) -> Self {
+    pub fn of(client: Client, wanted: EventQuery, cursor: u64, timeout: Duration) -> Self {
         EventFollower {
             client,
             wanted,
             cursor,
             lines: None,
             backoff: Backoff::usual(),
-            patience,
+            timeout,
             silent_since: None,
         }
     }
@@ -106,7 +106,7 @@ impl EventFollower {
     async fn pause(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.lines = None;
         let since = *self.silent_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.patience {
+        if since.elapsed() >= self.timeout {
             return Err(error);
         }
         tokio::time::sleep(self.backoff.wait()).await;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+pub mod address;
 pub mod client;
 pub mod credentials;
 mod daemon;
@@ -16,8 +17,10 @@ mod queue;
 pub mod request_hook;
 pub mod retry;
 pub mod stream;
+mod task;
 
-pub use client::{Client, DryRunMode, Follow, UNIX};
+pub use address::UNIX;
+pub use client::{Client, DryRunMode, Follow};
 pub use credentials::{ClientCredentials, ExpectedPeer, TokenSource};
 pub use error::{AnswerDefect, CallFailureKind, ClientError};
 pub use filter::{AuditQuery, EventQuery, TaskRows};

@@ -72,9 +72,9 @@ impl SystemdJournal {
     /// The journal, if standard error leads there: `JOURNAL_STREAM` contains the device and inode
     /// of standard error.
     pub fn behind_stderr(program: &'static str) -> Option<Self> {
-        let told = std::env::var("JOURNAL_STREAM").ok()?;
+        let stream = std::env::var("JOURNAL_STREAM").ok()?;
         let file = std::fs::metadata("/proc/self/fd/2").ok()?;
-        let meant = told == format!("{}:{}", file.dev(), file.ino());
+        let meant = stream == format!("{}:{}", file.dev(), file.ino());
         meant
             .then(|| SystemdJournal::at(PLACE.into(), program).ok())
             .flatten()
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// The fields that arrive for the lines that `say` logs.
-    fn told(say: impl FnOnce()) -> BTreeMap<String, String> {
+    fn logged_fields(say: impl FnOnce()) -> BTreeMap<String, String> {
         let dir = tempfile::tempdir().expect("a directory");
         let place = dir.path().join("journal");
         let systemd = UnixDatagram::bind(&place).expect("binds");
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn fields_are_sent_separately_and_in_the_line() {
-        let fields = told(
+        let fields = logged_fields(
             || tracing::warn!(node = "n1", container_id = %7, peak = ?Some(3), "the container\nended"),
         );
         assert_eq!(
@@ -298,12 +298,14 @@ mod tests {
 
     #[test]
     fn important_lines_have_a_message_id() {
-        let lost =
-            told(|| tracing::warn!(name: "NodeLost", object = "node/n1", "NodeLost: no heartbeat"));
+        let lost = logged_fields(
+            || tracing::warn!(name: "NodeLost", object = "node/n1", "NodeLost: no heartbeat"),
+        );
         assert_eq!(lost["MESSAGE_ID"], "20b694f0a8de4251a772172f276a04d7");
-        let text = told(|| tracing::warn!("NodeLost: no heartbeat"));
+        let text = logged_fields(|| tracing::warn!("NodeLost: no heartbeat"));
         assert!(!text.contains_key("MESSAGE_ID"), "the text has no effect");
-        let ready = told(|| tracing::info!(name: "agent-ready", url = "http://n1", "ready"));
+        let ready =
+            logged_fields(|| tracing::info!(name: "agent-ready", url = "http://n1", "ready"));
         assert_eq!(ready["MESSAGE_ID"], "b0c0c9a288444916816e938e77ae683d");
     }
 
@@ -311,8 +313,9 @@ mod tests {
     fn causes_of_an_error_are_sent() {
         let cause = io::Error::other("no room");
         let error = io::Error::other(cause);
-        let fields =
-            told(|| tracing::error!(error = &error as &dyn std::error::Error, "not written"));
+        let fields = logged_fields(|| {
+            tracing::error!(error = &error as &dyn std::error::Error, "not written")
+        });
         assert!(
             fields["HEADROOM_ERROR"].contains("no room") && fields["PRIORITY"] == "3",
             "{fields:?}"
@@ -322,7 +325,7 @@ mod tests {
     #[test]
     fn the_beginning_of_a_too_long_line_is_sent() {
         let long = "ä".repeat(4 << 20);
-        let fields = told(|| tracing::info!(reason = long, "a call came"));
+        let fields = logged_fields(|| tracing::info!(reason = long, "a call came"));
         assert!(
             fields["MESSAGE"].starts_with("a call came reason=ää")
                 && fields["MESSAGE"].len() <= MOST

@@ -2,7 +2,7 @@
 //! of lines.
 //!
 //! *Architecture Invariant*: each metric on a page has a name from [`names`], with the labels that
-//! are declared there. Writers count without a lock; the reader adds up.
+//! are declared there. A writer holds no lock longer than for one count; the reader adds up.
 
 #![forbid(unsafe_code)]
 
@@ -15,8 +15,8 @@ pub mod page;
 pub mod process;
 pub mod rejected;
 
-pub use histogram::{Histogram, HistogramSnapshot};
 pub use lines::{SegmentLimits, SegmentedLog};
 pub use names::{Metric, MetricKind};
 pub use page::{Format, MetricsPage};
+pub use prometheus_client::metrics::histogram::Histogram;
 pub use rejected::{RejectedConnections, RejectionReason};

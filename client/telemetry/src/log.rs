@@ -44,10 +44,10 @@ pub fn begin(program: &'static str, level: &str) -> LogLevelHandle {
             .with_ansi(io::stderr().is_terminal())
             .with_writer(io::stderr)
     });
-    let begun = tracing_subscriber::registry()
+    let initialized = tracing_subscriber::registry()
         .with(filter)
         .with(text)
         .with(journal)
         .try_init();
-    LogLevelHandle((free && begun.is_ok()).then_some(handle))
+    LogLevelHandle((free && initialized.is_ok()).then_some(handle))
 }

@@ -95,7 +95,7 @@ metrics! {
     RM_OOM_LAST_HOUR Gauge "headroom_rm_oom_kills_last_hour" [] "Memory kills that were reported in the last hour."
     RM_HTTP_REQUESTS Counter "headroom_rm_http_requests_total" ["route", "method", "code"] "Answered calls."
     RM_HTTP_DURATION Histogram "headroom_rm_http_request_duration_seconds" ["route"] "Time from a call to the head of its response; streams and waiting queries included."
-    RM_CONNECTIONS_REFUSED Counter "headroom_rm_connections_refused_total" ["reason"] "Rejected connections: reason is crowded for an address with too many connections, unproven for a failed handshake. Refused calls are in headroom_rm_http_requests_total, code 401 and 403."
+    RM_CONNECTIONS_REFUSED Counter "headroom_rm_connections_refused_total" ["reason"] "Rejected connections: reason is per_ip_limit for an address with too many connections, handshake_failed for a failed handshake. Refused calls are in headroom_rm_http_requests_total, code 401 and 403."
     RM_HTTP_INFLIGHT Gauge "headroom_rm_http_inflight" [] "Calls in progress."
 }
 
@@ -135,7 +135,7 @@ metrics! {
     NODE_LAUNCH Histogram "headroom_node_launch_seconds" ["stage"] "Time to launch a container: stage is prepare for files and cgroup, start for the program."
     NODE_CGROUP_ERRORS Counter "headroom_node_cgroup_errors_total" ["op"] "Failed steps: op is prepare, start, or resize."
     NODE_CALLS_REFUSED Counter "headroom_node_calls_refused_total" ["code"] "Calls that were refused for lack of permission: code is HR0401 for unauthenticated callers, HR0403 for other callers."
-    NODE_CONNECTIONS_REFUSED Counter "headroom_node_connections_refused_total" ["reason"] "Rejected connections: reason is crowded for an address with too many connections, strangers for too many callers without a certificate, unproven for a failed handshake."
+    NODE_CONNECTIONS_REFUSED Counter "headroom_node_connections_refused_total" ["reason"] "Rejected connections: reason is per_ip_limit for an address with too many connections, unauthenticated_limit for too many callers without a certificate, handshake_failed for a failed handshake."
     NODE_HOST_MEMORY_USED Gauge "headroom_node_host_memory_used_bytes" [] "Memory in use on the whole host."
     NODE_MEMORY_ALLOCATABLE Gauge "headroom_node_memory_allocatable_bytes" [] "Memory that the node offers to containers."
 }

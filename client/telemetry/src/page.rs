@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeMetric as _, MetricEncoder, NoLabelSet, text,
+};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::histogram::HistogramSnapshot;
 use crate::names::{Metric, MetricKind};
 
 /// Maximum number of values of one label that users choose. Further values become [`OTHER`].
@@ -44,13 +46,13 @@ impl Format {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Figure {
     Number(f64),
-    Spread(HistogramSnapshot),
+    Spread(Histogram),
 }
 
-/// Metric values at one moment. Values with the same name and labels are added up.
+/// Metric values at one moment. Numbers with the same name and labels are added up.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     figures: BTreeMap<&'static str, (Metric, BTreeMap<Vec<String>, Figure>)>,
@@ -80,12 +82,14 @@ impl MetricsPage {
         self.number(metric, labels, value as f64);
     }
 
-    /// Adds a histogram.
-    pub fn spread(&mut self, metric: &Metric, labels: &[&str], value: &HistogramSnapshot) {
-        match self.place(metric, labels, Figure::Spread(HistogramSnapshot::default())) {
-            Figure::Spread(sum) => *sum = std::mem::take(sum).plus(value),
-            Figure::Number(_) => debug_assert!(false, "{} is not a histogram", metric.name),
-        }
+    /// Adds a histogram, the only one with these labels. The page reads it when it is written.
+    pub fn spread(&mut self, metric: &Metric, labels: &[&str], value: &Histogram) {
+        let placed = self.place(metric, labels, Figure::Spread(value.clone()));
+        debug_assert!(
+            matches!(placed, Figure::Spread(_)),
+            "{} is not a histogram",
+            metric.name
+        );
     }
 
     fn place(&mut self, metric: &Metric, labels: &[&str], empty: Figure) -> &mut Figure {
@@ -154,6 +158,10 @@ impl Collector for MetricsPage {
                 MetricKind::Histogram => MetricType::Histogram,
             };
             let mut family = encoder.encode_descriptor(metric.family(), metric.help, None, kind)?;
+            if let ([], Some(Figure::Spread(h))) = (metric.labels, figures.values().next()) {
+                h.encode(family)?;
+                continue;
+            }
             for (values, figure) in figures {
                 let named = metric
                     .labels
@@ -162,10 +170,12 @@ impl Collector for MetricsPage {
                     .filter(|(_, value)| !value.is_empty());
                 let labels: Vec<(&str, &str)> =
                     named.map(|(name, value)| (*name, value.as_str())).collect();
-                if labels.is_empty() {
-                    put(&mut family, metric.kind, figure)?;
-                } else {
-                    put(&mut family.encode_family(&labels)?, metric.kind, figure)?;
+                match figure {
+                    Figure::Spread(h) => h.encode(family.encode_family(&labels)?)?,
+                    Figure::Number(n) if labels.is_empty() => put(&mut family, metric.kind, *n)?,
+                    Figure::Number(n) => {
+                        put(&mut family.encode_family(&labels)?, metric.kind, *n)?;
+                    }
                 }
             }
         }
@@ -173,26 +183,16 @@ impl Collector for MetricsPage {
     }
 }
 
-fn put(
-    encoder: &mut MetricEncoder<'_>,
-    kind: MetricKind,
-    figure: &Figure,
-) -> Result<(), fmt::Error> {
-    match (figure, kind) {
-        (Figure::Number(n), MetricKind::Counter) => {
-            encoder.encode_counter::<NoLabelSet, f64, f64>(n, None)
-        }
-        (Figure::Number(n), MetricKind::Gauge | MetricKind::Histogram) => encoder.encode_gauge(n),
-        (Figure::Spread(s), _) => {
-            encoder.encode_histogram::<NoLabelSet>(s.sum, s.count(), &s.buckets, None)
-        }
+fn put(encoder: &mut MetricEncoder<'_>, kind: MetricKind, n: f64) -> Result<(), fmt::Error> {
+    match kind {
+        MetricKind::Counter => encoder.encode_counter::<NoLabelSet, f64, f64>(&n, None),
+        MetricKind::Gauge | MetricKind::Histogram => encoder.encode_gauge(&n),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Histogram;
     use crate::names::MetricKind;
 
     const KILLS: Metric = Metric {
@@ -219,10 +219,10 @@ mod tests {
         page.count(&KILLS, &["", "a \"quoted\"\nword"], 2);
         page.count(&KILLS, &["", "a \"quoted\"\nword"], 1);
         page.number(&SIZE, &[], 1.5);
-        let waits = Histogram::new(&[1.0]);
+        let waits = Histogram::new([1.0]);
         waits.observe(0.5);
         waits.observe(3.0);
-        page.spread(&WAIT, &["root.etl"], &waits.snapshot());
+        page.spread(&WAIT, &["root.etl"], &waits);
         page
     }
 

@@ -126,12 +126,12 @@ async fn both_peers_authenticate() {
         meet(&manager, &n1, PeerExpectation::Manager).await,
         Ok(PeerIdentity::Known(node))
     );
-    let nobody = KeyFiles {
+    let no_keys = KeyFiles {
         own: None,
         ..n1.clone()
     };
     assert_eq!(
-        meet(&manager, &nobody, PeerExpectation::Manager).await,
+        meet(&manager, &no_keys, PeerExpectation::Manager).await,
         Ok(PeerIdentity::Nobody)
     );
     meet(

@@ -1,4 +1,12 @@
-//! Suggestions for misspelled names. Pure; the cost is bounded by the lengths of the two words.
+//! Words of sentences: suggestions for misspelled names, whose cost is bounded by the lengths of the
+//! two words, and counts with their noun.
+
+/// A count with its noun in the right number: `1 container`, `2 containers`. For nouns whose plural
+/// only adds an `s`.
+pub fn counted_noun(count: usize, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
 
 /// The candidate that is most similar to the written name.
 pub fn closest_name<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
@@ -47,6 +55,15 @@ pub fn did_you_mean<C: AsRef<str>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_has_the_number_of_its_noun() {
+        let of = |count| counted_noun(count, "container");
+        assert_eq!(
+            [of(0), of(1), of(2)],
+            ["0 containers", "1 container", "2 containers"]
+        );
+    }
 
     #[test]
     fn similar_names_are_suggested_and_others_are_not() {

@@ -177,13 +177,13 @@ pub(super) fn read(
             .iter()
             .all(|(name, _)| name.get_ref() != known.as_str())
     });
-    let (begun, whole): (Vec<_>, Vec<_>) = tables
+    let (inheriting, whole): (Vec<_>, Vec<_>) = tables
         .into_iter()
         .partition(|(_, section)| section.has("from"));
     let whole = all(whole, r, &profiles);
     profiles.extend(whole);
-    let begun = all(begun, r, &profiles);
-    profiles.extend(begun);
+    let inheriting = all(inheriting, r, &profiles);
+    profiles.extend(inheriting);
     profiles
 }
 
@@ -267,9 +267,9 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
         "write from = \"NAME\" of another profile, or leave it out",
     );
     let from = s.read(r, "from", from_hint, toml_reader::parsed::<Name>);
-    let begun = from.is_some();
+    let inheriting = from.is_some();
     let from = from.and_then(|name| named(&name, "from", &s, r, others));
-    if begun && from.is_none() {
+    if inheriting && from.is_none() {
         // Already reported; errors that follow from it are suppressed.
         for key in ["memory", "heap", "overhead", "cpus"] {
             s.value(key);

@@ -11,10 +11,8 @@ use toml::de::DeValue;
 use super::executors::{ExecutorSets, short_name};
 use super::growth;
 use super::profiles::{ProfileTable, named};
-use super::runtime::{self, ExitCodes, GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
-use super::spec::{
-    ExecutorSpec, GrowSpec, Idempotent, MAX_TASKS, StageSpec, TaskGroups, TaskLimit,
-};
+use super::runtime::{self, ExitCodes, MemoryQuantities, Runtime};
+use super::spec::{ExecutorSpec, GrowSpec, MAX_TASKS, StageSpec, TaskGroups, TaskLimit};
 use super::template::Template;
 use super::{files, input, output};
 use crate::problem::ProblemCollector;
@@ -23,6 +21,35 @@ use crate::toml_reader::{self, Hint, Section, hint};
 pub(super) const STAGES: Hint = hint(
     "a job is made of stages",
     "add a table [[stage]] with name and command",
+);
+const NAME: Hint = hint("it is part of task ids", "write name = \"map\"");
+const AFTER: Hint = hint(
+    "those stages must be done first",
+    "write a list of stage names: after = [\"map\"]",
+);
+const COMMAND: Hint = hint(
+    "each task runs it",
+    "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}",
+);
+const CODES: Hint = hint(
+    "the runtime reports a full heap by them",
+    "write a list of exit codes from 1 to 255: heap_exit_codes = [3]",
+);
+const ENV: Hint = hint(
+    "it is added to the task's environment",
+    "write env = { NAME = \"value\" }; plain braces are {{ and }}",
+);
+const TIMEOUT: Hint = hint(
+    "a task that runs longer is ended",
+    "write a time with its unit, such as timeout = \"30m\"",
+);
+const ENFORCE: Hint = hint(
+    "it sets which limit applies to the task",
+    "write enforce = \"task\" or \"executor\"",
+);
+const KIND: Hint = hint(
+    "tasks of one kind learn from each other",
+    "write kind = \"NAME\", or leave it out for the stage's own name",
 );
 const ARRAY: Hint = hint(
     "each index is one task",
@@ -86,61 +113,17 @@ pub(super) fn read(
 
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
-    let name = s.read_required(
-        r,
-        "name",
-        hint("it is part of task ids", "write name = \"map\""),
-        |v| short_name(&toml_reader::text(v)?),
-    );
+    let name = s.read_required(r, "name", NAME, |v| short_name(&toml_reader::text(v)?));
     if let Some(name) = &name {
         s.set_path(format!("stage.{}", name.get_ref()));
     }
     let (first, count) = array(&mut s, r);
-    let after_hint = hint(
-        "those stages must be done first",
-        "write a list of stage names: after = [\"map\"]",
-    );
     let after = s
-        .read(r, "after", after_hint, toml_reader::texts)
+        .read(r, "after", AFTER, toml_reader::texts)
         .unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
-    let set = executor_set(&mut s, r, job.executors);
-    let cpus_per_task = cpus_per_task(&mut s, r, set.as_ref());
-    let runtime = runtime::read(&mut s, r);
-    let profile = size(
-        &mut s,
-        r,
-        job.profiles,
-        set.as_ref(),
-        (cpus_per_task, runtime),
-    );
-    let how = how(&mut s, r, (job.codes.of(runtime), job.mode));
-    let files = files::read(&mut s, r);
-    let kind = hint(
-        "tasks of one kind learn from each other",
-        "write kind = \"NAME\", or leave it out for the stage's own name",
-    );
-    let kind = s
-        .read(r, "kind", kind, |v| short_name(&toml_reader::text(v)?))
-        .map(Spanned::into_inner);
-    let input = input::read(&mut s, r, count);
-    let (locality, hosts) = input::place(&mut s, r, count);
+    let named = name.as_ref().map(|name| name.get_ref().clone());
+    let spec = stage(&mut s, r, job, (named, after.get_ref()), (first, count));
     s.reject_unknown_keys(r);
-    let after_names = after
-        .get_ref()
-        .iter()
-        .filter_map(|n| n.parse().ok())
-        .collect();
-    let spec = build(name.as_ref(), set, profile, how, |spec| {
-        (
-            spec.first,
-            spec.count,
-            spec.after,
-            spec.cpus_per_task,
-            spec.runtime,
-        ) = (first, count, after_names, cpus_per_task, runtime);
-        (spec.files, spec.kind, spec.input) = (files, kind, input);
-        (spec.input_locality, spec.input_hosts) = (locality, hosts);
-    });
     StageDraft {
         name,
         after,
@@ -148,6 +131,71 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) 
         place,
         spec,
     }
+}
+
+/// Reads all keys but the name, the order and the number of tasks. `None` if a required key is
+/// missing or has errors; this is recorded.
+fn stage(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    job: StageContext<'_>,
+    (name, after): (Option<Name>, &[String]),
+    (first, count): (u32, u32),
+) -> Option<StageSpec> {
+    let set = executor_set(s, r, job.executors);
+    let cpus_per_task = cpus_per_task(s, r, set.as_ref());
+    let runtime = runtime::read(s, r);
+    let slots = (cpus_per_task, runtime);
+    let profile = size(s, r, job.profiles, set.as_ref(), slots);
+    let (flags, gc_log) = runtime::read_flags(s, r);
+    let limits = [("task", TaskLimit::Task), ("executor", TaskLimit::Executor)];
+    let limit = |v: &DeValue<'_>| toml_reader::choice(v, &limits);
+    let enforce = s.read_or(r, "enforce", ENFORCE, TaskLimit::Task, limit);
+    let grow = growth::read(s, r, (enforce, job.mode));
+    let command = s.read_required(r, "command", COMMAND, words);
+    let command = command.map(Spanned::into_inner);
+    let env = s.read_or(r, "env", ENV, BTreeMap::new(), variables);
+    let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
+    let codes = job.codes.of(runtime);
+    let heap_exit_codes = s.read_or(r, "heap_exit_codes", CODES, codes, exit_codes);
+    let timeout = s.read(r, "timeout", TIMEOUT, toml_reader::duration);
+    let files = files::read(s, r);
+    let kind = s.read(r, "kind", KIND, |v| short_name(&toml_reader::text(v)?));
+    let input = input::read(s, r, count);
+    let (input_locality, input_hosts) = input::place(s, r, count);
+    let set = set?;
+    // An executor without task cgroups has no limit to raise.
+    let none_held = set
+        .program
+        .is_some_and(|program| program.task_groups == TaskGroups::No);
+    Some(StageSpec {
+        name: name?,
+        first,
+        count,
+        after: after.iter().filter_map(|n| n.parse().ok()).collect(),
+        executors: set.name,
+        command: command?,
+        cpus_per_task,
+        profile: profile?,
+        runtime,
+        flags,
+        gc_log,
+        heap_exit_codes,
+        env,
+        timeout: timeout.map(Spanned::into_inner),
+        idempotent,
+        output,
+        enforce,
+        grow: match grow {
+            GrowSpec::Usual(_) if none_held => GrowSpec::Off,
+            GrowSpec::Usual(_) | GrowSpec::Stated(_) | GrowSpec::Off => grow,
+        },
+        kind: kind.map(Spanned::into_inner),
+        input,
+        input_locality,
+        input_hosts,
+        files,
+    })
 }
 
 /// The slots of one task. Records an error if an executor has fewer.
@@ -180,120 +228,6 @@ fn cpus_per_task(
         );
     }
     cpus.map_or(1, Spanned::into_inner)
-}
-
-/// Keys of a stage that do not depend on other keys.
-struct StageSettings {
-    command: Option<Vec<Template>>,
-    flags: RuntimeFlags,
-    gc_log: GcLogSetting,
-    heap_exit_codes: Vec<i32>,
-    env: BTreeMap<String, Template>,
-    timeout: Option<std::time::Duration>,
-    idempotent: Idempotent,
-    output: Option<String>,
-    enforce: TaskLimit,
-    grow: GrowSpec,
-}
-
-fn how(
-    s: &mut Section<'_>,
-    r: &mut ProblemCollector<'_>,
-    (usual_codes, mode): (Vec<i32>, MemoryFailureMode),
-) -> StageSettings {
-    let command = hint(
-        "each task runs it",
-        "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}",
-    );
-    let codes = hint(
-        "the runtime reports a full heap by them",
-        "write a list of exit codes from 1 to 255: heap_exit_codes = [3]",
-    );
-    let env = hint(
-        "it is added to the task's environment",
-        "write env = { NAME = \"value\" }; plain braces are {{ and }}",
-    );
-    let timeout = hint(
-        "a task that runs longer is ended",
-        "write a time with its unit, such as timeout = \"30m\"",
-    );
-    let enforce = hint(
-        "it sets which limit applies to the task",
-        "write enforce = \"task\" or \"executor\"",
-    );
-    let (flags, gc_log) = runtime::read_flags(s, r);
-    let enforce = s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
-        toml_reader::choice(
-            v,
-            &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)],
-        )
-    });
-    let grow = growth::read(s, r, (enforce, mode));
-    let command = s
-        .read_required(r, "command", command, words)
-        .map(Spanned::into_inner);
-    let env = s.read_or(r, "env", env, BTreeMap::new(), variables);
-    let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
-    StageSettings {
-        flags,
-        gc_log,
-        command,
-        heap_exit_codes: s.read_or(r, "heap_exit_codes", codes, usual_codes, exit_codes),
-        env,
-        timeout: s
-            .read(r, "timeout", timeout, toml_reader::duration)
-            .map(Spanned::into_inner),
-        idempotent,
-        output,
-        enforce,
-        grow,
-    }
-}
-
-fn build(
-    name: Option<&Spanned<Name>>,
-    set: Option<ExecutorSpec>,
-    profile: Option<Profile>,
-    how: StageSettings,
-    rest: impl FnOnce(&mut StageSpec),
-) -> Option<StageSpec> {
-    let set = set?;
-    // An executor without task cgroups has no limit to raise.
-    let none_held = set
-        .program
-        .as_ref()
-        .is_some_and(|program| program.task_groups == TaskGroups::No);
-    let grow = match how.grow {
-        GrowSpec::Usual(_) if none_held => GrowSpec::Off,
-        GrowSpec::Usual(_) | GrowSpec::Stated(_) | GrowSpec::Off => how.grow,
-    };
-    let mut spec = StageSpec {
-        name: name?.get_ref().clone(),
-        first: 0,
-        count: 1,
-        after: Vec::new(),
-        executors: set.name,
-        command: how.command?,
-        cpus_per_task: 1,
-        profile: profile?,
-        runtime: Runtime::Native,
-        flags: how.flags,
-        gc_log: how.gc_log,
-        heap_exit_codes: how.heap_exit_codes,
-        env: how.env,
-        timeout: how.timeout,
-        idempotent: how.idempotent,
-        output: how.output,
-        enforce: how.enforce,
-        grow,
-        kind: None,
-        input: None,
-        input_locality: None,
-        input_hosts: None,
-        files: Vec::new(),
-    };
-    rest(&mut spec);
-    Some(spec)
 }
 
 /// Reads `array` or `count`: first index and number of tasks; otherwise one task.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use super::ValueRange::{Any, Between, From, OneOf};
-use super::{ConfigKey, ValueKind, ValueRange, fence, part, quoted, size, time};
+use super::key::ValueRange::{Any, Between, From, OneOf};
+use super::key::{self, ConfigKey, ValueKind, ValueRange, fence, part, quoted, size, time};
 use crate::checked::NodeAgentConfig as Config;
 use crate::node_settings::{CpuBound, RunAs};
 
@@ -20,7 +20,7 @@ const fn key(
     wrong: &'static str,
     value: fn(&Config) -> Option<String>,
 ) -> ConfigKey<Config> {
-    super::key(name, kind, range, wrong, value)
+    key::key(name, kind, range, wrong, value)
 }
 
 pub(super) const KEYS: &[ConfigKey<Config>] = &[

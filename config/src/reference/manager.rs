@@ -1,7 +1,7 @@
 //! Keys of `resourcemanager.toml`, in the order of the shipped file.
 
-use super::ValueRange::{Any, Between, From, OneOf};
-use super::{ConfigKey, ValueKind, ValueRange, part, quoted, size, time};
+use super::key::ValueRange::{Any, Between, From, OneOf};
+use super::key::{self, ConfigKey, ValueKind, ValueRange, part, quoted, size, time};
 use crate::checked::ResourceManagerConfig as Config;
 
 const SWITCH: ValueRange = OneOf(&["false", "true"]);
@@ -15,7 +15,7 @@ const fn key(
     wrong: &'static str,
     value: fn(&Config) -> Option<String>,
 ) -> ConfigKey<Config> {
-    super::key(name, kind, range, wrong, value)
+    key::key(name, kind, range, wrong, value)
 }
 
 pub(super) const KEYS: &[ConfigKey<Config>] = &[

@@ -17,28 +17,28 @@ pub fn check(data: &[u8]) {
 
 fn one(line: &str) {
     let said = FromExecutor::read(line);
-    told(&said, line);
+    check_error(&said, line);
     if let Ok(message) = &said {
         let written = serde_json::to_string(message).expect("writes");
         assert_eq!(FromExecutor::read(&written).as_ref(), Ok(message));
         assert!(written.len() <= 4096 + 200 * line.len() && line.len() <= MAX_LINE_BYTES);
     }
     let heard = ToExecutor::read(line);
-    told(&heard, line);
+    check_error(&heard, line);
     if let Ok(message) = &heard {
         let written = serde_json::to_string(message).expect("writes");
         assert_eq!(ToExecutor::read(&written).as_ref(), Ok(message));
     }
-    if let Some(salute) = HelloPreamble::read(line) {
+    if let Some(hello) = HelloPreamble::read(line) {
         assert!(
-            salute.token.is_empty()
-                || salute.token.len() < 8
-                || !format!("{salute:?}").contains(&salute.token)
+            hello.token.is_empty()
+                || hello.token.len() < 8
+                || !format!("{hello:?}").contains(&hello.token)
         );
         // The parser of whole lines also accepts a list as an object.
         let object = line.trim_start().starts_with('{');
         assert!(
-            !object || hello_token(line.as_bytes()) == Some(salute.token),
+            !object || hello_token(line.as_bytes()) == Some(hello.token),
             "the token is read before the end of the line"
         );
     } else {
@@ -49,7 +49,7 @@ fn one(line: &str) {
     }
 }
 
-fn told<T>(read: &Result<T, LineError>, line: &str) {
+fn check_error<T>(read: &Result<T, LineError>, line: &str) {
     if let Err(error) = read {
         let words = error.to_string();
         assert!(

@@ -8,16 +8,16 @@ use headroom_config::{FileProblem, compile, render, toml_reader};
 pub fn check(data: &[u8]) {
     let Ok(text) = from_utf8(data) else { return };
     if let Err(problems) = compile::resourcemanager(text, "resourcemanager.toml") {
-        told(&problems, text);
+        check_problems(&problems, text);
     }
     if let Err(problems) = compile::nodeagent(text, "nodeagent.toml") {
-        told(&problems, text);
+        check_problems(&problems, text);
     }
     let _ = toml_reader::parse_duration(text);
 }
 
 /// The number and size of errors for a file are bounded, independent of its contents.
-pub(crate) fn told(problems: &[FileProblem], text: &str) {
+pub(crate) fn check_problems(problems: &[FileProblem], text: &str) {
     assert!(!problems.is_empty() && problems.len() <= headroom_config::problem::MAX_PROBLEMS + 1);
     assert!(problems.iter().all(|p| {
         p.source

@@ -6,7 +6,7 @@ use headroom_config::job::{MAX_TASKS, compile, infeasible_stages};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskAttemptId, TaskId};
 
-use super::config::told;
+use super::config::check_problems;
 
 /// A file is refused with bounded errors, or it compiles to a consistent plan.
 pub fn check(data: &[u8]) {
@@ -22,7 +22,7 @@ pub fn check(data: &[u8]) {
             );
             plan(&job, text);
         }
-        Err(problems) => told(&problems, text),
+        Err(problems) => check_problems(&problems, text),
     }
 }
 

@@ -144,13 +144,13 @@ fn tree(body: &[u8]) {
         return;
     };
     let (spec, problems) = queue_tree::parse_queue_tree(&value);
-    let told: usize = problems
+    let length: usize = problems
         .iter()
         .map(|p| p.queue.len() + p.key.len() + p.what.len() + p.fix.len())
         .sum();
     assert!(
-        told <= (256 << 10) + 64 * body.len(),
-        "{} bytes give an error of {told} bytes",
+        length <= (256 << 10) + 64 * body.len(),
+        "{} bytes give an error of {length} bytes",
         body.len()
     );
     if problems.is_empty() {

@@ -92,12 +92,12 @@ impl Fleet {
     /// its duration.
     pub fn disturb(&self, hosts: &[usize], how: DaemonFault) -> Result<std::time::Duration> {
         let began = Instant::now();
-        let errands: Vec<_> = hosts
+        let scripts: Vec<_> = hosts
             .iter()
             .map(|&host| self.host(host).send(&script(host, how)))
             .collect::<Result<_>>()?;
-        for (&host, errand) in hosts.iter().zip(&errands) {
-            let ran = self.host(host).wait(errand, COMMAND)?;
+        for (&host, script) in hosts.iter().zip(&scripts) {
+            let ran = self.host(host).wait(script, COMMAND)?;
             let what = format!("{how:?} of {} on {}", daemon(host).0, NAMES[host]);
             self.book.say(&format!(
                 "{what}: {}",
@@ -118,12 +118,12 @@ impl Fleet {
 
 /// The state of a run.
 struct Run {
-    tally: FleetRoundResults,
+    results: FleetRoundResults,
     /// The job whose containers must not be affected.
     app: String,
     staying: BTreeSet<Process>,
     in_flight: VecDeque<String>,
-    told: BTreeMap<String, Verdicts>,
+    verdicts: BTreeMap<String, Verdicts>,
     recoveries_ms: Vec<u128>,
 }
 
@@ -135,22 +135,22 @@ pub fn run(
 ) -> Result<FleetRoundResults> {
     let app = fleet.stay(520)?;
     let staying = fleet.processes(Some(&app))?;
-    let tally = FleetRoundResults {
+    let results = FleetRoundResults {
         staying: staying.len(),
         ..FleetRoundResults::default()
     };
     let mut run = Run {
-        tally,
+        results,
         app,
         staying,
         in_flight: VecDeque::new(),
-        told: BTreeMap::new(),
+        verdicts: BTreeMap::new(),
         recoveries_ms: Vec::new(),
     };
     for number in 0..rounds {
         run.round(fleet, number)
             .with_context(|| format!("round {number}"))?;
-        report(&run.tally);
+        report(&run.results);
     }
     run.end(fleet)
 }
@@ -171,11 +171,11 @@ impl Run {
         self.recoveries_ms.push(took.as_millis());
         let count = u32::try_from(hosts.len())?;
         match how {
-            DaemonFault::Restart => self.tally.restarts += count,
-            DaemonFault::Kill => self.tally.kills += count,
-            DaemonFault::Upgrade => self.tally.upgrades += count,
+            DaemonFault::Restart => self.results.restarts += count,
+            DaemonFault::Kill => self.results.kills += count,
+            DaemonFault::Upgrade => self.results.upgrades += count,
         }
-        self.tally.rounds += 1;
+        self.results.rounds += 1;
         self.look(fleet, number)?;
         while self.in_flight.len() > IN_FLIGHT {
             self.take_in(fleet)?;
@@ -187,7 +187,7 @@ impl Run {
     fn listen(&mut self, fleet: &Fleet) -> Result<()> {
         for app in &self.in_flight {
             let now = verdicts(&fleet.job(app)?);
-            self.told.entry(app.clone()).or_default().extend(now);
+            self.verdicts.entry(app.clone()).or_default().extend(now);
         }
         Ok(())
     }
@@ -208,9 +208,9 @@ impl Run {
         });
         // Each round also checks one job that ended earlier, a different one each time.
         let old = self
-            .told
+            .verdicts
             .keys()
-            .nth(number as usize % self.told.len().max(1))
+            .nth(number as usize % self.verdicts.len().max(1))
             .cloned();
         let asked: BTreeSet<String> = self.in_flight.iter().cloned().chain(old).collect();
         for app in asked {
@@ -221,13 +221,13 @@ impl Run {
 
     fn compare(&mut self, fleet: &Fleet, app: &str) -> Result<()> {
         let now = verdicts(&fleet.job(app)?);
-        let before = self.told.get(app).cloned().unwrap_or_default();
+        let before = self.verdicts.get(app).cloned().unwrap_or_default();
         for (attempt, verdict) in before
             .iter()
             .filter(|(attempt, verdict)| now.get(*attempt) != Some(verdict))
         {
-            self.tally.verdicts_lost += 1;
-            self.tally.notes.push(format!(
+            self.results.verdicts_lost += 1;
+            self.results.notes.push(format!(
                 "{app} {attempt}: {verdict}, and now {:?}",
                 now.get(attempt)
             ));
@@ -241,14 +241,14 @@ impl Run {
             return Ok(());
         };
         let job = fleet.finished(&app)?;
-        let told = verdicts(&job);
+        let ended = verdicts(&job);
         ensure!(
-            told.values().any(|verdict| verdict.contains("oom")),
-            "{app}: no attempt was killed for memory: {told:?}"
+            ended.values().any(|verdict| verdict.contains("oom")),
+            "{app}: no attempt was killed for memory: {ended:?}"
         );
         self.compare(fleet, &app)?;
-        self.told.insert(app, told);
-        self.tally.jobs += 1;
+        self.verdicts.insert(app, ended);
+        self.results.jobs += 1;
         Ok(())
     }
 
@@ -263,25 +263,25 @@ impl Run {
         self.count(&log, wanted.collect());
         let effects = fleet.lines("effects")?;
         let wanted = self
-            .told
+            .verdicts
             .keys()
             .flat_map(|app| [format!("{app}/0"), format!("{app}/1")])
             .collect();
         self.count(&effects, wanted);
-        for app in self.told.keys().cloned().collect::<Vec<_>>() {
+        for app in self.verdicts.keys().cloned().collect::<Vec<_>>() {
             self.compare(fleet, &app)?;
         }
-        self.tally.verdicts = self.told.values().map(Verdicts::len).sum();
+        self.results.verdicts = self.verdicts.values().map(Verdicts::len).sum();
         self.recoveries_ms.sort_unstable();
-        self.tally.p50_recovery_ms = self
+        self.results.p50_recovery_ms = self
             .recoveries_ms
             .get(self.recoveries_ms.len() / 2)
             .copied()
             .unwrap_or(0);
-        self.tally.max_recovery_ms = self.recoveries_ms.last().copied().unwrap_or(0);
+        self.results.max_recovery_ms = self.recoveries_ms.last().copied().unwrap_or(0);
         fleet.tried(super::WORKERS[0], "rm -f /srv/ada/gate /srv/ada/effects")?;
         fleet.tried(super::WORKERS[1], "rm -f /srv/ada/gate /srv/ada/effects")?;
-        Ok(self.tally)
+        Ok(self.results)
     }
 
     /// Checks that each of these lines occurs exactly once and that there are no others.
@@ -299,12 +299,12 @@ impl Run {
     }
 
     fn lost(&mut self, count: usize, words: impl FnOnce() -> String) {
-        self.tally.lost += count;
-        self.tally.notes.extend((count > 0).then(words));
+        self.results.lost += count;
+        self.results.notes.extend((count > 0).then(words));
     }
 
     fn twice(&mut self, count: usize, words: impl FnOnce() -> String) {
-        self.tally.twice += count;
-        self.tally.notes.extend((count > 0).then(words));
+        self.results.twice += count;
+        self.results.notes.extend((count > 0).then(words));
     }
 }

@@ -149,14 +149,14 @@ impl Fleet {
 
     /// As [`Fleet::on`], on several hosts at once.
     pub fn on_all(&self, hosts: &[usize], command: &str) -> Result<()> {
-        let errands: Vec<_> = hosts
+        let scripts: Vec<_> = hosts
             .iter()
             .map(|&host| self.host(host).send(command))
             .collect::<Result<_>>()?;
-        for (&host, errand) in hosts.iter().zip(&errands) {
+        for (&host, script) in hosts.iter().zip(&scripts) {
             let ran = self
                 .host(host)
-                .wait(errand, COMMAND)
+                .wait(script, COMMAND)
                 .with_context(|| format!("{}# {command}", NAMES[host]))?;
             self.book.command(
                 NAMES[host],
@@ -217,7 +217,7 @@ impl Fleet {
     /// The last log lines of the daemons of all hosts, for the message of a failure.
     pub fn witness(&self) -> String {
         let journal = "journalctl --no-pager -o short-monotonic -n 40 -u 'headroom-*'";
-        let told = |host: usize| match self.tried(host, journal) {
+        let log_of = |host: usize| match self.tried(host, journal) {
             Ok(ran) => format!("--- {}\n{}", NAMES[host], ran.stdout),
             Err(error) => format!(
                 "--- {}: {error:#}\n{}\n",
@@ -225,7 +225,7 @@ impl Fleet {
                 self.host(host).console()
             ),
         };
-        (0..NAMES.len()).map(told).collect()
+        (0..NAMES.len()).map(log_of).collect()
     }
 }
 

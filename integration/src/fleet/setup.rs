@@ -63,8 +63,8 @@ impl Fleet {
         };
         let others = WORKERS.map(|host| self.host(host).send(&install("node")));
         self.on(MANAGER, &install("manager"))?;
-        for (host, errand) in WORKERS.into_iter().zip(others) {
-            let ran = self.host(host).wait(&errand?, COMMAND)?;
+        for (host, script) in WORKERS.into_iter().zip(others) {
+            let ran = self.host(host).wait(&script?, COMMAND)?;
             ensure!(
                 ran.code == 0,
                 "{}: {}{}",
@@ -83,21 +83,21 @@ impl Fleet {
         let made = format!(
             "rmctl acl join-token create --node {name} --at {name}.example --out /root/{name}.token"
         );
-        let told = self.tried(MANAGER, &made)?;
+        let output = self.tried(MANAGER, &made)?;
         self.book.command(
             NAMES[MANAGER],
             '#',
             &made,
-            &format!("{}{}", told.stdout, told.stderr),
+            &format!("{}{}", output.stdout, output.stderr),
         );
-        let words = told
+        let words = output
             .stderr
             .split_whitespace()
             .skip_while(|word| *word != "--pin");
         let pin = words
             .clone()
             .nth(1)
-            .with_context(|| format!("no pin in {:?}", told.stderr))?;
+            .with_context(|| format!("no pin in {:?}", output.stderr))?;
         // The operator copies the token to the node.
         let token = self
             .tried(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{COMMAND, Fleet, NAMES, PERSON, WORKERS};
 
 /// The host on which the user types commands.
-pub const DESK: usize = WORKERS[0];
+pub const USER_HOST: usize = WORKERS[0];
 
 /// A process of a container. Host, pid and start time together identify it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ impl Fleet {
     /// job's id.
     pub fn stay(&self, mib: u32) -> Result<String> {
         let app = self
-            .person(DESK, &STAYING.replace("MEMORY", &mib.to_string()))?
+            .person(USER_HOST, &STAYING.replace("MEMORY", &mib.to_string()))?
             .trim()
             .to_owned();
         self.until("four tasks to run", COMMAND, |fleet| {
@@ -101,7 +101,7 @@ impl Fleet {
 
     /// Submits a job of which one task is killed for memory. Returns its id.
     pub fn eat(&self) -> Result<String> {
-        let ran = self.person_tried(DESK, EATING)?;
+        let ran = self.person_tried(USER_HOST, EATING)?;
         ensure!(
             ran.code == 0,
             "a submission ended with {}: {}{}",
@@ -114,7 +114,7 @@ impl Fleet {
 
     /// The cluster's view of a job.
     pub fn job(&self, app: &str) -> Result<Value> {
-        let ran = self.person_tried(DESK, &format!("rmctl ps {app} -o json"))?;
+        let ran = self.person_tried(USER_HOST, &format!("rmctl ps {app} -o json"))?;
         ensure!(
             ran.code == 0,
             "rmctl ps {app} ended with {}: {}",
@@ -133,7 +133,7 @@ impl Fleet {
 
     /// Waits for the end of a job, which must be `finished`, and returns its view.
     pub fn finished(&self, app: &str) -> Result<Value> {
-        let ran = self.person_tried(DESK, &format!("rmctl wait {app} --timeout 90s"))?;
+        let ran = self.person_tried(USER_HOST, &format!("rmctl wait {app} --timeout 90s"))?;
         let job = self.job(app)?;
         ensure!(
             ran.code == 0 && job["state"] == "finished",

@@ -88,10 +88,13 @@ impl RunningGuest {
         })?;
         match watched {
             Watched::Enough => Ok(()),
-            Watched::Ended => bail!("the guest powered off too early\n{}", self.told()),
+            Watched::Ended => bail!(
+                "the guest powered off too early\n{}",
+                self.collected_output()
+            ),
             Watched::Late => bail!(
                 "the guest did not reach this point in time\n{}",
-                self.told()
+                self.collected_output()
             ),
         }
     }
@@ -102,7 +105,7 @@ impl RunningGuest {
         Ok(self.booted.out.read()?)
     }
 
-    fn told(&mut self) -> String {
+    fn collected_output(&mut self) -> String {
         let (out, err) = (
             self.booted.out.read().unwrap_or_default(),
             self.booted.err.read().unwrap_or_default(),

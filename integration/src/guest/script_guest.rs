@@ -93,13 +93,13 @@ impl ScriptGuest {
     }
 
     /// Waits for the end of a script.
-    pub fn wait(&self, errand: &GuestScript, within: Duration) -> Result<ProgramOutput> {
+    pub fn wait(&self, script: &GuestScript, within: Duration) -> Result<ProgramOutput> {
         let mut ran = None;
         let watched = self
             .booted
             .borrow_mut()
             .watch(Instant::now() + within, |_| {
-                ran = errand.ended()?;
+                ran = script.ended()?;
                 Ok(if ran.is_some() {
                     Glance::Enough
                 } else {

@@ -73,7 +73,7 @@ impl Daemon {
             .append(true)
             .open(self.log_path())
             .context("the log of the daemon")?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let child = Command::new(programs::path("resourcemanager")?)
             .args(["--listen", &self.address.to_string(), "--state"])
             .arg(self.dir.path().join("state"))
@@ -83,7 +83,7 @@ impl Daemon {
             .spawn()
             .context("starting resourcemanager")?;
         self.child = Some(child);
-        Ok(begun)
+        Ok(started)
     }
 
     /// Waits until it accepts connections.
@@ -169,9 +169,9 @@ mod tests {
     #[test]
     fn a_process_takes_memory_and_time() {
         let before = usage(std::process::id()).expect("reads");
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut n = 0_u64;
-        while begun.elapsed() < Duration::from_millis(100) {
+        while started.elapsed() < Duration::from_millis(100) {
             n = std::hint::black_box(n + 1);
         }
         let after = usage(std::process::id()).expect("reads");

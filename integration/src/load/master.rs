@@ -34,7 +34,7 @@ const GAP: Duration = Duration::from_millis(10);
 /// Longest interval between two sync calls of one master.
 const ALIVE: Duration = Duration::from_secs(1);
 /// Number of attempts to submit a master's application.
-const PATIENCE: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 /// Index of the first source address for masters' connections.
 const FIRST_PORTS: usize = 1_000_000;
 
@@ -178,7 +178,7 @@ pub async fn submit(wire: &mut HttpConnection, app: &SubmitApp) -> Result<Submis
 async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
     let app = unmanaged(name, Some(name.to_owned()))?;
     let mut backoff = Backoff::usual();
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_ATTEMPTS {
         let submitted = async {
             submit(
                 &mut HttpConnection::connect(rm, limits::address(FIRST_PORTS)).await?,
@@ -191,7 +191,7 @@ async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
         }
         tokio::time::sleep(backoff.wait()).await;
     }
-    bail!("{name} was not accepted in {PATIENCE} attempts")
+    bail!("{name} was not accepted in {MAX_ATTEMPTS} attempts")
 }
 
 /// One of the two requests of a master.

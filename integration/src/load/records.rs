@@ -155,10 +155,10 @@ pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordCompar
     for trouble in troubles.flatten().take(NOTES / 2) {
         balance.note(|| trouble.clone());
     }
-    let told: BTreeMap<&AppId, &BTreeSet<ContainerId>> =
+    let reported: BTreeMap<&AppId, &BTreeSet<ContainerId>> =
         masters.iter().map(|m| (&m.app, &m.ended)).collect();
     for container in agents.iter().flat_map(|a| &a.ended) {
-        if !told
+        if !reported
             .get(&container.app)
             .is_some_and(|ended| ended.contains(container))
         {

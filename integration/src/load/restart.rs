@@ -71,13 +71,13 @@ pub struct RestartResults {
     pub faults: Vec<String>,
 }
 
-/// Runs the rounds. `tell` receives progress messages.
-pub async fn run(plan: &RestartPlan, tell: &(dyn Fn(String) + Sync)) -> Result<RestartResults> {
+/// Runs the rounds. `progress` receives progress messages.
+pub async fn run(plan: &RestartPlan, progress: &(dyn Fn(String) + Sync)) -> Result<RestartResults> {
     let descriptors = limits::raise()?;
     let mut daemon = Daemon::start()?;
     let rm = daemon.address();
     let report_lines = limits::report_lines(plan.agents, descriptors);
-    let (fleet, crowd) = start_load(plan, rm, report_lines, tell).await?;
+    let (fleet, crowd) = start_load(plan, rm, report_lines, progress).await?;
     crowd.pace(RequestPace::Window(plan.window));
     let submitters = Submitters::start(rm, plan.submitters);
     let (mut outcome, mut chance, mut epoch) = (
@@ -92,22 +92,22 @@ pub async fn run(plan: &RestartPlan, tell: &(dyn Fn(String) + Sync)) -> Result<R
             .live
             .push(fleet.totals.running.load(Ordering::Relaxed));
         daemon.kill()?;
-        let begun: Instant = daemon.spawn()?.into();
+        let started: Instant = daemon.spawn()?.into();
         let (next, at) = grant_after(&crowd, epoch)
             .await
             .with_context(|| format!("round {round}"))?;
         outcome
             .recoveries_ms
-            .push(at.duration_since(begun).as_millis());
+            .push(at.duration_since(started).as_millis());
         epoch = next;
         until_all_listen(plan, &fleet, &crowd).await?;
         submitters
             .check(rm, &mut outcome)
             .await
             .with_context(|| format!("round {round}"))?;
-        tell(format!(
+        progress(format!(
             "round {round}: {} ms, {} submitted",
-            at.duration_since(begun).as_millis(),
+            at.duration_since(started).as_millis(),
             outcome.submitted
         ));
     }
@@ -126,7 +126,7 @@ async fn start_load(
     plan: &RestartPlan,
     rm: SocketAddr,
     report_lines: usize,
-    tell: &(dyn Fn(String) + Sync),
+    progress: &(dyn Fn(String) + Sync),
 ) -> Result<(AgentFleet, MasterPool)> {
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
     let room = u32::try_from(plan.staying + 2)?;
@@ -158,7 +158,7 @@ async fn start_load(
         usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)
     })
     .await?;
-    tell(format!(
+    progress(format!(
         "{} nodes, {stay} containers that stay",
         plan.agents
     ));
@@ -182,9 +182,9 @@ async fn until_all_listen(
 }
 
 async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while look() < wanted {
-        if begun.elapsed() > BACK {
+        if started.elapsed() > BACK {
             bail!(
                 "timed out after {} s waiting for {wanted} {what}; there are {}",
                 BACK.as_secs(),
@@ -197,12 +197,12 @@ async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()
 }
 
 async fn grant_after(crowd: &MasterPool, epoch: Epoch) -> Result<(Epoch, Instant)> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         if let Some(found) = crowd.seen.first_grant_after(epoch) {
             return Ok(found);
         }
-        if begun.elapsed() > BACK {
+        if started.elapsed() > BACK {
             bail!(
                 "no container was granted within {} s after epoch {epoch}",
                 BACK.as_secs()

@@ -21,7 +21,7 @@ const OVERHEAD: u64 = 1_000;
 impl Scenario {
     /// A scenario without faults. Each escalated task starts within a bound that depends on the
     /// task run time.
-    pub fn crowded(seed: u64) -> Self {
+    pub fn full_nodes(seed: u64) -> Self {
         let mut chance = RandomSource::new(seed);
         let (hosts, each, slots) = (
             chance.between(1, 2),
@@ -43,12 +43,12 @@ impl Scenario {
         // The other tasks keep the job running longer than the bound.
         let tasks = executors * slots * (bound_ms * 3 / 2 / runs_ms + 5);
         let text = format!(
-            "version = 1\nname = \"crowded\"\n[profiles.exec]\nmemory = \"{executor}MiB\"\ncpus = {slots}\n\
+            "version = 1\nname = \"full-nodes\"\n[profiles.exec]\nmemory = \"{executor}MiB\"\ncpus = {slots}\n\
              [executors.main]\nprofile = \"exec\"\ncount = {executors}\nslots = {slots}\n\
              [[stage]]\nname = \"map\"\ncount = {tasks}\ngrow = false\ncommand = [\"prog\", \"{{index}}\"]\n"
         );
         let spec =
-            headroom_config::job::compile(&text, "crowded.toml").unwrap_or_else(|problems| {
+            headroom_config::job::compile(&text, "full-nodes.toml").unwrap_or_else(|problems| {
                 let shown = headroom_config::render(&problems);
                 unreachable!("a scenario with an invalid job: {shown}\n{text}")
             });

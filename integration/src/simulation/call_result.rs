@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use headroom_client::{AnswerDefect, ClientError};
-use headroom_resourcemanager::to_wire;
 use headroom_rm_core::{CallAnswer, CallRefusal};
+use headroom_rm_server::to_wire;
 use headroom_types::Epoch;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 

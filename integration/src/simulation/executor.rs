@@ -13,7 +13,7 @@ use headroom_executor::session::{
     TaskControl, shows_master,
 };
 use headroom_node_core::{VerdictScope, classify};
-use headroom_resourcemanager::to_wire;
+use headroom_rm_server::to_wire;
 use headroom_transport::MasterAddress;
 use headroom_types::{Bytes, ContainerId, EnforcerKind, NodeId, TaskAttemptId, TaskReport, Tick};
 use headroom_wire::v1::nodes::RunOrder;

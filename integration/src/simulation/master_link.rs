@@ -7,8 +7,8 @@ use headroom_appmaster::session::{
     StreamPosition, UnacceptedReport,
 };
 use headroom_client::ClientError;
-use headroom_resourcemanager::{from_wire, to_wire};
 use headroom_rm_core::{CallAnswer, ClusterCall, ContainerSize, DryRun};
+use headroom_rm_server::{from_wire, to_wire};
 use headroom_types::{ContainerId, Epoch, Tick};
 use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, MasterRegistered, MasterSyncReply,

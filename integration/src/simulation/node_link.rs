@@ -7,8 +7,8 @@ use headroom_node_core::report_schedule::ReportScope;
 use headroom_nodeagent::node_link::{NodeLink, NodeLinkNews, NodeLinkRequest};
 use headroom_nodeagent::node_link_event::{Generation, NodeLinkEvent};
 use headroom_nodeagent::node_messages::{self, MeasuredUse};
-use headroom_resourcemanager::{from_wire, to_wire};
 use headroom_rm_core::{CallAnswer, ClusterCall};
+use headroom_rm_server::{from_wire, to_wire};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, NodeId, Tick};
 use headroom_wire::v1::nodes::{
     NodeHealthState, NodeRegistered, NodeReport, NodeReportReply, RegisterNode,

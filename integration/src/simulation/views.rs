@@ -94,7 +94,7 @@ impl Simulation {
                     c.node
                 ));
             }
-            if c.sizing != size::ResizeState::Settled && c.state.is_alive() {
+            if c.sizing != size::ResizeState::Stable && c.state.is_alive() {
                 found.insert(format!("{} waits for a size: {:?}", c.id, c.sizing));
             }
             let running =
@@ -102,12 +102,12 @@ impl Simulation {
             if let Some(h) =
                 running.filter(|h| (&h.order.resource, h.order.version) != (&c.resource, c.version))
             {
-                let (told, is) = (
+                let (expected, is) = (
                     format!("{} v{}", c.resource, c.version),
                     format!("{} v{}", h.order.resource, h.order.version),
                 );
                 found.insert(format!(
-                    "{} has {told} for the resource manager and {is} on {}",
+                    "{} has {expected} for the resource manager and {is} on {}",
                     c.id, c.node
                 ));
             }

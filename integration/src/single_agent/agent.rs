@@ -6,18 +6,20 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use headroom_types::{AppId, Bytes, ContainerId, Cpus, LaunchSpec, NodeId, Resource, UnixMillis};
+use headroom_test_fakes::{
+    DesiredStateStream, EndHandling, FakeManagerSettings, FakeResourceManager, run_order,
+};
+use headroom_types::{Bytes, ContainerId, Cpus, LaunchSpec, NodeId, Resource};
 use headroom_wire::v1::nodes::RunOrder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::{hierarchies, on_any_disk, until};
-use crate::single_agent::fake_manager::FakeManager;
 use crate::single_agent::leftover_counts::launcher_of;
 use crate::{programs, sweep};
 
 /// Timeout for an agent to start and test its enforcer on a loaded machine.
-pub const START: Duration = Duration::from_secs(60);
+pub const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The resources of the node.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,15 @@ pub struct Shape {
     pub memory: Bytes,
     /// Processors.
     pub cpus: u32,
+}
+
+/// Starts a fake resource manager for one agent. It sends changes as the real one does, and its
+/// owner orders the agent to forget containers.
+pub fn start_manager() -> Result<FakeResourceManager> {
+    FakeResourceManager::start(FakeManagerSettings {
+        stream: DesiredStateStream::Changes,
+        ends: EndHandling::Keep,
+    })
 }
 
 /// One node agent without a cluster.
@@ -41,19 +52,19 @@ pub struct SingleAgent {
 }
 
 impl SingleAgent {
-    /// Prepares an agent that connects to `desk`. It does not run yet.
-    pub fn new(desk: &FakeManager, shape: Shape) -> Result<Self> {
+    /// Prepares an agent that connects to `manager`. It does not run yet.
+    pub fn new(manager: &FakeResourceManager, shape: Shape) -> Result<Self> {
         let dir = tempfile::Builder::new()
-            .prefix("headroom-lone-")
+            .prefix("headroom-single-")
             .tempdir()
             .context("a directory for the agent")?;
         fs::write(dir.path().join("nodeagent.toml"), on_any_disk(""))?;
-        let node = format!("lone-{}", std::process::id()).parse()?;
+        let node = format!("single-{}", std::process::id()).parse()?;
         let bin = programs::dir()?.to_owned();
         Ok(SingleAgent {
             dir,
             node,
-            rm: desk.url().to_owned(),
+            rm: manager.url().to_owned(),
             shape,
             bin,
             child: None,
@@ -108,13 +119,14 @@ impl SingleAgent {
     }
 
     /// Starts it and waits until it has registered.
-    pub fn start(&mut self, desk: &FakeManager) -> Result<()> {
-        let before = desk.book().registrations;
+    pub fn start(&mut self, manager: &FakeResourceManager) -> Result<()> {
+        let before = manager.with(|received| received.registrations.len());
         self.spawn(None)?;
-        desk.until("the agent to register", START, |book| {
-            (book.registrations > before).then_some(())
-        })
-        .with_context(|| self.last_words())
+        manager
+            .until("the agent to register", START_TIMEOUT, |received| {
+                (received.registrations.len() > before).then_some(())
+            })
+            .with_context(|| self.log_tail())
     }
 
     /// Sends SIGKILL if it runs. Its containers keep running.
@@ -132,7 +144,7 @@ impl SingleAgent {
             return Ok(());
         };
         kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
-        until("the agent to end", START, || Ok(child.try_wait()?)).map(drop)
+        until("the agent to end", START_TIMEOUT, || Ok(child.try_wait()?)).map(drop)
     }
 
     /// Whether it has ended.
@@ -193,7 +205,7 @@ impl SingleAgent {
         self.dir.path().join("agent.log")
     }
     /// The last lines of its log.
-    pub fn last_words(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         format!(
@@ -219,23 +231,13 @@ impl Drop for SingleAgent {
 
 /// The id of the `n`th container.
 pub fn container(n: u64) -> Result<ContainerId> {
-    Ok(format!("lone.1.e1.c{n}").parse()?)
+    Ok(format!("single.1.e1.c{n}").parse()?)
 }
 
-/// An order for a container with `memory` and 0.1 processors.
-pub fn order(memory: Bytes, launch: LaunchSpec) -> Result<RunOrder> {
-    let app: AppId = "lone.1".parse()?;
-    Ok(RunOrder {
-        app,
-        request: Some("main".parse()?),
-        attempt: 1,
-        resource: Resource::new(memory, Cpus::from_milli(100)),
-        version: 1,
-        launch,
-        user: None,
-        granted: UnixMillis(1),
-        token: None,
-    })
+/// An order for the container `id` with `memory` and 0.1 processors.
+pub fn order(id: &ContainerId, memory: Bytes, launch: LaunchSpec) -> Result<RunOrder> {
+    let resource = Resource::new(memory, Cpus::from_milli(100));
+    Ok(run_order(id, Some("main".parse()?), resource, launch))
 }
 
 /// A launch of this command.

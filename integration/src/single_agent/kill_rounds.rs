@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use headroom_test_fakes::{FakeResourceManager, ReceivedReports, ReportedEnd};
 use headroom_types::{Bytes, ContainerId, ExitReason, StopCause};
 use headroom_wire::v1::nodes::RunOrder;
 use nix::sys::signal::{Signal, kill};
@@ -19,18 +20,17 @@ use serde::Serialize;
 
 use crate::clock;
 use crate::simulation::random_source::RandomSource;
-use crate::single_agent::agent::{Shape, SingleAgent, container, order, words};
-use crate::single_agent::fake_manager::{FakeManager, ReceivedReports, ReportedEnd};
+use crate::single_agent::agent::{Shape, SingleAgent, container, order, start_manager, words};
 use crate::single_agent::leftover_counts::{LeftoverCounts, reap_shims};
 
 /// Containers in one round.
-const EACH: u64 = 3;
+const CONTAINERS_PER_ROUND: u64 = 3;
 /// Timeout for the report of an end after the last kill.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the moment of a kill. Without the moment, the agent is killed at the timeout.
-const MOMENT: Duration = Duration::from_secs(4);
+const KILL_TIMEOUT: Duration = Duration::from_secs(4);
 /// Timeout for the removal of leftovers.
-const GONE: Duration = Duration::from_secs(30);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Crash points in the agent's code: `nodeagent/agent/src/crash.rs`.
 const PLACES: [&str; 20] = [
@@ -114,7 +114,7 @@ enum IntendedEnd {
     NoProgram,
 }
 
-const STORIES: [IntendedEnd; 9] = [
+const INTENDED_ENDS: [IntendedEnd; 9] = [
     IntendedEnd::Quick(3),
     IntendedEnd::Slow(5),
     IntendedEnd::Stopped,
@@ -135,7 +135,7 @@ enum KillMoment {
 }
 
 impl IntendedEnd {
-    fn order(self, launches: &std::path::Path) -> Result<RunOrder> {
+    fn order(self, id: &ContainerId, launches: &std::path::Path) -> Result<RunOrder> {
         let note = format!("echo $$ >> {}; ", launches.display());
         let script = match self {
             IntendedEnd::Quick(code) => format!("{note} exit {code}"),
@@ -150,12 +150,12 @@ impl IntendedEnd {
             IntendedEnd::Stopped => format!("{note} exec sleep 61"),
             IntendedEnd::Stubborn => format!("{note} trap '' TERM; while :; do sleep 0.05; done"),
             IntendedEnd::NoProgram => {
-                return order(Bytes::from_mib(24), words(&["/no/such/program"]));
+                return order(id, Bytes::from_mib(24), words(&["/no/such/program"]));
             }
         };
         let mut launch = words(&["/bin/sh", "-c", &script]);
         launch.stop_grace_ms = Some(200);
-        order(Bytes::from_mib(24), launch)
+        order(id, Bytes::from_mib(24), launch)
     }
 
     fn is_right(self, reason: ExitReason) -> bool {
@@ -185,53 +185,53 @@ impl IntendedEnd {
     }
 }
 
-/// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
+/// Runs `rounds` rounds drawn from `seed`. `on_round` is called after each round.
 pub fn run(
     rounds: u32,
     seed: u64,
-    tell: &mut dyn FnMut(u32, &AgentKillResults),
+    on_round: &mut dyn FnMut(u32, &AgentKillResults),
 ) -> Result<AgentKillResults> {
     // Shims of a killed agent become children of this process, as they would become children of
     // process 1.
     nix::sys::prctl::set_child_subreaper(true).context("becoming the subreaper")?;
-    let desk = FakeManager::open()?;
+    let manager = start_manager()?;
     let mut agent = SingleAgent::new(
-        &desk,
+        &manager,
         Shape {
             memory: Bytes::from_mib(512),
             cpus: 8,
         },
     )?;
-    agent.start(&desk)?;
+    agent.start(&manager)?;
     let before = LeftoverCounts::of(&agent);
-    let mut site = AgentKillRun {
-        desk,
+    let mut run = AgentKillRun {
+        manager,
         agent,
-        dice: RandomSource::new(seed),
-        tally: AgentKillResults::default(),
+        random: RandomSource::new(seed),
+        results: AgentKillResults::default(),
         next: 1,
     };
     for n in 0..rounds {
-        site.round(n)
-            .with_context(|| format!("round {n} of seed {seed}; {}", site.agent.last_words()))?;
-        tell(n, &site.tally);
+        run.round(n)
+            .with_context(|| format!("round {n} of seed {seed}; {}", run.agent.log_tail()))?;
+        on_round(n, &run.results);
     }
-    site.tally.rounds = rounds;
-    site.tally.leaked = site.leaked(&before)?;
-    Ok(site.tally)
+    run.results.rounds = rounds;
+    run.results.leaked = run.leaked(&before)?;
+    Ok(run.results)
 }
 
 struct AgentKillRun {
-    desk: FakeManager,
+    manager: FakeResourceManager,
     agent: SingleAgent,
-    dice: RandomSource,
-    tally: AgentKillResults,
+    random: RandomSource,
+    results: AgentKillResults,
     next: u64,
 }
 
 struct Case {
     id: ContainerId,
-    story: IntendedEnd,
+    intended: IntendedEnd,
     launches: PathBuf,
 }
 
@@ -242,19 +242,19 @@ impl AgentKillRun {
             self.start_to_die_at(place)?;
         }
         let cases = self.order(&moment)?;
-        let stops_at = Instant::now() + Duration::from_millis(self.dice.below(300));
-        if self.dice.below(4) == 0 {
+        let stops_at = Instant::now() + Duration::from_millis(self.random.below(300));
+        if self.random.below(4) == 0 {
             self.kill_launcher();
         }
         self.until_dead(&moment, &cases, stops_at)?;
         self.agent.kill()?;
-        self.tally.kills += 1;
+        self.results.kills += 1;
         // One restart in three is killed during adoption.
-        if self.dice.below(3) == 0 {
+        if self.random.below(3) == 0 {
             self.kill_at_start()?;
         }
-        self.agent.start(&self.desk)?;
-        self.stop_those(&cases);
+        self.agent.start(&self.manager)?;
+        self.stop_intended(&cases);
         self.judge(n, &cases)?;
         reap_shims();
         Ok(())
@@ -262,10 +262,10 @@ impl AgentKillRun {
 
     /// Kills the launcher while orders or shims are in flight.
     fn kill_launcher(&mut self) {
-        clock::pause(Duration::from_micros(self.dice.below(20_000)));
+        clock::pause(Duration::from_micros(self.random.below(20_000)));
         let launcher = self.agent.launcher();
         let killed = launcher.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok());
-        self.tally.launchers += u32::from(killed);
+        self.results.launchers += u32::from(killed);
     }
 
     fn moment(&mut self, n: u32) -> KillMoment {
@@ -278,23 +278,24 @@ impl AgentKillRun {
                 .unwrap_or("prepared");
             return KillMoment::Place(place);
         }
-        let after = Duration::from_micros(self.dice.below(1500));
-        match self.dice.below(3) {
-            0 => KillMoment::After(Duration::from_micros(self.dice.below(600_000))),
+        let after = Duration::from_micros(self.random.below(1500));
+        match self.random.below(3) {
+            0 => KillMoment::After(Duration::from_micros(self.random.below(600_000))),
             _ => KillMoment::File {
-                name: one_of(&mut self.dice, &FILES).unwrap_or("pid"),
+                name: one_of(&mut self.random, &FILES).unwrap_or("pid"),
                 after,
             },
         }
     }
 
     fn start_to_die_at(&mut self, place: &str) -> Result<()> {
-        let before = self.desk.book().registrations;
+        let registrations = |run: &Self| run.manager.with(|received| received.registrations.len());
+        let before = registrations(self);
         self.agent.spawn(Some(("HEADROOM_CRASH_AT", place)))?;
-        let begun = Instant::now();
-        while self.desk.book().registrations == before
+        let start = Instant::now();
+        while registrations(self) == before
             && !self.agent.is_dead()?
-            && begun.elapsed() < PATIENCE
+            && start.elapsed() < REPORT_TIMEOUT
         {
             clock::pause(Duration::from_millis(2));
         }
@@ -303,43 +304,43 @@ impl AgentKillRun {
 
     fn order(&mut self, moment: &KillMoment) -> Result<Vec<Case>> {
         let mut cases = Vec::new();
-        for nth in 0..EACH {
+        for nth in 0..CONTAINERS_PER_ROUND {
             let id = container(self.next)?;
             self.next += 1;
             let needed = needed(moment).filter(|_| nth == 0);
-            let drawn = one_of(&mut self.dice, &STORIES).unwrap_or(IntendedEnd::Quick(3));
-            let story = needed.unwrap_or(drawn);
+            let drawn = one_of(&mut self.random, &INTENDED_ENDS).unwrap_or(IntendedEnd::Quick(3));
+            let intended = needed.unwrap_or(drawn);
             cases.push(Case {
                 launches: self.agent.dir().join(format!("launches-{}", id.seq)),
                 id,
-                story,
+                intended,
             });
         }
         let orders: Result<Vec<_>> = cases
             .iter()
-            .map(|c| Ok((c.id.clone(), c.story.order(&c.launches)?)))
+            .map(|c| Ok((c.id.clone(), c.intended.order(&c.id, &c.launches)?)))
             .collect();
-        self.desk.run(orders?);
-        self.tally.containers += u32::try_from(cases.len()).unwrap_or(0);
+        self.manager.run(orders?);
+        self.results.containers += u32::try_from(cases.len()).unwrap_or(0);
         Ok(cases)
     }
 
     /// Acts as the manager until the moment of the kill: it stops containers and acknowledges
     /// reported ends.
     fn until_dead(&mut self, moment: &KillMoment, cases: &[Case], stops_at: Instant) -> Result<()> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut seen: Option<Instant> = None;
         let mut stopped = false;
-        while begun.elapsed() < MOMENT {
+        while start.elapsed() < KILL_TIMEOUT {
             if !stopped && Instant::now() >= stops_at {
                 stopped = true;
-                self.stop_those(cases);
+                self.stop_intended(cases);
             }
-            self.forget_told(cases);
+            self.forget_reported(cases);
             match moment {
                 KillMoment::Place(_) => {
                     if self.agent.is_dead()? {
-                        self.tally.at_places += 1;
+                        self.results.at_places += 1;
                         return Ok(());
                     }
                     clock::pause(Duration::from_millis(2));
@@ -353,7 +354,7 @@ impl AgentKillRun {
                     }
                 }
                 KillMoment::After(time) => {
-                    if begun.elapsed() >= *time {
+                    if start.elapsed() >= *time {
                         return Ok(());
                     }
                     clock::pause(Duration::from_micros(200));
@@ -363,76 +364,85 @@ impl AgentKillRun {
         Ok(())
     }
 
-    fn stop_those(&self, cases: &[Case]) {
+    fn stop_intended(&self, cases: &[Case]) {
         for case in cases
             .iter()
-            .filter(|c| matches!(c.story, IntendedEnd::Stopped | IntendedEnd::Stubborn))
+            .filter(|c| matches!(c.intended, IntendedEnd::Stopped | IntendedEnd::Stubborn))
         {
-            if !self.desk.book().ends.contains_key(&case.id) {
-                self.desk.stop(&case.id, StopCause::Asked);
+            let has_ended = self
+                .manager
+                .with(|received| received.ends.contains_key(&case.id));
+            if !has_ended {
+                self.manager.stop(&case.id, StopCause::Asked);
             }
         }
     }
 
-    fn forget_told(&self, cases: &[Case]) {
-        let told: Vec<ContainerId> = {
-            let book = self.desk.book();
-            cases
-                .iter()
-                .filter(|c| book.ends.contains_key(&c.id) && !book.is_forgotten(&c.id))
-                .map(|c| c.id.clone())
+    fn forget_reported(&self, cases: &[Case]) {
+        let ended: Vec<ContainerId> = self.manager.with(|received| {
+            let ids = cases.iter().map(|c| &c.id);
+            ids.filter(|id| received.ends.contains_key(id))
+                .cloned()
                 .collect()
-        };
-        if !told.is_empty() {
-            self.desk.forget(told);
-        }
+        });
+        self.manager.forget(
+            ended
+                .into_iter()
+                .filter(|id| !self.manager.is_forgotten(id)),
+        );
     }
 
     fn kill_at_start(&mut self) -> Result<()> {
-        let place = one_of(&mut self.dice, &AT_START).filter(|_| cfg!(debug_assertions));
+        let place = one_of(&mut self.random, &AT_START).filter(|_| cfg!(debug_assertions));
         self.agent.spawn(place.map(|p| ("HEADROOM_CRASH_AT", p)))?;
-        let wait = Duration::from_millis(self.dice.below(400));
-        let begun = Instant::now();
-        let limit = if place.is_some() { MOMENT } else { wait };
-        while begun.elapsed() < limit && !self.agent.is_dead()? {
+        let wait = Duration::from_millis(self.random.below(400));
+        let start = Instant::now();
+        let limit = if place.is_some() { KILL_TIMEOUT } else { wait };
+        while start.elapsed() < limit && !self.agent.is_dead()? {
             clock::pause(Duration::from_millis(1));
         }
-        self.tally.at_places += u32::from(place.is_some() && self.agent.is_dead()?);
-        self.tally.kills += 1;
+        self.results.at_places += u32::from(place.is_some() && self.agent.is_dead()?);
+        self.results.kills += 1;
         self.agent.kill()
     }
 
     fn judge(&mut self, n: u32, cases: &[Case]) -> Result<()> {
         for case in cases {
-            let told = |book: &ReceivedReports| book.ends.get(&case.id).cloned();
-            let end = self.desk.until("the report of an end", PATIENCE, told).ok();
-            self.look_at(n, case, end.as_ref());
+            let reported = |received: &mut ReceivedReports| {
+                let end = received.ends.get(&case.id)?;
+                Some((end.clone(), received.contradicted.contains(&case.id)))
+            };
+            let end = self
+                .manager
+                .until("the report of an end", REPORT_TIMEOUT, reported)
+                .ok();
+            self.check_end(n, case, end.as_ref());
         }
-        self.forget_told(cases);
-        let gone = |site: &AgentKillRun, id: &ContainerId| {
-            !site.agent.file(id, "").exists() || site.agent.file(id, "forgotten").exists()
+        self.forget_reported(cases);
+        let gone = |run: &AgentKillRun, id: &ContainerId| {
+            !run.agent.file(id, "").exists() || run.agent.file(id, "forgotten").exists()
         };
-        let begun = Instant::now();
-        while !cases.iter().all(|c| gone(self, &c.id)) && begun.elapsed() < GONE {
+        let start = Instant::now();
+        while !cases.iter().all(|c| gone(self, &c.id)) && start.elapsed() < CLEANUP_TIMEOUT {
             clock::pause(Duration::from_millis(2));
         }
         let ids: Vec<ContainerId> = cases.iter().map(|c| c.id.clone()).collect();
-        self.desk.drop_wants(&ids);
+        self.manager.remove_desired(&ids);
         Ok(())
     }
 
-    fn look_at(&mut self, n: u32, case: &Case, end: Option<&ReportedEnd>) {
+    fn check_end(&mut self, n: u32, case: &Case, end: Option<&(ReportedEnd, bool)>) {
         let launches = fs::read_to_string(&case.launches)
             .unwrap_or_default()
             .lines()
             .count();
         let wrong = match end {
             None => Some("its end was never reported".to_owned()),
-            Some(end) if end.contradicted > 0 => Some(format!(
+            Some((end, true)) => Some(format!(
                 "its end has two reasons, first {}",
                 end.report.reason
             )),
-            Some(end) if !case.story.is_right(end.report.reason) => {
+            Some((end, false)) if !case.intended.is_right(end.report.reason) => {
                 let why: Vec<&str> = end
                     .report
                     .diagnosis
@@ -445,33 +455,34 @@ impl AgentKillRun {
                     why.join("; ")
                 ))
             }
-            Some(_) if launches == 0 && case.story.must_run() => {
+            Some((_, false)) if launches == 0 && case.intended.must_run() => {
                 Some("the program never ran".to_owned())
             }
-            Some(_) => None,
+            Some((_, false)) => None,
         };
-        self.tally.lost += u32::from(wrong.is_some());
-        self.tally.twice += u32::from(launches > 1);
+        self.results.lost += u32::from(wrong.is_some());
+        self.results.twice += u32::from(launches > 1);
         let twice = (launches > 1).then(|| format!("the program ran {launches} times"));
         for what in [wrong, twice].into_iter().flatten() {
-            if self.tally.notes.len() < 20 {
-                self.tally
-                    .notes
-                    .push(format!("round {n}, {} ({:?}): {what}", case.id, case.story));
+            if self.results.notes.len() < 20 {
+                self.results.notes.push(format!(
+                    "round {n}, {} ({:?}): {what}",
+                    case.id, case.intended
+                ));
             }
         }
     }
 
     /// Counts leftovers in excess of `before`, after a grace period.
     fn leaked(&mut self, before: &LeftoverCounts) -> Result<usize> {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             reap_shims();
             let now = LeftoverCounts::of(&self.agent);
             let beyond = now.beyond(before);
-            if beyond == 0 || begun.elapsed() >= GONE {
+            if beyond == 0 || start.elapsed() >= CLEANUP_TIMEOUT {
                 if beyond > 0 {
-                    self.tally
+                    self.results
                         .notes
                         .push(format!("left behind: {now:?}; before: {before:?}"));
                 }
@@ -482,8 +493,8 @@ impl AgentKillRun {
     }
 }
 
-fn one_of<T: Copy>(chance: &mut RandomSource, of: &[T]) -> Option<T> {
-    let place = chance.below(u64::try_from(of.len()).unwrap_or(0));
+fn one_of<T: Copy>(random: &mut RandomSource, of: &[T]) -> Option<T> {
+    let place = random.below(u64::try_from(of.len()).unwrap_or(0));
     of.get(usize::try_from(place).unwrap_or(0)).copied()
 }
 

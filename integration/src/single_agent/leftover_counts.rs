@@ -57,7 +57,7 @@ impl LeftoverCounts {
         ];
         pairs
             .iter()
-            .map(|(now, then)| now.saturating_sub(*then))
+            .map(|(now, before)| now.saturating_sub(*before))
             .sum()
     }
 }

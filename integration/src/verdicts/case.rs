@@ -49,7 +49,7 @@ pub enum Stage {
     /// A node with memory for all containers.
     Roomy,
     /// A node with memory for all, on which a hundred containers run the case at once.
-    Herd,
+    Burst,
     /// A node whose own limit is below those of its containers. A collateral container runs beside
     /// the case and must survive.
     Fenced,
@@ -68,7 +68,7 @@ impl Stage {
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::Roomy => "roomy",
-            Stage::Herd => "herd",
+            Stage::Burst => "burst",
             Stage::Fenced => "fenced",
             Stage::Nested => "nested",
             Stage::Fragile => "fragile",
@@ -83,13 +83,15 @@ impl FromStr for Stage {
     fn from_str(name: &str) -> Result<Self, String> {
         Ok(match name {
             "roomy" => Stage::Roomy,
-            "herd" => Stage::Herd,
+            "burst" => Stage::Burst,
             "fenced" => Stage::Fenced,
             "nested" => Stage::Nested,
             "fragile" => Stage::Fragile,
             "swapped" => Stage::Swapped,
             "starved" => Stage::Starved,
-            _ => return Err("use roomy, herd, fenced, nested, fragile, swapped or starved".into()),
+            _ => {
+                return Err("use roomy, burst, fenced, nested, fragile, swapped or starved".into());
+            }
         })
     }
 }
@@ -165,10 +167,10 @@ pub enum CaseAction {
     KillAll,
     /// It is stopped when it is ready.
     Stop,
-    /// Its gate is opened and it is stopped, immediately one after the other, in either order.
-    StopAtGate,
-    /// Its gate is opened, and the agent is killed shortly afterwards and restarted.
-    CrashAtGate,
+    /// It continues and is stopped, immediately one after the other, in either order.
+    StopAsItContinues,
+    /// It continues, and the agent is killed shortly afterwards and restarted.
+    CrashAsItContinues,
 }
 
 /// The right verdict.

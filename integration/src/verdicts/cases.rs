@@ -113,7 +113,7 @@ fn own_limit() -> Vec<VerdictCase> {
 fn own_limit_on_stages() -> Vec<VerdictCase> {
     vec![
         VerdictCase {
-            stage: Stage::Herd,
+            stage: Stage::Burst,
             mib: 8,
             on: KERNEL,
             ..case("100 containers at once", &["hog:64"], OVER)
@@ -125,18 +125,18 @@ fn own_limit_on_stages() -> Vec<VerdictCase> {
         },
         VerdictCase {
             stage: Stage::Fragile,
-            act: CaseAction::CrashAtGate,
+            act: CaseAction::CrashAsItContinues,
             ..case(
                 "agent killed in mid-OOM",
-                &["take:4", "ready", "gate", "hog:64"],
+                &["take:4", "ready", "await-go", "hog:64"],
                 OVER,
             )
         },
         VerdictCase {
-            act: CaseAction::StopAtGate,
+            act: CaseAction::StopAsItContinues,
             ..case(
                 "stop and OOM race",
-                &["hold-term", "take:4", "ready", "gate", "hog:64"],
+                &["hold-term", "take:4", "ready", "await-go", "hog:64"],
                 ExpectedVerdict::StopOrKill,
             )
         },
@@ -479,10 +479,10 @@ fn stuck() -> Vec<VerdictCase> {
 }
 
 /// A container within its limit, beside one that exhausts the memory. It must survive.
-pub(super) fn innocent() -> VerdictCase {
+pub(super) fn unaffected_neighbour() -> VerdictCase {
     case(
         "unaffected neighbour",
-        &["take:4", "ready", "gate", "exit:0"],
+        &["take:4", "ready", "await-go", "exit:0"],
         ENDED,
     )
 }

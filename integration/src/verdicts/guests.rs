@@ -25,7 +25,7 @@ const SWAP: u32 = 128;
 /// The stages that share a guest.
 const GUESTS: [&[Stage]; 5] = [
     &[Stage::Roomy],
-    &[Stage::Herd],
+    &[Stage::Burst],
     &[Stage::Fenced, Stage::Nested, Stage::Fragile],
     &[Stage::Swapped],
     &[Stage::Starved],

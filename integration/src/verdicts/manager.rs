@@ -1,258 +1,86 @@
-//! A fake resource manager for one agent: it orders the containers of the matrix and returns the
-//! exit reports.
+//! The fake resource manager of the matrix: it numbers the containers and hands out their exit
+//! reports.
 //!
-//! It serves `/v1` over a real socket, so the agent under test is the shipped one. It acknowledges
-//! reports at once and orders the agent to forget the container. It records contradictory
-//! repetitions.
+//! It acknowledges reports at once and orders the agent to forget the container. The agent under
+//! test is the shipped one.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use axum::body::{Body, Bytes as Line};
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
-use headroom_types::{
-    Bytes, ContainerId, Cpus, Epoch, ExitReport, LaunchSpec, Resource, StopCause, UnixMillis,
+use headroom_test_fakes::{
+    DesiredStateStream, EndHandling, FakeManagerSettings, FakeResourceManager, ReportedEnd,
+    run_order,
 };
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::nodes::{
-    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeHealthState, NodeRegistered,
-    NodeReport, NodeReportReply, RegisterNode, RunOrder,
-};
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
-
-/// The only epoch of this manager.
-const EPOCH: Epoch = Epoch(1);
-/// Capacity of the queue of changes for the agent.
-const CHANGES: usize = 4096;
-
-/// A received exit report.
-#[derive(Debug)]
-pub(super) struct ReceivedReport {
-    /// The report.
-    pub(super) report: Box<ExitReport>,
-    /// Time of receipt.
-    pub(super) at: UnixMillis,
-}
+use headroom_types::{Bytes, ContainerId, Cpus, LaunchSpec, Resource, StopCause};
+use headroom_wire::v1::nodes::NodeHealthState;
 
 /// A fake resource manager.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct MatrixManager {
-    /// Its base URL.
-    pub(super) url: String,
-    book: Arc<Mutex<Book>>,
-}
-
-#[derive(Debug, Default)]
-struct Book {
-    next: u64,
-    wants: BTreeMap<ContainerId, ContainerDesiredState>,
-    /// Changes for the connected agent.
-    line: Option<mpsc::Sender<DesiredContainer>>,
-    waiting: BTreeMap<ContainerId, oneshot::Sender<ReceivedReport>>,
-    /// Ends that were reported again with another verdict after the acknowledgement.
-    contradicted: Vec<ContainerId>,
-    told: BTreeMap<ContainerId, String>,
-    health: Option<NodeHealthState>,
+    manager: FakeResourceManager,
+    /// Number of containers so far.
+    containers: AtomicU64,
 }
 
 impl MatrixManager {
-    /// Starts one on a free port, within the caller's runtime.
-    pub(super) async fn start() -> Result<MatrixManager> {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .context("a free port")?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let book = Arc::new(Mutex::new(Book::default()));
-        let router = Router::new()
-            .route("/v1/nodes/{node}/register", post(register))
-            .route("/v1/nodes/{node}/report", post(report))
-            .route("/v1/nodes/{node}/desired", get(desired))
-            .with_state(Arc::clone(&book));
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(MatrixManager { url, book })
+    /// Starts one on a free port.
+    pub(super) fn start() -> Result<MatrixManager> {
+        let manager = FakeResourceManager::start(FakeManagerSettings {
+            stream: DesiredStateStream::Changes,
+            ends: EndHandling::Forget,
+        })?;
+        Ok(MatrixManager {
+            manager,
+            containers: AtomicU64::new(0),
+        })
     }
 
-    /// Orders a container to run. Its report arrives after its end.
-    pub(super) fn run(
-        &self,
-        memory: Bytes,
-        launch: LaunchSpec,
-    ) -> Result<(ContainerId, oneshot::Receiver<ReceivedReport>)> {
-        let (ended, end) = oneshot::channel();
-        let mut book = locked(&self.book);
-        book.next += 1;
-        let id: ContainerId = format!("matrix.1.e1.c{}", book.next)
+    /// Its base URL.
+    pub(super) fn url(&self) -> &str {
+        self.manager.url()
+    }
+
+    /// Orders a container to run.
+    pub(super) fn run(&self, memory: Bytes, launch: LaunchSpec) -> Result<ContainerId> {
+        let number = self.containers.fetch_add(1, Ordering::Relaxed) + 1;
+        let id: ContainerId = format!("matrix.1.e1.c{number}")
             .parse()
             .context("a container's id")?;
-        let order = RunOrder {
-            app: id.app.clone(),
-            request: Some("case".parse().context("a request's id")?),
-            attempt: 1,
-            resource: Resource::new(memory, Cpus::from_milli(500)),
-            version: 1,
-            launch,
-            user: None,
-            granted: UnixMillis(1),
-            token: None,
-        };
-        book.waiting.insert(id.clone(), ended);
-        book.want(&id, ContainerDesiredState::Run(Box::new(order)));
-        Ok((id, end))
+        let request = "case".parse().context("a request's id")?;
+        let resource = Resource::new(memory, Cpus::from_milli(500));
+        let order = run_order(&id, Some(request), resource, launch);
+        self.manager.run([(id.clone(), order)]);
+        Ok(id)
     }
 
-    /// Orders a container to stop.
+    /// Waits for the report on the end of a container, and takes it out of the record. `None` if it
+    /// does not arrive in time.
+    pub(super) async fn end(&self, id: &ContainerId, timeout: Duration) -> Option<ReportedEnd> {
+        let end = self
+            .manager
+            .until_async("an exit report", timeout, |received| received.take_end(id));
+        end.await.ok()
+    }
+
+    /// Orders a container to stop, unless it has ended and is forgotten.
     pub(super) fn stop(&self, id: &ContainerId) {
-        let mut book = locked(&self.book);
-        // A container that ended meanwhile is forgotten; there is nothing to stop.
-        if book.wants.contains_key(id) {
-            book.want(
-                id,
-                ContainerDesiredState::Stop {
-                    cause: StopCause::Asked,
-                },
-            );
-        }
+        self.manager.stop_if_desired(id, StopCause::Asked);
     }
 
     /// The order for a container; `None` if the agent is to forget it.
-    pub(super) fn wanted(&self, id: &ContainerId) -> String {
-        format!("{:?}", locked(&self.book).wants.get(id))
+    pub(super) fn desired(&self, id: &ContainerId) -> String {
+        format!("{:?}", self.manager.desired(id))
     }
 
-    /// The health in the agent's registration; `None` before it.
+    /// The health that the agent reported; `None` before its registration.
     pub(super) fn health(&self) -> Option<NodeHealthState> {
-        locked(&self.book).health.clone()
+        self.manager.with(|received| received.health.clone())
     }
 
     /// Containers whose end was reported a second time with another reason.
     pub(super) fn contradicted(&self) -> Vec<ContainerId> {
-        locked(&self.book).contradicted.clone()
+        self.manager
+            .with(|received| received.contradicted.iter().cloned().collect())
     }
-}
-
-fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    // A handler that panicked left no partial change: each does one insertion at a time.
-    book.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Book {
-    fn want(&mut self, id: &ContainerId, want: ContainerDesiredState) {
-        let change = DesiredContainer {
-            container: id.clone(),
-            want: want.clone(),
-        };
-        match want {
-            ContainerDesiredState::Forget => drop(self.wants.remove(id)),
-            ContainerDesiredState::Run(_) | ContainerDesiredState::Stop { .. } => {
-                drop(self.wants.insert(id.clone(), want))
-            }
-        }
-        // An agent that is gone or too slow reconnects and receives the full state.
-        if self
-            .line
-            .as_ref()
-            .is_some_and(|line| line.try_send(change).is_err())
-        {
-            self.line = None;
-        }
-    }
-
-    fn take_in(&mut self, exits: Vec<ExitReport>) -> Vec<ContainerId> {
-        let at = UnixMillis(
-            u64::try_from(crate::clock::realtime_nanos() / 1_000_000).unwrap_or(u64::MAX),
-        );
-        let ids: Vec<ContainerId> = exits.iter().map(|r| r.container.clone()).collect();
-        for report in exits {
-            let id = report.container.clone();
-            let reason = report.reason.to_string();
-            let before = self.told.insert(id.clone(), reason.clone());
-            if before.is_some_and(|before| before != reason) {
-                self.contradicted.push(id.clone());
-            }
-            if let Some(waiting) = self.waiting.remove(&id) {
-                // The receiver may have given up.
-                let _ = waiting.send(ReceivedReport {
-                    report: Box::new(report),
-                    at,
-                });
-            }
-            self.want(&id, ContainerDesiredState::Forget);
-        }
-        ids
-    }
-}
-
-async fn register(
-    State(book): State<Arc<Mutex<Book>>>,
-    Json(body): Json<RegisterNode>,
-) -> Response {
-    let mut book = locked(&book);
-    book.health = Some(body.health);
-    let acked = book.take_in(body.exits);
-    Json(NodeRegistered {
-        epoch: EPOCH,
-        acked,
-    })
-    .into_response()
-}
-
-async fn report(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<NodeReport>) -> Response {
-    if body.epoch != EPOCH {
-        return (
-            StatusCode::GONE,
-            Json(ProblemDetails::new(ErrorCode::HR0410, "another epoch")),
-        )
-            .into_response();
-    }
-    Json(NodeReportReply {
-        received: locked(&book).take_in(body.exits),
-    })
-    .into_response()
-}
-
-/// The full state first, then changes.
-async fn desired(State(book): State<Arc<Mutex<Book>>>) -> Response {
-    let (line, changes) = mpsc::channel(CHANGES);
-    let all = {
-        let mut book = locked(&book);
-        book.line = Some(line);
-        let of = |(id, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer {
-            container: id.clone(),
-            want: want.clone(),
-        };
-        book.wants.iter().map(of).collect()
-    };
-    let first = DesiredStateLine {
-        epoch: EPOCH,
-        full: true,
-        containers: all,
-    };
-    let lines =
-        futures_util::stream::unfold((Some(first), changes), |(first, mut changes)| async move {
-            let next = match first {
-                Some(first) => first,
-                None => {
-                    let mut some = vec![changes.recv().await?];
-                    while let Ok(more) = changes.try_recv() {
-                        some.push(more);
-                    }
-                    DesiredStateLine {
-                        epoch: EPOCH,
-                        full: false,
-                        containers: some,
-                    }
-                }
-            };
-            let mut text = serde_json::to_vec(&next).ok()?;
-            text.push(b'\n');
-            Some((Ok::<_, Infallible>(Line::from(text)), (None, changes)))
-        });
-    Body::from_stream(lines).into_response()
 }

@@ -55,7 +55,7 @@ pub struct VerdictCaseRow {
     /// Number of containers by the run time of the main process in milliseconds.
     pub lived: BTreeMap<u64, u32>,
     /// Number of killed containers by the delay of their report in milliseconds.
-    pub told: BTreeMap<u64, u32>,
+    pub report_delays: BTreeMap<u64, u32>,
     /// Number of stalled containers by the time until their end in milliseconds.
     pub stuck: BTreeMap<u64, u32>,
 }
@@ -82,8 +82,8 @@ impl VerdictCaseRow {
         if let Some(ms) = played.stuck_ms {
             *self.stuck.entry(ms).or_default() += 1;
         }
-        if let Some(ms) = played.told_ms.filter(|_| played.killed) {
-            *self.told.entry(ms).or_default() += 1;
+        if let Some(ms) = played.report_delay_ms.filter(|_| played.killed) {
+            *self.report_delays.entry(ms).or_default() += 1;
         }
     }
 
@@ -119,12 +119,12 @@ impl MatrixResults {
         self.kills += row.kills;
         self.wrong.extend(wrong);
         self.table.push(row);
-        let mut told = BTreeMap::new();
-        for (ms, count) in self.table.iter().flat_map(|row| &row.told) {
-            *told.entry(*ms).or_default() += count;
+        let mut delays = BTreeMap::new();
+        for (ms, count) in self.table.iter().flat_map(|row| &row.report_delays) {
+            *delays.entry(*ms).or_default() += count;
         }
-        self.kill_to_report_p50_ms = quantile(&told, 50);
-        self.kill_to_report_p99_ms = quantile(&told, 99);
+        self.kill_to_report_p50_ms = quantile(&delays, 50);
+        self.kill_to_report_p99_ms = quantile(&delays, 99);
     }
 
     /// Adds the results of another run with the same kind of enforcer.

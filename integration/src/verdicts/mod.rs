@@ -38,7 +38,7 @@ pub use matrix_results::{MatrixResults, VerdictCaseRow};
 pub use wrong::WrongVerdict;
 
 /// Number of containers in a burst.
-const HERD: u32 = 100;
+const BURST: u32 = 100;
 /// Memory of the node with memory for all. Offering it allocates nothing.
 const ROOM: Bytes = Bytes::from_gib(6);
 /// Memory of the node whose own limit is reached.
@@ -100,7 +100,7 @@ pub fn on_this_kernel(plan: &Plan, scratch: &Path) -> Result<MatrixResults> {
 }
 
 async fn perform(plan: &Plan, tools: &Tools) -> Result<MatrixResults> {
-    let mut company = MatrixRun {
+    let mut run = MatrixRun {
         plan,
         tools,
         figures: MatrixResults {
@@ -108,12 +108,12 @@ async fn perform(plan: &Plan, tools: &Tools) -> Result<MatrixResults> {
             ..MatrixResults::default()
         },
     };
-    company.roomy().await?;
-    company.fenced().await?;
-    company.nested().await?;
-    company.fragile().await?;
-    company.starved().await?;
-    Ok(company.figures)
+    run.roomy().await?;
+    run.fenced().await?;
+    run.nested().await?;
+    run.fragile().await?;
+    run.starved().await?;
+    Ok(run.figures)
 }
 
 struct MatrixRun<'a> {
@@ -162,21 +162,21 @@ impl MatrixRun<'_> {
     }
 
     async fn roomy(&mut self) -> Result<()> {
-        let (single, herds) = (self.booked(Stage::Roomy), self.booked(Stage::Herd));
+        let (single, bursts) = (self.booked(Stage::Roomy), self.booked(Stage::Burst));
         // A host without swap runs that case in a guest.
         let swapped = if has_swap() {
             self.booked(Stage::Swapped)
         } else {
             Vec::new()
         };
-        if single.is_empty() && herds.is_empty() && swapped.is_empty() {
+        if single.is_empty() && bursts.is_empty() && swapped.is_empty() {
             return Ok(());
         }
         let node = Arc::new(Node::start(self.plan.enforcer, ROOM).await?);
         let mixed: Vec<ScheduledCase> = single.into_iter().chain(swapped).collect();
         self.mixed(&node, mixed).await?;
-        for booked in herds {
-            self.herd(&node, booked).await?;
+        for booked in bursts {
+            self.burst(&node, booked).await?;
         }
         self.leave(&node).await;
         Ok(())
@@ -216,11 +216,11 @@ impl MatrixRun<'_> {
     }
 
     /// Runs a hundred containers at once, all at their limits, in each round.
-    async fn herd(&mut self, node: &Arc<Node>, booked: ScheduledCase) -> Result<()> {
+    async fn burst(&mut self, node: &Arc<Node>, booked: ScheduledCase) -> Result<()> {
         let (booked, mut all) = (Arc::new(booked), Vec::new());
         for round in 0..booked.times {
             let mut playing = JoinSet::new();
-            for _ in 0..HERD {
+            for _ in 0..BURST {
                 let (node, booked) = (Arc::clone(node), Arc::clone(&booked));
                 playing
                     .spawn(async move { play(&node, &booked.case, &booked.launch, round).await });
@@ -242,7 +242,7 @@ impl MatrixRun<'_> {
         }
         let node = Node::start(self.plan.enforcer, FENCE).await?;
         for one in booked {
-            let all = self.beside_an_innocent(&node, &one).await?;
+            let all = self.beside_a_neighbour(&node, &one).await?;
             self.note(&one, all);
         }
         self.leave(&node).await;
@@ -257,30 +257,29 @@ impl MatrixRun<'_> {
         }
         let node = Node::start_within(FENCE, ROOM).await?;
         for one in booked {
-            let all = self.beside_an_innocent(&node, &one).await?;
+            let all = self.beside_a_neighbour(&node, &one).await?;
             self.note(&one, all);
         }
         self.leave(&node).await;
         Ok(())
     }
 
-    async fn beside_an_innocent(
+    async fn beside_a_neighbour(
         &mut self,
         node: &Node,
         booked: &ScheduledCase,
     ) -> Result<Vec<CaseResult>> {
-        let innocent = cases::innocent();
-        let launch = innocent.launch(self.tools).map_err(anyhow::Error::msg)?;
+        let neighbour = cases::unaffected_neighbour();
+        let launch = neighbour.launch(self.tools).map_err(anyhow::Error::msg)?;
         let mut all = Vec::new();
         for round in 0..booked.times {
-            let (id, end) = node.manager.run(innocent.limit(), launch.clone())?;
+            let id = node.manager.run(neighbour.limit(), launch.clone())?;
             node.ready(&id).await?;
             all.push(play(node, &booked.case, &booked.launch, round).await?);
-            node.open_gate(&id)?;
-            let told = tokio::time::timeout(play::PATIENCE, end)
-                .await
-                .context("the report of the neighbour")??;
-            let played = play::judge(node, &innocent, &told, &[], round);
+            node.let_continue(&id)?;
+            let end = node.manager.end(&id, play::REPORT_TIMEOUT).await;
+            let end = end.context("the report of the neighbour")?;
+            let played = play::judge(node, &neighbour, &end, &[], round);
             if let Some(wrong) = played.wrong {
                 self.figures.wrong.push(wrong);
             }
@@ -318,7 +317,7 @@ impl MatrixRun<'_> {
         }
         let node = Node::start(self.plan.enforcer, ROOM).await?;
         for one in booked {
-            let all = self.beside_an_innocent(&node, &one).await?;
+            let all = self.beside_a_neighbour(&node, &one).await?;
             self.note(&one, all);
         }
         self.leave(&node).await;

@@ -19,9 +19,9 @@ use crate::cluster::on_any_disk;
 use crate::{programs, sweep};
 
 /// Timeout for the start of an agent and for the `ready` line of a program.
-const SOON: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of file polls.
-const GLANCE: Duration = Duration::from_millis(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
 /// An agent.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Node {
             .prefix("headroom-matrix-")
             .tempdir()
             .context("a directory for the node")?;
-        let manager = MatrixManager::start().await?;
+        let manager = MatrixManager::start()?;
         let node = Node {
             manager,
             name,
@@ -101,9 +101,11 @@ impl Node {
             child: Mutex::default(),
         };
         node.start_agent()?;
-        let healthy = wait("the agent to register", SOON, || node.manager.health())
-            .await
-            .map_err(|e| node.with_log(e))?;
+        let healthy = wait("the agent to register", START_TIMEOUT, || {
+            node.manager.health()
+        })
+        .await
+        .map_err(|e| node.with_log(e))?;
         ensure!(
             healthy == NodeHealthState::Healthy,
             "the enforcer {enforcer} is not fit: {healthy:?}"
@@ -123,7 +125,7 @@ impl Node {
         command
             .args([
                 "--rm",
-                &self.manager.url,
+                self.manager.url(),
                 "--name",
                 &self.name,
                 "--listen",
@@ -195,14 +197,14 @@ impl Node {
             (pid.exists() && fs::read_to_string(&stdout).is_ok_and(|text| text.contains("ready")))
                 .then_some(())
         };
-        wait(&format!("{id} to be ready"), SOON, seen).await
+        wait(&format!("{id} to be ready"), START_TIMEOUT, seen).await
     }
 
-    /// Opens the gate at which a program waits.
-    pub(super) fn open_gate(&self, id: &ContainerId) -> Result<()> {
+    /// Lets a program continue that waits for the file `go`.
+    pub(super) fn let_continue(&self, id: &ContainerId) -> Result<()> {
         File::create(self.file(id, "work").join("go"))
             .map(drop)
-            .context("opening the gate")
+            .context("the file `go`")
     }
 
     /// Sends SIGKILL to the program of a container, as an operator can.
@@ -282,7 +284,7 @@ impl Node {
     /// The state of a container whose report does not arrive: its files, its cgroup, and the
     /// processes with their wait channels.
     pub(super) fn traces_of(&self, id: &ContainerId) -> Vec<String> {
-        let mut seen = vec![format!("the agent is to: {}", self.manager.wanted(id))];
+        let mut seen = vec![format!("desired state: {}", self.manager.desired(id))];
         let dir = self.file(id, "");
         let files = fs::read_dir(&dir)
             .into_iter()
@@ -348,7 +350,7 @@ async fn wait<T>(what: &str, time: Duration, mut see: impl FnMut() -> Option<T>)
             if let Some(seen) = see() {
                 return seen;
             }
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     match tokio::time::timeout(time, looking).await {

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_node_core::{VerdictScope, classify};
+use headroom_test_fakes::ReportedEnd;
 use headroom_types::{ContainerId, LaunchSpec, TaskReport};
 use headroom_wire::v1::task::TaskStart;
 use serde_json::Value;
 
 use super::case::{CaseAction, VerdictCase, shown, stuck_ms};
-use super::manager::ReceivedReport;
 use super::master::Master;
 use super::node::Node;
 use super::wrong::WrongVerdict;
 
 /// Timeout for an exit report, including the start of a runtime in a guest on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(240);
+pub(super) const REPORT_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The verdict of a container whose report did not arrive.
-const UNTOLD: &str = "no report";
+const NO_REPORT: &str = "no report";
 
 /// The result of one container, or of one task of an executor.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct CaseResult {
     /// Run time of its main process, as measured by its shim. Milliseconds.
     pub(super) lived_ms: Option<u64>,
     /// From the end of that process to the report at the resource manager. Milliseconds.
-    pub(super) told_ms: Option<u64>,
+    pub(super) report_delay_ms: Option<u64>,
     /// Duration of the stall at its limit, if the program reported its begin. Milliseconds.
     pub(super) stuck_ms: Option<u64>,
     /// The difference from the right verdict.
@@ -45,23 +45,17 @@ pub(super) async fn play(
     launch: &LaunchSpec,
     round: u32,
 ) -> Result<CaseResult> {
-    let (id, end) = node.manager.run(case.limit(), launch.clone())?;
+    let id = node.manager.run(case.limit(), launch.clone())?;
     if case.waits() {
         node.ready(&id)
             .await
             .with_context(|| format!("{}, round {round}", case.name))?;
         act(node, case.act, &id, round)?;
     }
-    match tokio::time::timeout(PATIENCE, end).await {
-        Ok(told) => Ok(judge(
-            node,
-            case,
-            &told.context("the manager has ended")?,
-            &launch.heap_exit_codes,
-            round,
-        )),
-        Err(_) => Ok(untold(node, case, &id, round)),
-    }
+    Ok(match node.manager.end(&id, REPORT_TIMEOUT).await {
+        Some(end) => judge(node, case, &end, &launch.heap_exit_codes, round),
+        None => missing_report(node, case, &id, round),
+    })
 }
 
 /// Runs an executor once: its tasks, and its own successful end.
@@ -75,23 +69,17 @@ pub(super) async fn play_tasks(
     let master = Master::open().await?;
     let mut launch = launch.clone();
     launch.env.extend(master.environment(tasks.len()));
-    let (id, end) = node.manager.run(case.limit(), launch)?;
-    let reports = match tokio::time::timeout(PATIENCE, master.carry(tasks)).await {
+    let id = node.manager.run(case.limit(), launch)?;
+    let reports = match tokio::time::timeout(REPORT_TIMEOUT, master.carry(tasks)).await {
         Ok(reports) => {
             reports.with_context(|| format!("{}, round {round}: its executor", case.name))?
         }
-        Err(_) => return Ok(vec![untold(node, case, &id, round)]),
+        Err(_) => return Ok(vec![missing_report(node, case, &id, round)]),
     };
-    let Ok(told) = tokio::time::timeout(PATIENCE, end).await else {
-        return Ok(vec![untold(node, case, &id, round)]);
+    let Some(end) = node.manager.end(&id, REPORT_TIMEOUT).await else {
+        return Ok(vec![missing_report(node, case, &id, round)]);
     };
-    let container = judge(
-        node,
-        case,
-        &told.context("the manager has ended")?,
-        &[],
-        round,
-    );
+    let container = judge(node, case, &end, &[], round);
     // If the executor was killed before it could report, the container's report covers its tasks.
     let missing = tasks.len().saturating_sub(reports.len());
     let played = reports.iter().map(|report| judge_task(case, report, round));
@@ -102,22 +90,22 @@ pub(super) async fn play_tasks(
 }
 
 /// A missing report counts as wrong. The state of its container is attached.
-fn untold(node: &Node, case: &VerdictCase, id: &ContainerId, round: u32) -> CaseResult {
+fn missing_report(node: &Node, case: &VerdictCase, id: &ContainerId, round: u32) -> CaseResult {
     let wrong = WrongVerdict {
         case: case.name.to_owned(),
         round,
         expected: case.expected(),
-        verdict: UNTOLD.to_owned(),
-        why: format!("no report of {id} within {} s", PATIENCE.as_secs()),
+        verdict: NO_REPORT.to_owned(),
+        why: format!("no report of {id} within {} s", REPORT_TIMEOUT.as_secs()),
         evidence: Value::Null,
         log_tail: String::new(),
         agent: node.traces_of(id),
     };
     CaseResult {
-        verdict: UNTOLD.to_owned(),
+        verdict: NO_REPORT.to_owned(),
         killed: false,
         lived_ms: None,
-        told_ms: None,
+        report_delay_ms: None,
         stuck_ms: None,
         wrong: Some(wrong),
     }
@@ -141,7 +129,7 @@ fn judge_task(case: &VerdictCase, report: &TaskReport, round: u32) -> CaseResult
         verdict,
         killed: e.own.events.oom_kill > 0 || e.signal == Some(9),
         lived_ms,
-        told_ms: None,
+        report_delay_ms: None,
         stuck_ms: None,
         wrong,
     }
@@ -156,20 +144,20 @@ fn act(node: &Node, act: CaseAction, id: &ContainerId, round: u32) -> Result<()>
             node.manager.stop(id);
             Ok(())
         }
-        CaseAction::StopAtGate => {
+        CaseAction::StopAsItContinues => {
             if round.is_multiple_of(2) {
-                node.open_gate(id)?;
+                node.let_continue(id)?;
                 pause(round % 13);
                 node.manager.stop(id);
                 Ok(())
             } else {
                 node.manager.stop(id);
                 pause(round % 5);
-                node.open_gate(id)
+                node.let_continue(id)
             }
         }
-        CaseAction::CrashAtGate => {
-            node.open_gate(id)?;
+        CaseAction::CrashAsItContinues => {
+            node.let_continue(id)?;
             pause(round % 17);
             node.crash()?;
             node.start_agent()
@@ -186,11 +174,11 @@ fn pause(ms: u32) {
 pub(super) fn judge(
     node: &Node,
     case: &VerdictCase,
-    told: &ReceivedReport,
+    end: &ReportedEnd,
     codes: &[i32],
     round: u32,
 ) -> CaseResult {
-    let report = &told.report;
+    let report = &end.report;
     let e = &report.evidence;
     let verdict = shown(
         report.reason,
@@ -212,7 +200,7 @@ pub(super) fn judge(
         verdict,
         killed,
         lived_ms,
-        told_ms: told.at.0.checked_sub(report.ended.0),
+        report_delay_ms: end.received.0.checked_sub(report.ended.0),
         stuck_ms: stuck_ms(report),
         wrong,
     }

@@ -222,14 +222,14 @@ impl Tools {
             .arg(&copy)
             .output();
         let output = output.map_err(|e| format!("/bin/sh: {e}"))?;
-        let told = || {
+        let failed = || {
             format!(
                 "copying {}: {}",
                 home.display(),
                 String::from_utf8_lossy(&output.stderr)
             )
         };
-        output.status.success().then_some(copy).ok_or_else(told)
+        output.status.success().then_some(copy).ok_or_else(failed)
     }
 }
 

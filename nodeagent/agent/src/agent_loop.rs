@@ -53,7 +53,7 @@ pub(crate) struct NodeAgentLoop {
     watchdog: Watchdog,
     sampling: bool,
     /// Time of the reload that the current report contains.
-    telling: Option<UnixMillis>,
+    sent_reload: Option<UnixMillis>,
     /// The container that is killed without grace.
     at_once: Option<ContainerId>,
     /// The cgroup of all containers is gone. Only a restarted agent can create another one.
@@ -63,20 +63,20 @@ pub(crate) struct NodeAgentLoop {
 impl NodeAgentLoop {
     pub(crate) fn new(
         facts: AgentSetup,
-        patience: FenceTimeout,
+        fence_timeout: FenceTimeout,
         clock: Clock,
         link: ResourceManagerLink,
         inputs: mpsc::Sender<AgentInput>,
     ) -> Self {
         let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
         NodeAgentLoop {
-            state: AgentState::new(facts, Fence::new(patience, clock.now())),
+            state: AgentState::new(facts, Fence::new(fence_timeout, clock.now())),
             clock,
             link,
             jobs,
             watchdog: Watchdog::from_environment(),
             sampling: false,
-            telling: None,
+            sent_reload: None,
             at_once: None,
             homeless: false,
         }
@@ -146,7 +146,7 @@ impl NodeAgentLoop {
                     self.link.read_stream(generation, epoch)
                 }
                 NodeLinkRequest::Report(generation, epoch, scope) => {
-                    self.telling = self.state.reload.as_ref().map(|reload| reload.at);
+                    self.sent_reload = self.state.reload.as_ref().map(|reload| reload.at);
                     let body = view::report(&self.state, epoch, &scope);
                     self.link.report(generation, body);
                 }
@@ -251,13 +251,13 @@ impl NodeAgentLoop {
     /// Records the duration of a finished launch step and starts the next one.
     fn timed(&mut self, id: &ContainerId, stage: Stage) {
         let now = self.clock.now();
-        let begun = self
+        let started = self
             .state
             .live
             .get_mut(id)
             .and_then(|live| live.step.replace(now));
-        if let Some(begun) = begun {
-            self.state.counts.launched(stage, now.since(begun));
+        if let Some(started) = started {
+            self.state.counts.launched(stage, now.since(started));
         }
     }
 
@@ -429,7 +429,7 @@ impl NodeAgentLoop {
             }
             NodeLinkNews::Desired(desired) => self.desired(desired),
             NodeLinkNews::Received(ids) => {
-                if self.state.reload.as_ref().map(|reload| reload.at) == self.telling {
+                if self.state.reload.as_ref().map(|reload| reload.at) == self.sent_reload {
                     self.state.reload = None;
                 }
                 let progress = !ids.is_empty();
@@ -583,7 +583,7 @@ impl NodeAgentLoop {
         };
         self.state.closing = Some(AgentShutdown {
             give_up_at,
-            told_by: None,
+            report_deadline: None,
             done,
         });
         match containers {
@@ -596,7 +596,7 @@ impl NodeAgentLoop {
     fn is_closed(&mut self) -> bool {
         let now = self.clock.now();
         let quiet = self.state.core.is_quiet();
-        let told = self.state.core.unreceived().next().is_none();
+        let reported = self.state.core.unreceived().next().is_none();
         let Some(closing) = &mut self.state.closing else {
             return false;
         };
@@ -606,10 +606,10 @@ impl NodeAgentLoop {
         if !quiet {
             return false;
         }
-        let told_by = *closing
-            .told_by
+        let report_deadline = *closing
+            .report_deadline
             .get_or_insert(now.plus(FINAL_REPORT_TIMEOUT));
-        told || told_by <= now
+        reported || report_deadline <= now
     }
 }
 

@@ -9,8 +9,9 @@ use headroom_config::MetricsGranularity;
 use headroom_node_cgroup::Group;
 use headroom_node_core::agent::Agent;
 use headroom_node_core::fence::Fence;
-use headroom_types::{ContainerId, Resource, Tick};
-use headroom_wire::v1::nodes::{ConfigReload, NodeHealthState, NodeTraits, RunOrder};
+use headroom_types::{ContainerId, Tick};
+use headroom_wire::v1::attached::NodeReady;
+use headroom_wire::v1::nodes::{ConfigReload, NodeTraits, RunOrder};
 use tokio::sync::oneshot;
 
 use crate::doctor::DoctorFinding;
@@ -66,10 +67,8 @@ pub(crate) struct LiveContainer {
 #[derive(Debug)]
 pub(crate) struct AgentSetup {
     pub(crate) site: Arc<NodeContext>,
-    pub(crate) offers: Resource,
-    pub(crate) url: String,
-    pub(crate) health: NodeHealthState,
-    pub(crate) notes: Vec<String>,
+    /// Address, node, enforcer and resources of the agent.
+    pub(crate) ready: NodeReady,
     /// Findings about the host at the start of the agent.
     pub(crate) host: Vec<DoctorFinding>,
     pub(crate) traits: NodeTraits,
@@ -86,7 +85,7 @@ pub(crate) struct AgentShutdown {
     pub(crate) give_up_at: Tick,
     /// Time until which the agent tries to deliver the last exit reports. `None` until all
     /// containers have ended.
-    pub(crate) told_by: Option<Tick>,
+    pub(crate) report_deadline: Option<Tick>,
     /// Confirms the end to the caller.
     pub(crate) done: oneshot::Sender<()>,
 }

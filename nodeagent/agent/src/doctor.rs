@@ -8,15 +8,17 @@ mod facts;
 mod finding;
 mod judge;
 
-pub use self::facts::DoctorSettings;
+use headroom_config::NodeAgentConfig;
+
 pub use self::finding::{CheckResult, DoctorFinding};
 pub(crate) use self::judge::left_behind;
 
 use self::facts::DoctorFacts;
 
-/// Runs all checks. Findings are in reading order.
-pub fn examine(place: &DoctorSettings) -> Vec<DoctorFinding> {
-    judge::all(&DoctorFacts::read(place), place)
+/// Runs all checks for an agent of this configuration. Findings are in reading order. The state
+/// directory need not exist.
+pub fn examine(config: &NodeAgentConfig) -> Vec<DoctorFinding> {
+    judge::all(&DoctorFacts::read(config), config)
 }
 
 /// The worst result of all findings.

@@ -143,13 +143,13 @@ pub(crate) async fn run(
             return Err(error);
         }
     };
-    let begun = spawn_blocking(move || begin(site, wish, dir, &name))
+    let started = spawn_blocking(move || begin(site, wish, dir, &name))
         .await
         .context("starting the shim of the program")?;
-    let (running, line) = begun?;
-    let (tell, words) = mpsc::channel(WAITING);
+    let (running, line) = started?;
+    let (sender, words) = mpsc::channel(WAITING);
     tokio::spawn(async move {
-        running.live(pipes, line, deadline, &tell).await;
+        running.live(pipes, line, deadline, &sender).await;
         drop(seat);
     });
     Ok(words)
@@ -256,7 +256,7 @@ impl RunningExec {
         mut pipes: Pipes,
         line: std::os::fd::OwnedFd,
         deadline: Instant,
-        tell: &mpsc::Sender<ExecOutput>,
+        sender: &mpsc::Sender<ExecOutput>,
     ) {
         if let ShimLineResult::Line(StartResult::Started { pid }) = shim_process::listen(line).await
         {
@@ -270,9 +270,9 @@ impl RunningExec {
         }));
         let mut printed = 0;
         let cut = tokio::select! {
-            cut = pass_on(&mut pipes, tell, &mut printed) => Some(cut),
+            cut = pass_on(&mut pipes, sender, &mut printed) => Some(cut),
             () = tokio::time::sleep_until(deadline) => Some(ExecAbortCause::With(ExecExitStatus::Timeout)),
-            () = tell.closed() => Some(ExecAbortCause::Alone),
+            () = sender.closed() => Some(ExecAbortCause::Alone),
             _ = &mut ended => None,
         };
         // Also ends processes that the program left behind.
@@ -289,7 +289,7 @@ impl RunningExec {
         }
         let end = match cut {
             None => {
-                drain(&mut pipes, tell, deadline).await;
+                drain(&mut pipes, sender, deadline).await;
                 let job = Arc::clone(&running);
                 spawn_blocking(move || how(&job.dir)).await.ok()
             }
@@ -303,7 +303,7 @@ impl RunningExec {
         .await
         .ok();
         if let Some(end) = end {
-            tell.send(ExecOutput::Ended(end)).await.ok();
+            sender.send(ExecOutput::Ended(end)).await.ok();
         }
     }
 
@@ -318,13 +318,13 @@ impl RunningExec {
 /// Forwards output until the program must be ended.
 async fn pass_on(
     pipes: &mut Pipes,
-    tell: &mpsc::Sender<ExecOutput>,
+    sender: &mpsc::Sender<ExecOutput>,
     printed: &mut u64,
 ) -> ExecAbortCause {
     let (mut out, mut err) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
         // Reserve first: if this future is dropped, no bytes may have been read and then lost.
-        let Ok(room) = tell.reserve().await else {
+        let Ok(room) = sender.reserve().await else {
             return ExecAbortCause::Alone;
         };
         let word = tokio::select! {
@@ -351,7 +351,7 @@ fn is_too_much(word: &ExecOutput, printed: &mut u64) -> bool {
 }
 
 /// Forwards the rest in the pipes of an ended program.
-async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, deadline: Instant) {
+async fn drain(pipes: &mut Pipes, sender: &mpsc::Sender<ExecOutput>, deadline: Instant) {
     let mut room = vec![0; PIECE];
     loop {
         let read =
@@ -366,7 +366,7 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, deadline: Ins
         // Two pipes hold little: their content is forwarded even beyond the output limit.
         let sent = tokio::time::timeout_at(
             deadline.max(Instant::now() + EXIT_RECORD_TIMEOUT),
-            tell.send(word),
+            sender.send(word),
         )
         .await;
         if !matches!(sent, Ok(Ok(()))) {

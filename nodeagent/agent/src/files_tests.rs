@@ -1,4 +1,4 @@
-//! No path leads out of a container's directory, whatever changes its user makes meanwhile.
+//! No path leads out of a container's directory, even if its user makes changes meanwhile.
 
 use std::fs;
 use std::io::Read as _;

@@ -35,7 +35,7 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
     let (mut bound, mut sweep) = (tokio::time::interval(BOUND), tokio::time::interval(SWEEP));
     let mut ask = tokio::time::interval(ASK);
     ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut patience = QuerySchedule::default();
+    let mut schedule = QuerySchedule::default();
     bound.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let quiet: Arc<Mutex<Quiet>> = Arc::default();
     loop {
@@ -47,7 +47,7 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
             }
             _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs().keep)),
             _ = ask.tick() => {
-                let (rm, due) = (rm.clone(), patience.due(site.layout.resting().unwrap_or_default(), Instant::now()));
+                let (rm, due) = (rm.clone(), schedule.due(site.layout.resting().unwrap_or_default(), Instant::now()));
                 tokio::spawn(async move { remove_ended_apps(&site.layout, &rm, due).await })
             }
             () = inputs.closed() => return,
@@ -180,12 +180,12 @@ mod tests {
 
     #[test]
     fn the_query_interval_of_an_idle_application_doubles() {
-        let (mut patience, begun) = (QuerySchedule::default(), Instant::now());
+        let (mut schedule, started) = (QuerySchedule::default(), Instant::now());
         let app: AppId = "job.1".parse().expect("id");
         let mut asked = Vec::new();
         for second in (0..3600).step_by(10) {
-            if !patience
-                .due(vec![app.clone()], begun + Duration::from_secs(second))
+            if !schedule
+                .due(vec![app.clone()], started + Duration::from_secs(second))
                 .is_empty()
             {
                 asked.push(second);
@@ -196,7 +196,7 @@ mod tests {
             asked.windows(2).all(|w| w[1] - w[0] <= 600) && asked.len() < 15,
             "{asked:?}"
         );
-        assert!(patience.due(Vec::new(), begun).is_empty() && patience.0.is_empty());
+        assert!(schedule.due(Vec::new(), started).is_empty() && schedule.0.is_empty());
     }
 
     #[test]

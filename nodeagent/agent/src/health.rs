@@ -37,7 +37,7 @@ pub(crate) async fn watch(
     let mut disk_ticks = ticks(checks.every);
     let mut script_ticks = ticks(checks.script_every);
     let (mut disk_ills, mut script_ills) = (Vec::new(), Vec::new());
-    let mut told = found;
+    let mut reported = found;
     let mut clocks = Clocks::now();
     loop {
         tokio::select! {
@@ -60,8 +60,8 @@ pub(crate) async fn watch(
             () = inputs.closed() => return,
         }
         let ills: Vec<String> = disk_ills.iter().chain(&script_ills).cloned().collect();
-        if ills != told {
-            told.clone_from(&ills);
+        if ills != reported {
+            reported.clone_from(&ills);
             if inputs.send(AgentInput::Health(ills)).await.is_err() {
                 return;
             }

@@ -181,8 +181,8 @@ impl Jobs {
         let Ok(conversation) = Conversation::new(socket) else {
             return LaunchOutcome::Nothing;
         };
-        let (mut born, mut answered, mut shim) = (false, false, None);
-        while !(born && answered) {
+        let (mut forked, mut answered, mut shim) = (false, false, None);
+        while !(forked && answered) {
             let Ok(word) = tokio::time::timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await
             else {
                 // By its descriptor: the shim may not have written its identity yet.
@@ -196,8 +196,8 @@ impl Jobs {
                 return LaunchOutcome::All;
             };
             match word {
-                Some((LauncherPacket::Born, Some(pidfd))) => {
-                    born = true;
+                Some((LauncherPacket::Forked, Some(pidfd))) => {
+                    forked = true;
                     shim = pidfd.try_clone().ok();
                     self.send(AgentInput::ShimStarted(
                         id.clone(),
@@ -220,8 +220,8 @@ impl Jobs {
                 }
                 // Launcher and shim have closed the socket. Without a fork packet the launcher was
                 // lost, before or after the fork.
-                Some((LauncherPacket::Born, None)) | None if born => return LaunchOutcome::All,
-                Some((LauncherPacket::Born, None)) | None => return self.look_for(id).await,
+                Some((LauncherPacket::Forked, None)) | None if forked => return LaunchOutcome::All,
+                Some((LauncherPacket::Forked, None)) | None => return self.look_for(id).await,
             }
         }
         LaunchOutcome::All

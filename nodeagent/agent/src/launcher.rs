@@ -201,14 +201,14 @@ fn patiently<T>(
     what: PollFlags,
     mut attempt: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match attempt() {
             Err(e)
                 if matches!(
                     e.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) && begun.elapsed() < START =>
+                ) && started.elapsed() < START =>
             {
                 let look = Timespec::try_from(LOOK).map_err(io::Error::other)?;
                 // After a spurious wakeup the operation is tried again.

@@ -62,8 +62,4 @@ mod unpack;
 mod view;
 
 pub use agent_input::ShutdownContainers;
-pub use headroom_config::{
-    FileCacheLimits, HealthChecks, Isolation, LogRetention, MetricsGranularity, RunAs, Telemetry,
-};
-pub use headroom_node_core::fence::FenceTimeout;
 pub use start::{AgentOptions, RunningAgent, start};

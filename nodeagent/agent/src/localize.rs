@@ -108,7 +108,7 @@ impl Localizer {
         }
         let (deadline, given_up) = (Instant::now() + self.bounds.deadline, self.expect(id));
         files.iter().try_for_each(|file| {
-            let errand = ContainerFetch {
+            let fetch = ContainerFetch {
                 of: self,
                 id,
                 file,
@@ -116,7 +116,7 @@ impl Localizer {
                 deadline,
                 given_up: &given_up,
             };
-            errand.run(&work.join(&file.name)).map_err(|error| {
+            fetch.run(&work.join(&file.name)).map_err(|error| {
                 let sentence = format!("fetching {} from {}", file.name, file.from);
                 LaunchError::around(error, LaunchFailureKind::FetchFailed, sentence)
             })

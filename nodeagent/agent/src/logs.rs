@@ -248,7 +248,7 @@ struct LogDirEntry {
 }
 
 /// The logs of a container that occupy disk space.
-fn told(dir: &Path) -> Vec<LogDirEntry> {
+fn logs_on_disk(dir: &Path) -> Vec<LogDirEntry> {
     let facts = |name: String| {
         let path = place(&name)?;
         let facts = fs::symlink_metadata(dir.join(&path))
@@ -269,7 +269,7 @@ fn told(dir: &Path) -> Vec<LogDirEntry> {
 /// Keeps the logs of one container within their limits. Returns the space returned to the disk.
 /// Bytes.
 pub(crate) fn keep_within(dir: &Path, bounds: &LogRetention) -> u64 {
-    let mut logs = told(dir);
+    let mut logs = logs_on_disk(dir);
     // Opened one at a time, and only to be shortened.
     let open = |log: &LogDirEntry| {
         open_inside(dir, &place(&log.name)?, OFlags::RDWR)
@@ -277,25 +277,25 @@ pub(crate) fn keep_within(dir: &Path, bounds: &LogRetention) -> u64 {
             .ok()
     };
     let mut freed = 0;
-    for told in &mut logs {
-        let kept = first_kept(told.end, bounds);
-        let whole = kept > 0 && told.taken > told.end.saturating_sub(kept).saturating_add(BLOCK);
+    for entry in &mut logs {
+        let kept = first_kept(entry.end, bounds);
+        let whole = kept > 0 && entry.taken > entry.end.saturating_sub(kept).saturating_add(BLOCK);
         let got = if whole {
-            open(told).map_or(0, |log| give_back(&log, kept))
+            open(entry).map_or(0, |log| give_back(&log, kept))
         } else {
             0
         };
-        told.taken = told.taken.saturating_sub(got);
+        entry.taken = entry.taken.saturating_sub(got);
         freed += got;
     }
-    let mut taken: u64 = logs.iter().map(|told| told.taken).sum();
+    let mut taken: u64 = logs.iter().map(|entry| entry.taken).sum();
     // The most recently written logs come last, and the container's own logs after all others.
-    logs.sort_by_key(|told| (told.own, told.modified));
-    for told in &logs {
+    logs.sort_by_key(|entry| (entry.own, entry.modified));
+    for entry in &logs {
         if taken <= bounds.container.get() {
             break;
         }
-        let Some(log) = open(told) else { continue };
+        let Some(log) = open(entry) else { continue };
         let too_much = taken - bounds.container.get();
         // The last bytes of each log are kept.
         let start = log.start.max(first_kept(log.end, bounds));

@@ -11,15 +11,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use headroom_config::{FileProblem, NodeAgentConfig, SelfFence};
-use headroom_nodeagent::doctor;
-use headroom_nodeagent::{
-    AgentOptions, FenceTimeout, Isolation, RunAs, RunningAgent, ShutdownContainers, start,
-};
+use headroom_config::{FileProblem, Isolation, NodeAgentConfig, RunAs, SelfFence};
+use headroom_nodeagent::{AgentOptions, RunningAgent, ShutdownContainers, doctor, start};
 use headroom_transport::attached::ParentProcess;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
-use headroom_wire::v1::attached::{NodeReady, StartReport};
-use headroom_wire::v1::nodes::NodeTraits;
+use headroom_wire::v1::attached::StartReport;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Threads for the loop and its connections; no task on them blocks.
@@ -135,14 +131,9 @@ impl Args {
         )
     }
 
+    /// The options of an agent with this configuration, whose values the arguments override.
     fn over(self, c: NodeAgentConfig) -> AgentOptions {
-        let isolation = Isolation {
-            run_as: self.run_as.unwrap_or(c.isolation.run_as),
-            allow_root: self.allow_root || c.isolation.allow_root,
-            private_tmp: c.isolation.private_tmp && !self.shared_tmp,
-            ..c.isolation
-        };
-        AgentOptions {
+        let config = NodeAgentConfig {
             rm: self.rm.unwrap_or(c.rm),
             name: self.name.or(c.name),
             state: self.state.unwrap_or(c.state),
@@ -154,28 +145,27 @@ impl Args {
             reserve: self.reserve.unwrap_or(c.reserve),
             enforcer: self.enforcer.or(c.enforcer),
             cgroup_root: self.cgroup_root.or(c.cgroup_root),
-            cgroup_name: self.cgroup_name,
             bin_dir: self.bin_dir.or(c.bin_dir),
-            traits: NodeTraits {
-                rack: self.rack.or(c.rack),
-                exclusive: self.exclusive || c.exclusive,
-                labels: if self.labels.is_empty() {
-                    c.labels
-                } else {
-                    self.labels.into_iter().collect()
-                },
-                attributes: c.attributes.into_iter().chain(self.attributes).collect(),
-                taints: Default::default(), // an operator sets these
+            self_fence: self.self_fence.unwrap_or(c.self_fence),
+            rack: self.rack.or(c.rack),
+            labels: if self.labels.is_empty() {
+                c.labels
+            } else {
+                self.labels.into_iter().collect()
             },
-            self_fence: match self.self_fence.unwrap_or(c.self_fence) {
-                SelfFence::Never => FenceTimeout::Endless,
-                SelfFence::After(silence) => FenceTimeout::For(silence),
+            exclusive: self.exclusive || c.exclusive,
+            attributes: c.attributes.into_iter().chain(self.attributes).collect(),
+            isolation: Isolation {
+                run_as: self.run_as.unwrap_or(c.isolation.run_as),
+                allow_root: self.allow_root || c.isolation.allow_root,
+                private_tmp: c.isolation.private_tmp && !self.shared_tmp,
+                ..c.isolation
             },
-            isolation,
-            logs: c.logs,
-            health: c.health,
-            cache: c.cache,
-            telemetry: c.telemetry,
+            ..c
+        };
+        AgentOptions {
+            config,
+            cgroup_name: self.cgroup_name,
             attached: self.attached,
         }
     }
@@ -195,7 +185,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if args.doctor {
-        return examine(&args.over(config));
+        return examine(&args.over(config).config);
     }
     headroom_telemetry::log::begin("nodeagent", "info");
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -215,15 +205,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn examine(options: &AgentOptions) -> ExitCode {
-    let place = doctor::DoctorSettings {
-        state: options.state.clone(),
-        cgroup_root: options.cgroup_root.clone(),
-        disk_full: options.health.disk_full,
-        private_tmp: options.isolation.private_tmp,
-        ipc: options.isolation.ipc,
-    };
-    let findings = doctor::examine(&place);
+fn examine(config: &NodeAgentConfig) -> ExitCode {
+    let findings = doctor::examine(config);
     for finding in &findings {
         match serde_json::to_string(finding) {
             Ok(line) => println!("{line}"),
@@ -254,7 +237,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
         Err(_) if args.attached => return Ok(ExitCode::FAILURE),
         Err(error) => return Err(error),
     };
-    tracing::info!(name: "agent-ready", url = agent.url, node = %agent.node, "the agent is ready");
+    tracing::info!(name: "agent-ready", url = agent.ready.url, node = %agent.ready.node, "the agent is ready");
     loop {
         tokio::select! {
             _ = term.recv() => break,
@@ -275,14 +258,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
 /// The result of the start as one line, for the parent process.
 fn report(started: &anyhow::Result<RunningAgent>) -> serde_json::Result<String> {
     serde_json::to_string(&match started {
-        Ok(agent) => StartReport::Ready(NodeReady {
-            url: agent.url.clone(),
-            node: agent.node.clone(),
-            enforcer: agent.enforcer,
-            health: agent.health.clone(),
-            notes: agent.notes.clone(),
-            offers: agent.offers.clone(),
-        }),
+        Ok(agent) => StartReport::Ready(agent.ready.clone()),
         Err(error) => StartReport::Failed {
             error: format!("{error:#}"),
             address_in_use: false,

@@ -72,8 +72,8 @@ impl AgentMetrics {
 
     pub(crate) fn launched(&self, stage: Stage, took: Duration) {
         match stage {
-            Stage::Prepare => self.prepare.time(took),
-            Stage::Start => self.start.time(took),
+            Stage::Prepare => self.prepare.observe(took.as_secs_f64()),
+            Stage::Start => self.start.observe(took.as_secs_f64()),
         }
     }
 
@@ -101,11 +101,8 @@ impl AgentMetrics {
             .entry((profile.clone(), reason))
             .or_insert_with(|| (0, Histogram::new(LONG)));
         *count += 1;
-        lives.time(
-            report
-                .ended
-                .since(granted.or(report.started).unwrap_or(report.ended)),
-        );
+        let begun = granted.or(report.started).unwrap_or(report.ended);
+        lives.observe(report.ended.since(begun).as_secs_f64());
         if let (Some(peak), Some(limit)) = (
             report.evidence.own.peak,
             report.evidence.own.limit.filter(|l| !l.is_zero()),
@@ -117,7 +114,7 @@ impl AgentMetrics {
         }
         if let Some(scope) = scope(report.reason) {
             *self.kills.entry(scope).or_default() += 1;
-            self.detect.time(now.since(report.ended));
+            self.detect.observe(now.since(report.ended).as_secs_f64());
         }
     }
 
@@ -138,10 +135,10 @@ impl AgentMetrics {
         }
         for ((profile, reason), (count, lives)) in &self.exited {
             page.count(&NODE_EXITED, &[reason, profile], *count);
-            page.spread(&NODE_LIFETIME, &[profile, reason], &lives.snapshot());
+            page.spread(&NODE_LIFETIME, &[profile, reason], lives);
         }
         for (profile, peaks) in &self.peaks {
-            page.spread(&NODE_PEAK_RATIO, &[profile], &peaks.snapshot());
+            page.spread(&NODE_PEAK_RATIO, &[profile], peaks);
         }
         for scope in ["container", "ancestor", "node", "external"] {
             page.count(
@@ -150,9 +147,9 @@ impl AgentMetrics {
                 self.kills.get(scope).copied().unwrap_or_default(),
             );
         }
-        page.spread(&NODE_OOM_DETECT, &[], &self.detect.snapshot());
-        page.spread(&NODE_LAUNCH, &["prepare"], &self.prepare.snapshot());
-        page.spread(&NODE_LAUNCH, &["start"], &self.start.snapshot());
+        page.spread(&NODE_OOM_DETECT, &[], &self.detect);
+        page.spread(&NODE_LAUNCH, &["prepare"], &self.prepare);
+        page.spread(&NODE_LAUNCH, &["start"], &self.start);
         for (what, op) in [
             (Failed::Prepare, "prepare"),
             (Failed::Start, "start"),

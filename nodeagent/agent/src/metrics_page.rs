@@ -29,7 +29,7 @@ pub(crate) fn page(agent: &AgentState, membership: NodeMembership) -> MetricsPag
     page.count(
         &NODE_MEMORY_ALLOCATABLE,
         &[],
-        agent.facts.offers.memory.get(),
+        agent.facts.ready.offers.memory.get(),
     );
     page.count(&NODE_UNATTRIBUTED, &[], agent.unattributed.memory.get());
     for state in ["preparing", "starting", "running", "stopping", "exited"] {

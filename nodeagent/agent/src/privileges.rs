@@ -1,6 +1,6 @@
 //! The privileges of the agent process. Read once, at start.
 
-use headroom_node_exec::{Privilege, namespaces};
+use headroom_node_exec::{Privilege, probe_namespaces};
 
 /// Privileges of the agent process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl AgentPrivileges {
         } else {
             Some(Privilege::UserNamespace)
         };
-        let namespaces = privilege.filter(|privilege| match namespaces::probe(*privilege) {
+        let namespaces = privilege.filter(|privilege| match probe_namespaces(*privilege) {
             Ok(()) => true,
             Err(why) => {
                 tracing::info!(why, "the agent cannot create IPC namespaces for programs");

@@ -42,13 +42,13 @@ impl RunningAgent {
                 )
             }
         };
-        let told = AgentInput::Reloaded(ConfigReload {
+        let input = AgentInput::Reloaded(ConfigReload {
             at: clock::unix_now(),
             refused,
             message,
         });
         // The loop may be gone; then no report is needed.
-        self.inputs.send(told).await.ok();
+        self.inputs.send(input).await.ok();
     }
 }
 

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headroom_client::{Client, ClientCredentials};
-use headroom_config::{FileCacheLimits, HealthChecks, Isolation, LogRetention, RunAs, Telemetry};
+use headroom_config::{HealthChecks, Isolation, NodeAgentConfig, RunAs, SelfFence};
 use headroom_identity::Role;
 use headroom_node_cgroup::{EnforcerRequest, detect};
 use headroom_node_core::fence::FenceTimeout;
 use headroom_transport::{KeyFiles, ReloadingKeys};
-use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
+use headroom_types::{Bytes, EnforcerKind, NodeId, Resource};
+use headroom_wire::v1::attached::NodeReady;
 use headroom_wire::v1::nodes::{NodeHealthState, NodeTraits};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -43,8 +44,6 @@ use crate::{
 const QUEUE: usize = 1024;
 /// Minimum memory that a node offers. No useful container fits into less.
 const LEAST: Bytes = Bytes::from_mib(16);
-/// Default time without the resource manager after which a node ends its containers.
-const SELF_FENCE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum time that processes of a killed agent may hold its lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between attempts to take the lock.
@@ -55,47 +54,10 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(660);
 /// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// URL of the resource manager: `http://127.0.0.1:7070`.
-    pub rm: String,
-    /// Node name. `None` uses the name of the host.
-    pub name: Option<NodeId>,
-    /// Directory of the containers and their logs.
-    pub state: PathBuf,
-    /// Listen address. Port 0 takes a free port.
-    pub listen: SocketAddr,
-    /// Directory of the certificate. `None` serves plain HTTP.
-    pub tls: Option<PathBuf>,
-    /// Name or address by which other hosts connect to the agent.
-    pub advertise: Option<String>,
-    /// Memory to offer. Bytes. `None` offers all except the reserve.
-    pub memory: Option<Bytes>,
-    /// Processors to offer. `None` offers all.
-    pub cpus: Option<Cpus>,
-    /// Memory kept for the host if `memory` is `None`. Bytes.
-    pub reserve: Bytes,
-    /// Required enforcer. `None` takes the best one that works.
-    pub enforcer: Option<EnforcerKind>,
-    /// Cgroup directory to use. `None` detects it.
-    pub cgroup_root: Option<PathBuf>,
+    /// Configuration.
+    pub config: NodeAgentConfig,
     /// Name of the cgroup directory that is created if none is given. `None` means `headroom-NODE`.
     pub cgroup_name: Option<String>,
-    /// Directory of the sibling programs. `None` means `HEADROOM_BIN_DIR` or the directory of this
-    /// program.
-    pub bin_dir: Option<PathBuf>,
-    /// Rack, labels and attributes of the node, for placement.
-    pub traits: NodeTraits,
-    /// Time without contact to the resource manager after which the containers are ended.
-    pub self_fence: FenceTimeout,
-    /// Isolation of the programs from the host.
-    pub isolation: Isolation,
-    /// Limits of the program logs.
-    pub logs: LogRetention,
-    /// Checks after which the node reports that it cannot take work.
-    pub health: HealthChecks,
-    /// Limits of the file cache and of fetches.
-    pub cache: FileCacheLimits,
-    /// Telemetry settings.
-    pub telemetry: Telemetry,
     /// Whether the parent process and its other children share a cgroup with the agent.
     pub attached: bool,
 }
@@ -104,33 +66,21 @@ impl AgentOptions {
     /// Options that detect everything. Programs run as the user of the calling process.
     pub fn new(rm: impl Into<String>, state: impl Into<PathBuf>) -> Self {
         AgentOptions {
-            rm: rm.into(),
-            name: None,
-            state: state.into(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            tls: None,
-            advertise: None,
-            memory: None,
-            cpus: None,
-            reserve: Bytes::from_mib(512),
-            enforcer: None,
-            cgroup_root: None,
-            cgroup_name: None,
-            bin_dir: None,
-            traits: NodeTraits::default(),
-            self_fence: FenceTimeout::For(SELF_FENCE_TIMEOUT),
-            // A user's own machine runs the user's own programs, whose data may be in /tmp. Only a
-            // daemon isolates users from each other.
-            isolation: Isolation {
-                run_as: RunAs::Agent,
-                allow_root: true,
-                private_tmp: false,
-                ..Isolation::default()
+            config: NodeAgentConfig {
+                rm: rm.into(),
+                state: state.into(),
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                // A user's own machine runs the user's own programs, whose data may be in /tmp.
+                // Only a daemon isolates users from each other.
+                isolation: Isolation {
+                    run_as: RunAs::Agent,
+                    allow_root: true,
+                    private_tmp: false,
+                    ..Isolation::default()
+                },
+                ..NodeAgentConfig::default()
             },
-            logs: LogRetention::default(),
-            health: HealthChecks::default(),
-            cache: FileCacheLimits::default(),
-            telemetry: Telemetry::default(),
+            cgroup_name: None,
             attached: false,
         }
     }
@@ -139,18 +89,8 @@ impl AgentOptions {
 /// A running agent. Dropping it ends the agent and keeps the containers.
 #[derive(Debug)]
 pub struct RunningAgent {
-    /// URL of the agent.
-    pub url: String,
-    /// Node name.
-    pub node: NodeId,
-    /// The enforcer that holds the containers to their limits.
-    pub enforcer: EnforcerKind,
-    /// Whether the enforcer passed its proof.
-    pub health: NodeHealthState,
-    /// Why this enforcer was chosen, and which features better ones lacked.
-    pub notes: Vec<String>,
-    /// Resources that the node offers.
-    pub offers: Resource,
+    /// Its address, node, enforcer and resources.
+    pub ready: NodeReady,
     pub(crate) site: Arc<NodeContext>,
     pub(crate) inputs: mpsc::Sender<AgentInput>,
     /// Health checks of the node, shared with the watchers.
@@ -169,16 +109,17 @@ impl Drop for RunningAgent {
 /// continues in the background.
 pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     descriptors::raise();
-    let client = client(&options)?;
-    let node = node_name(&options)?;
-    let bin_dir = bin_dir(options.bin_dir.as_deref())?;
-    let layout = StateLayout::open(&options.state)?;
+    let config = &options.config;
+    let client = client(config)?;
+    let node = node_name(config)?;
+    let bin_dir = bin_dir(config.bin_dir.as_deref())?;
+    let layout = StateLayout::open(&config.state)?;
     let lock = lock(&layout).await?;
-    let listener = listen(options.listen).await?;
-    let keys = certificate(&options, &node)?;
-    let (door, url) =
-        door(&options, keys.clone(), listener).context("the address of the listener")?;
-    let offers = offers(&options)?;
+    let listener = listen(config.listen).await?;
+    let keys = certificate(config, &node)?;
+    let (node_listener, url) =
+        node_listener(config, keys.clone(), listener).context("the address of the listener")?;
+    let offers = offers(config)?;
     let (site, notes) = enforce(
         &options,
         &node,
@@ -192,52 +133,52 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         found,
         health,
         host,
-    } = examine_host(&site, place(&options, &layout)).await?;
-    remember(&layout, &node, &url, &site);
-    announce(&health, &site, &notes, &offers);
+    } = examine_host(&site, config.clone()).await?;
+    let ready = NodeReady {
+        url,
+        node: node.clone(),
+        enforcer: site.kind(),
+        health,
+        notes,
+        offers,
+    };
+    remember(&layout, &ready, &site);
+    announce(&ready);
     doctor::log_findings(&host);
 
     let (inputs, queue) = mpsc::channel(QUEUE);
     let facts = AgentSetup {
         site: Arc::clone(&site),
-        offers: offers.clone(),
-        url: url.clone(),
-        health: health.clone(),
-        notes: notes.clone(),
-        traits: options.traits.clone(),
+        ready: ready.clone(),
+        traits: traits(config),
         key: http::key().context("cannot create the key for the resource manager")?,
-        cardinality: options.telemetry.cardinality,
+        cardinality: config.telemetry.cardinality,
         host,
     };
-    let link = ResourceManagerLink::new(client.clone(), node.clone(), inputs.clone());
+    let link = ResourceManagerLink::new(client.clone(), node, inputs.clone());
     let mut agent = NodeAgentLoop::new(
         facts,
-        options.self_fence,
+        fence_timeout(config.self_fence),
         Clock::start(),
         link,
         inputs.clone(),
     );
     agent.adopt(found);
-    let checks = start_background_tasks(&mut agent, options.health, client, &inputs);
+    let checks = start_background_tasks(&mut agent, config.health.clone(), client, &inputs);
     let end = CancellationToken::new();
-    let router = router(&agent.state.facts, &inputs, &door);
+    let router = router(&agent.state.facts, &inputs, &node_listener);
     let task = tokio::spawn(serve(
         agent,
         queue,
-        door,
+        node_listener,
         router,
         end.clone(),
         (lock, Arc::clone(&site)),
     ));
-    let enforcer = site.kind();
-    notify::ready(&format!("{node}: {offers} by {enforcer}"));
+    let (offers, enforcer) = (&ready.offers, ready.enforcer);
+    notify::ready(&format!("{}: {offers} by {enforcer}", ready.node));
     Ok(RunningAgent {
-        url,
-        node,
-        enforcer,
-        health,
-        notes,
-        offers,
+        ready,
         site,
         inputs,
         checks,
@@ -246,8 +187,26 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     })
 }
 
-fn node_name(options: &AgentOptions) -> anyhow::Result<NodeId> {
-    options
+/// Rack, labels and attributes of the node, for placement. An operator sets its taints.
+fn traits(config: &NodeAgentConfig) -> NodeTraits {
+    NodeTraits {
+        rack: config.rack.clone(),
+        labels: config.labels.clone(),
+        exclusive: config.exclusive,
+        attributes: config.attributes.clone(),
+        ..NodeTraits::default()
+    }
+}
+
+fn fence_timeout(fence: SelfFence) -> FenceTimeout {
+    match fence {
+        SelfFence::Never => FenceTimeout::Endless,
+        SelfFence::After(silence) => FenceTimeout::For(silence),
+    }
+}
+
+fn node_name(config: &NodeAgentConfig) -> anyhow::Result<NodeId> {
+    config
         .name
         .clone()
         .or_else(host::name)
@@ -267,9 +226,10 @@ struct HostExamination {
 /// Adopts containers, starts the launcher, proves the enforcer, and runs the doctor.
 async fn examine_host(
     site: &Arc<NodeContext>,
-    settings: doctor::DoctorSettings,
+    mut config: NodeAgentConfig,
 ) -> anyhow::Result<HostExamination> {
     let site = Arc::clone(site);
+    config.state = site.layout.state().to_owned();
     let look = move || {
         crash::at("adoption");
         let found = adopt::adopt(&site);
@@ -277,7 +237,7 @@ async fn examine_host(
         // Queried once, so that the file that it keeps open is open before the first container.
         site.enforcer.host_oom_kills();
         site.launcher.start();
-        (found, proof::examine(&site), doctor::examine(&settings))
+        (found, proof::examine(&site), doctor::examine(&config))
     };
     let (found, health, host) = tokio::task::spawn_blocking(look)
         .await
@@ -312,7 +272,7 @@ fn start_background_tasks(
     ));
     tokio::spawn(unattributed::watch(
         Arc::clone(site),
-        agent.state.facts.offers.memory,
+        agent.state.facts.ready.offers.memory,
         checks.subscribe(),
         inputs.clone(),
     ));
@@ -328,12 +288,12 @@ fn start_background_tasks(
 fn router(
     facts: &AgentSetup,
     inputs: &mpsc::Sender<AgentInput>,
-    door: &NodeListener,
+    node_listener: &NodeListener,
 ) -> axum::Router {
     let about = http::NodeSummary {
-        node: facts.site.node.clone(),
-        url: facts.url.clone(),
-        offers: facts.offers.clone(),
+        node: facts.ready.node.clone(),
+        url: facts.ready.url.clone(),
+        offers: facts.ready.offers.clone(),
         started: clock::unix_now(),
     };
     http::router(
@@ -341,7 +301,7 @@ fn router(
         &facts.key,
         inputs.clone(),
         about,
-        door.refusals(),
+        node_listener.refusals(),
     )
 }
 
@@ -351,10 +311,10 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}; choose another --listen"))
 }
 
-fn client(options: &AgentOptions) -> anyhow::Result<Client> {
-    let files = options.tls.as_deref().map(KeyFiles::of).unwrap_or_default();
+fn client(config: &NodeAgentConfig) -> anyhow::Result<Client> {
+    let files = config.tls.as_deref().map(KeyFiles::of).unwrap_or_default();
     Ok(Client::with_credentials(
-        &options.rm,
+        &config.rm,
         ClientCredentials {
             files,
             ..ClientCredentials::default()
@@ -363,22 +323,22 @@ fn client(options: &AgentOptions) -> anyhow::Result<Client> {
 }
 
 /// The listener, and the URL by which others connect to it.
-fn door(
-    options: &AgentOptions,
+fn node_listener(
+    config: &NodeAgentConfig,
     keys: Option<Arc<ReloadingKeys>>,
     listener: TcpListener,
 ) -> anyhow::Result<(NodeListener, String)> {
-    let url = reached_at(options, listener.local_addr()?);
+    let url = reached_at(config, listener.local_addr()?);
     Ok((NodeListener::new(listener, keys), url))
 }
 
 /// The agent's certificate, which must belong to this node. Listening beyond loopback requires one.
 fn certificate(
-    options: &AgentOptions,
+    config: &NodeAgentConfig,
     node: &NodeId,
 ) -> anyhow::Result<Option<Arc<ReloadingKeys>>> {
-    let Some(dir) = &options.tls else {
-        let listen = options.listen;
+    let Some(dir) = &config.tls else {
+        let listen = config.listen;
         anyhow::ensure!(
             listen.ip().is_loopback(),
             "listen = \"{listen}\" can be reached from other hosts, and callers would not be authenticated; get a certificate \
@@ -401,15 +361,13 @@ fn certificate(
 }
 
 /// The URL of the agent for other hosts.
-fn reached_at(options: &AgentOptions, address: SocketAddr) -> String {
-    let scheme = if options.tls.is_some() {
+fn reached_at(config: &NodeAgentConfig, address: SocketAddr) -> String {
+    let scheme = if config.tls.is_some() {
         "https"
     } else {
         "http"
     };
-    let host = options
-        .advertised()
-        .unwrap_or_else(|| address.ip().to_string());
+    let host = advertised(config).unwrap_or_else(|| address.ip().to_string());
     let host = if host.contains(':') {
         format!("[{host}]")
     } else {
@@ -418,42 +376,25 @@ fn reached_at(options: &AgentOptions, address: SocketAddr) -> String {
     format!("{scheme}://{host}:{}", address.port())
 }
 
-impl AgentOptions {
-    /// The name or address of this node for other hosts. `None` if the agent listens on a specific
-    /// address.
-    fn advertised(&self) -> Option<String> {
-        let unnamed = || {
-            self.listen
-                .ip()
-                .is_unspecified()
-                .then(host::name)
-                .flatten()
-                .map(|name| name.to_string())
-        };
-        self.advertise.clone().or_else(unnamed)
-    }
-
-    /// The listen address and host name for masters on this host, so that executors of other hosts
-    /// can connect to them.
-    fn for_masters(&self) -> Option<(String, String)> {
-        if self.listen.ip().is_loopback() {
-            return None;
-        }
-        let name = self
-            .advertised()
-            .unwrap_or_else(|| self.listen.ip().to_string());
-        Some((SocketAddr::new(self.listen.ip(), 0).to_string(), name))
-    }
+/// The name or address of this node for other hosts. `None` if the agent listens on a specific
+/// address.
+fn advertised(config: &NodeAgentConfig) -> Option<String> {
+    let unnamed = || {
+        let unspecified = config.listen.ip().is_unspecified();
+        unspecified.then(host::name)?.map(|name| name.to_string())
+    };
+    config.advertise.clone().or_else(unnamed)
 }
 
-fn place(options: &AgentOptions, layout: &StateLayout) -> doctor::DoctorSettings {
-    doctor::DoctorSettings {
-        state: layout.state().to_owned(),
-        cgroup_root: options.cgroup_root.clone(),
-        disk_full: options.health.disk_full,
-        private_tmp: options.isolation.private_tmp,
-        ipc: options.isolation.ipc,
+/// The listen address and host name for masters on this host, so that executors of other hosts can
+/// connect to them.
+fn for_masters(config: &NodeAgentConfig) -> Option<(String, String)> {
+    let ip = config.listen.ip();
+    if ip.is_loopback() {
+        return None;
     }
+    let name = advertised(config).unwrap_or_else(|| ip.to_string());
+    Some((SocketAddr::new(ip, 0).to_string(), name))
 }
 
 /// Takes the lock of the state directory. The launcher of a killed agent, and shims that it has
@@ -474,7 +415,7 @@ async fn lock(layout: &StateLayout) -> anyhow::Result<File> {
 async fn serve(
     agent: NodeAgentLoop,
     queue: mpsc::Receiver<AgentInput>,
-    door: NodeListener,
+    node_listener: NodeListener,
     router: axum::Router,
     end: CancellationToken,
     (lock, site): (File, Arc<NodeContext>),
@@ -482,7 +423,7 @@ async fn serve(
     tokio::select! {
         () = agent.run(queue) => {}
         () = end.cancelled() => {}
-        () = door.serve(router) => warn!("the HTTP listener ended"),
+        () = node_listener.serve(router) => warn!("the HTTP listener ended"),
     }
     site.launcher.close();
     drop(lock);
@@ -550,10 +491,10 @@ fn bin_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-fn offers(options: &AgentOptions) -> anyhow::Result<Resource> {
-    let memory = options
+fn offers(config: &NodeAgentConfig) -> anyhow::Result<Resource> {
+    let memory = config
         .memory
-        .unwrap_or_else(|| host::memory().total.saturating_sub(options.reserve));
+        .unwrap_or_else(|| host::memory().total.saturating_sub(config.reserve));
     if memory < LEAST {
         bail!(
             "this node would offer {memory}, less than {LEAST}; lower --reserve or give --memory"
@@ -561,7 +502,7 @@ fn offers(options: &AgentOptions) -> anyhow::Result<Resource> {
     }
     Ok(Resource::new(
         memory,
-        options.cpus.unwrap_or_else(host::cpus),
+        config.cpus.unwrap_or_else(host::cpus),
     ))
 }
 
@@ -573,9 +514,10 @@ async fn enforce(
     offers: &Resource,
     lock: &File,
 ) -> anyhow::Result<(Arc<NodeContext>, Vec<String>)> {
+    let config = &options.config;
     let wanted = EnforcerRequest {
-        kind: options.enforcer,
-        root: options.cgroup_root.clone(),
+        kind: config.enforcer,
+        root: config.cgroup_root.clone(),
         name: options
             .cgroup_name
             .clone()
@@ -585,16 +527,16 @@ async fn enforce(
     let (memory, node, rm) = (
         offers.memory,
         node.clone(),
-        options.rm.trim_end_matches('/').to_owned(),
+        config.rm.trim_end_matches('/').to_owned(),
     );
-    let for_masters = options.for_masters();
+    let for_masters = for_masters(config);
     let (isolation, logs, rights) = (
-        options.isolation.clone(),
-        options.logs,
+        config.isolation.clone(),
+        config.logs,
         AgentPrivileges::own(),
     );
     let (cache, lock) = (
-        options.cache.clone(),
+        config.cache.clone(),
         lock.try_clone().context("cannot duplicate the lock")?,
     );
     let job = move || -> anyhow::Result<(Arc<NodeContext>, Vec<String>)> {
@@ -643,13 +585,13 @@ struct NodeRecord<'a> {
 }
 
 /// Writes node.json, for users and tools that read the state directory, and for the doctor.
-fn remember(layout: &StateLayout, node: &NodeId, url: &str, site: &NodeContext) {
+fn remember(layout: &StateLayout, ready: &NodeReady, site: &NodeContext) {
     let record = NodeRecord {
         version: 1,
-        node,
-        url,
+        node: &ready.node,
+        url: &ready.url,
         pid: std::process::id(),
-        enforcer: site.kind(),
+        enforcer: ready.enforcer,
         root: site.enforcer.root(),
     };
     if let Err(error) = disk::write_json(&layout.node(), &record) {
@@ -657,16 +599,17 @@ fn remember(layout: &StateLayout, node: &NodeId, url: &str, site: &NodeContext) 
     }
 }
 
-fn announce(health: &NodeHealthState, site: &NodeContext, notes: &[String], offers: &Resource) {
-    for note in notes {
+fn announce(ready: &NodeReady) {
+    for note in &ready.notes {
         info!(note, "the enforcer was detected");
     }
-    match health {
+    let node = &ready.node;
+    match &ready.health {
         NodeHealthState::Healthy => {
-            info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer passed its test")
+            info!(%node, enforcer = %ready.enforcer, offers = %ready.offers, "the enforcer passed its test")
         }
         NodeHealthState::Unhealthy { reason } => {
-            warn!(node = %site.node, reason, "the node takes no work")
+            warn!(%node, reason, "the node takes no work")
         }
     }
 }

@@ -35,9 +35,9 @@ fn observed_in(state: &AgentState, scope: &ReportScope) -> Vec<ObservedContainer
 /// The registration of the node.
 pub(crate) fn registration(state: &AgentState) -> RegisterNode {
     RegisterNode {
-        offers: state.facts.offers.clone(),
+        offers: state.facts.ready.offers.clone(),
         enforcer: state.facts.site.kind(),
-        url: state.facts.url.clone(),
+        url: state.facts.ready.url.clone(),
         health: health(state),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         traits: state.facts.traits.clone(),
@@ -77,7 +77,7 @@ fn health(state: &AgentState) -> NodeHealthState {
                 .chain(&state.unattributed.ill)
                 .map(String::as_str)
                 .collect();
-            match (&state.facts.health, ills.as_slice()) {
+            match (&state.facts.ready.health, ills.as_slice()) {
                 (proof, []) => proof.clone(),
                 (NodeHealthState::Healthy, ills) => NodeHealthState::Unhealthy {
                     reason: ills.join("; "),
@@ -110,7 +110,7 @@ pub(crate) fn reply(state: &AgentState, membership: NodeMembership, question: Ag
             health: health(state),
             resource_manager: membership,
             traits: state.facts.traits.clone(),
-            notes: state.facts.notes.clone(),
+            notes: state.facts.ready.notes.clone(),
             host: host_findings(state),
         })),
     }
@@ -123,7 +123,7 @@ fn host_findings(state: &AgentState) -> Vec<DoctorFinding> {
         .site
         .kind()
         .is_kernel()
-        .then_some((state.unattributed.memory, state.facts.offers.memory));
+        .then_some((state.unattributed.memory, state.facts.ready.offers.memory));
     let left = doctor::left_behind(measured);
     state
         .facts

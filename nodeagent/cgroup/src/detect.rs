@@ -10,6 +10,7 @@ use headroom_types::EnforcerKind;
 
 use crate::enforcer::Enforcer;
 use crate::error::{CgroupError, Result};
+use crate::hierarchies::{Hierarchies, mirror};
 use crate::layout::{AGENT, PROCS, checked, dir_in, v1_mount, v2_membership, v2_mount};
 use crate::parse::{self, Mount};
 use crate::plan::Controllers;
@@ -43,7 +44,7 @@ pub struct DetectedEnforcer {
 /// Chooses an enforcer and prepares its directories.
 pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
     checked(&wanted.name)?;
-    let host = Host::read();
+    let host = Hierarchies::read();
     let mut notes = vec![host.mode()];
     let kinds = match wanted.kind {
         Some(kind) => vec![kind],
@@ -89,39 +90,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The hierarchies and the memberships of this process, as the kernel lists them.
-struct Host {
-    mounts: Vec<Mount>,
-    own: Vec<parse::Membership>,
-}
-
-impl Host {
-    fn read() -> Host {
-        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        Host {
-            mounts: parse::mountinfo(&text("/proc/self/mountinfo")),
-            own: parse::self_cgroup(&text("/proc/self/cgroup")),
-        }
-    }
-
-    /// The mode of the host: unified, hybrid, legacy or none.
-    fn mode(&self) -> String {
-        let v1 = self.mounts.iter().any(|m| m.fstype == "cgroup");
-        let mode = match (
-            cgroups_rs::hierarchies::is_cgroup2_unified_mode(),
-            v1,
-            v2_mount(&self.mounts).is_some(),
-        ) {
-            (true, _, _) => "unified (cgroup v2)",
-            (false, true, true) => "hybrid (v1 controllers and an empty v2 hierarchy)",
-            (false, true, false) => "legacy (cgroup v1)",
-            (false, false, true) => "cgroup v2, not mounted at /sys/fs/cgroup",
-            (false, false, false) => "no cgroup hierarchy is mounted",
-        };
-        format!("host: {mode}")
-    }
-}
-
 fn unavailable(kind: EnforcerKind, why: String) -> CgroupError {
     CgroupError::Unavailable {
         kind,
@@ -129,7 +97,11 @@ fn unavailable(kind: EnforcerKind, why: String) -> CgroupError {
     }
 }
 
-fn cgroup2(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<v2::V2> {
+fn cgroup2(
+    host: &Hierarchies,
+    wanted: &EnforcerRequest,
+    notes: &mut Vec<String>,
+) -> Result<v2::V2> {
     let no = |why: String| unavailable(EnforcerKind::Cgroup2, why);
     let mount =
         v2_mount(&host.mounts).ok_or_else(|| no("no cgroup2 file system is mounted".into()))?;
@@ -303,7 +275,11 @@ fn move_other_into(dir: &CgroupDir, pid: i32, notes: &mut Vec<String>) {
     );
 }
 
-fn cgroup1(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<v1::V1> {
+fn cgroup1(
+    host: &Hierarchies,
+    wanted: &EnforcerRequest,
+    notes: &mut Vec<String>,
+) -> Result<v1::V1> {
     let no = |why: &str| unavailable(EnforcerKind::Cgroup1, why.into());
     let mount =
         v1_mount(&host.mounts, "memory").ok_or_else(|| no("no v1 memory hierarchy is mounted"))?;
@@ -356,7 +332,7 @@ fn cgroup1(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Re
 /// The mirror of `memory` in the hierarchy of `controller`, created if necessary. If that fails, a
 /// note names the feature that is missing.
 fn mirrored(
-    host: &Host,
+    host: &Hierarchies,
     controller: &str,
     memory: &Path,
     without: &str,
@@ -371,39 +347,9 @@ fn mirrored(
         .ok()
 }
 
-/// The directory in the hierarchy of `controller` that mirrors `memory`; it may be missing.
-fn mirror(mounts: &[Mount], controller: &str, memory: &Path) -> Option<PathBuf> {
-    let below = memory
-        .strip_prefix(&v1_mount(mounts, "memory")?.point)
-        .ok()?;
-    Some(v1_mount(mounts, controller)?.point.join(below))
-}
-
-/// The mirrors of a group in the hierarchies of pids and cpu of this host.
-pub(crate) fn mirrors(memory: &Path) -> [Option<PathBuf>; 2] {
-    let mounts = Host::read().mounts;
-    ["pids", "cpu"].map(|controller| mirror(&mounts, controller, memory))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_mirror_keeps_the_relative_path() {
-        let mounts = parse::mountinfo(
-            "36 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n37 31 0:33 / /cg/pids rw - cgroup cgroup rw,pids\n",
-        );
-        assert_eq!(
-            mirror(&mounts, "pids", Path::new("/cg/memory/a/b")),
-            Some(PathBuf::from("/cg/pids/a/b"))
-        );
-        assert_eq!(mirror(&mounts, "pids", Path::new("/elsewhere")), None);
-        assert_eq!(
-            mirror(&mounts[..1], "pids", Path::new("/cg/memory/a")),
-            None
-        );
-    }
 
     #[test]
     fn a_name_that_leaves_its_directory_is_refused_before_any_change() {

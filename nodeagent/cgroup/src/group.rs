@@ -14,7 +14,7 @@ use crate::plan::GroupLimits;
 use crate::probe::Probe;
 use crate::throttle::{self, Frozen};
 use crate::unattributed::Charged;
-use crate::{detect, poll, procs, v1, v2};
+use crate::{hierarchies, poll, procs, v1, v2};
 
 /// A container group or a task group.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Group {
         match kind {
             EnforcerKind::Cgroup2 => v2::CgroupV2Group::attach(path).map(Group::Cgroup2),
             EnforcerKind::Cgroup1 => {
-                let [pids, cpu] = detect::mirrors(path);
+                let [pids, cpu] = hierarchies::mirrors(path);
                 v1::CgroupV1Group::attach(path, pids.as_deref(), cpu.as_deref()).map(Group::Cgroup1)
             }
             EnforcerKind::Poll => Ok(Group::Poll(poll::PollGroup::own())),

@@ -16,6 +16,7 @@ pub mod enforcer;
 pub mod error;
 pub mod features;
 pub mod group;
+mod hierarchies;
 mod host;
 pub mod hsperf;
 pub mod inspect;

@@ -219,14 +219,14 @@ fn members(
     everybody: &BTreeMap<i32, Stat>,
 ) -> BTreeMap<i32, u64> {
     let alive = |stat: &&Stat| !procs::ended(stat);
-    let born = known.get(&root).copied();
+    let started = known.get(&root).copied();
     let mut inside: BTreeMap<i32, u64> = known
         .iter()
         .filter_map(|(pid, birth)| {
             Some((*pid, everybody.get(pid).filter(alive)?.starttime)).filter(|(_, b)| b == birth)
         })
         .collect();
-    let in_session = |s: &&Stat| s.session == root && born.is_some_and(|b| s.starttime >= b);
+    let in_session = |s: &&Stat| s.session == root && started.is_some_and(|b| s.starttime >= b);
     inside.extend(
         everybody
             .values()

@@ -9,7 +9,7 @@ use headroom_node_cgroup::throttle::pressure_threshold;
 use headroom_node_cgroup::{CgroupError, Group, Watch};
 use headroom_types::Bytes;
 use nix::poll::{PollFd, PollFlags, poll};
-use support::{Host, PATIENCE, run_in, signal_of, until};
+use support::{Host, TIMEOUT, run_in, signal_of, until};
 
 const SMALL: Bytes = Bytes::from_mib(32);
 const ENOUGH: Bytes = Bytes::from_mib(320);
@@ -27,7 +27,7 @@ fn held(host: &Host) -> Group {
 }
 
 fn rings(watch: &Watch) -> bool {
-    let ms = u16::try_from(PATIENCE.as_millis()).expect("short");
+    let ms = u16::try_from(TIMEOUT.as_millis()).expect("short");
     let rang = poll(&mut [PollFd::new(watch.as_fd(), PollFlags::POLLIN)], ms).expect("polls") == 1;
     watch.clear().expect("clears");
     rang

@@ -11,7 +11,7 @@ use headroom_node_cgroup::{
 };
 use headroom_types::exit::CgroupStats;
 use headroom_types::{Bytes, EnforcerKind};
-use support::{HOG, Host, PATIENCE, holder, memory, run_in, run_with, signal_of, until};
+use support::{HOG, Host, TIMEOUT, holder, memory, run_in, run_with, signal_of, until};
 
 fn near_limit(facts: &CgroupStats) -> bool {
     let peak = facts.peak.expect("a peak");
@@ -84,7 +84,7 @@ fn kills_of_removed_containers_still_count_at_the_fence() {
         );
         group
             .kill()
-            .and_then(|()| group.remove(PATIENCE))
+            .and_then(|()| group.remove(TIMEOUT))
             .expect("goes");
     }
 }
@@ -176,7 +176,7 @@ fn kill_reaches_daemons_and_children_of_children() {
     group.kill().expect("kills");
     assert!(group.pids().expect("pids").is_empty() && !group.populated().expect("asks"));
     assert_eq!(signal_of(&mut inner), Some(9));
-    group.remove(PATIENCE).expect("removes");
+    group.remove(TIMEOUT).expect("removes");
     assert!(host.enforcer.list().expect("lists").is_empty());
 }
 
@@ -207,9 +207,9 @@ fn remove_deletes_all_groups_and_may_be_repeated() {
         .filter_map(|p| p.parent().map(|d| d.to_owned()))
         .collect();
     assert!(dirs.iter().all(|d| d.exists()));
-    group.remove(PATIENCE).expect("removes");
+    group.remove(TIMEOUT).expect("removes");
     assert!(dirs.iter().all(|d| !d.exists()), "{dirs:?}");
-    group.remove(PATIENCE).expect("again");
+    group.remove(TIMEOUT).expect("again");
     assert!(host.enforcer.open("job.1.e1.c1").expect("asks").is_none());
     assert!(group.facts().expect_err("gone").is_gone());
 }
@@ -463,7 +463,7 @@ fn an_executor_attaches_to_its_own_container() {
         tasks[0].1.facts().expect("facts").limit,
         Some(Bytes::from_mib(16))
     );
-    task.remove(PATIENCE).expect("removes");
+    task.remove(TIMEOUT).expect("removes");
     assert!(made.tasks().expect("tasks").is_empty());
 }
 
@@ -499,10 +499,10 @@ fn facts_from_texts_equal_the_facts_of_the_group() {
     group.kill().expect("kills");
     let read = |p: std::path::PathBuf| std::fs::read_to_string(&p).ok().map(|text| (p, text));
     let texts: Vec<_> = group.counter_files().into_iter().filter_map(read).collect();
-    let told = Group::facts_from_texts(host.enforcer.kind(), &texts).expect("facts");
+    let facts = Group::facts_from_texts(host.enforcer.kind(), &texts).expect("facts");
     let own = group.facts().expect("facts");
     assert_eq!(
-        (told.limit, told.peak, told.events, told.local),
+        (facts.limit, facts.peak, facts.events, facts.local),
         (own.limit, own.peak, own.events, own.local)
     );
     assert!(Group::facts_from_texts(host.enforcer.kind(), &[]).is_none());

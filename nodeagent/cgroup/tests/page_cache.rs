@@ -5,7 +5,7 @@ mod support;
 
 use headroom_node_cgroup::{Group, GroupLimits};
 use headroom_types::Bytes;
-use support::{Host, PATIENCE, holder, memory, run_in, until};
+use support::{Host, TIMEOUT, holder, memory, run_in, until};
 
 /// A tmpfs of the host, which outlives the containers that write to it. It is unmounted at the end,
 /// also after a failure.
@@ -111,7 +111,7 @@ fn memory_that_ended_programs_leave_is_unattributed_until_removed() {
         Some(Bytes::ZERO),
         "the task's group is still there"
     );
-    task.remove(PATIENCE).expect("goes");
+    task.remove(TIMEOUT).expect("goes");
     until("the container is charged", || {
         around_40(
             container
@@ -121,7 +121,7 @@ fn memory_that_ended_programs_leave_is_unattributed_until_removed() {
         )
     });
     assert_eq!(left(), Bytes::ZERO, "the container's group is still there");
-    container.remove(PATIENCE).expect("goes");
+    container.remove(TIMEOUT).expect("goes");
     until("the node is charged", || around_40(left()));
     std::fs::remove_file(tmpfs.0.join("file")).expect("removes");
     until("the memory of the node is free again", || left().is_zero());

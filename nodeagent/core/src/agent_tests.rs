@@ -58,19 +58,19 @@ impl Node {
             .for_each(|a| self.act(a.id.seq, &a.what));
         outcome.actions.into_iter().map(|a| a.what).collect()
     }
-    fn tell(&mut self, n: u64, event: container::LifecycleEvent) {
+    fn apply(&mut self, n: u64, event: container::LifecycleEvent) {
         self.queue
             .push_back(AgentEvent::Container { id: id(n), event });
     }
     fn act(&mut self, n: u64, effect: &ContainerEffect) {
         match effect {
-            ContainerEffect::Prepare => self.tell(n, container::LifecycleEvent::Prepared),
+            ContainerEffect::Prepare => self.apply(n, container::LifecycleEvent::Prepared),
             ContainerEffect::Abandon => {}
             ContainerEffect::Spawn => {
                 assert!(!self.spawned.contains(&n), "launched twice");
                 self.spawned.push(n);
                 self.alive.insert(n);
-                self.tell(
+                self.apply(
                     n,
                     container::LifecycleEvent::Started {
                         now: Tick(self.now),
@@ -84,12 +84,12 @@ impl Node {
             ContainerEffect::Kill => {
                 assert!(self.recorded.contains(&n), "a kill is recorded first");
                 if self.alive.remove(&n) {
-                    self.tell(n, container::LifecycleEvent::Ended);
+                    self.apply(n, container::LifecycleEvent::Ended);
                 }
             }
             ContainerEffect::Collect(_) => {
                 assert!(!self.alive.contains(&n), "collected while it runs");
-                self.tell(n, container::LifecycleEvent::Reported(report(n)));
+                self.apply(n, container::LifecycleEvent::Reported(report(n)));
             }
             ContainerEffect::Changed | ContainerEffect::Tell => {}
             ContainerEffect::Resize(size) => {
@@ -107,7 +107,7 @@ impl Node {
     }
     fn dies(&mut self, n: u64) {
         if self.alive.remove(&n) {
-            self.tell(n, container::LifecycleEvent::Ended);
+            self.apply(n, container::LifecycleEvent::Ended);
         }
     }
     /// Completes a change of size. The node refuses sizes above 100 MiB.
@@ -128,7 +128,7 @@ impl Node {
         (order.version, order.resource.memory)
     }
     /// Applies all queued events, then lets `ms` pass.
-    fn settle(&mut self, ms: u64) {
+    fn run_for(&mut self, ms: u64) {
         while let Some(event) = self.queue.pop_front() {
             self.feed(event);
         }
@@ -152,7 +152,7 @@ fn a_repeated_order_has_no_effect() {
     };
     assert_eq!(n.feed(wants()), [ContainerEffect::Prepare]);
     assert_eq!(n.feed(wants()), []);
-    n.settle(0);
+    n.run_for(0);
     assert_eq!((n.state(1), n.feed(wants())), ("running", vec![]));
 }
 
@@ -163,13 +163,13 @@ fn a_container_missing_from_the_full_list_is_stopped() {
         extent: Extent::Full,
         wants: vec![run(1), run(2)],
     });
-    n.settle(0);
+    n.run_for(0);
     n.feed(AgentEvent::Desired {
         extent: Extent::Full,
         wants: vec![run(2)],
     });
     assert_eq!((n.state(1), n.state(2)), ("stopping", "running"));
-    n.settle(2000);
+    n.run_for(2000);
     assert_eq!(n.state(1), "exited");
     n.feed(AgentEvent::Desired {
         extent: Extent::Changes,
@@ -189,9 +189,9 @@ fn an_exit_is_reported_until_received_and_again_to_a_new_peer() {
         extent: Extent::Full,
         wants: vec![run(1)],
     });
-    n.settle(0);
+    n.run_for(0);
     n.dies(1);
-    n.settle(0);
+    n.run_for(0);
     assert_eq!(n.agent.unreceived().count(), 1);
     n.feed(AgentEvent::Received(vec![id(1), id(9)]));
     assert_eq!(n.agent.unreceived().count(), 0);
@@ -223,7 +223,7 @@ fn a_stop_of_an_unknown_container_is_reported() {
             cause: StopCause::Asked
         })]
     );
-    n.settle(0);
+    n.run_for(0);
     assert_eq!((n.state(4), n.agent.unreceived().count()), ("exited", 1));
     n.feed(AgentEvent::Desired {
         extent: Extent::Changes,
@@ -252,7 +252,7 @@ fn containers_of_an_earlier_agent_are_adopted() {
     n.feed(adopt(3, AdoptedState::Ended { asked: None }));
     n.feed(adopt(4, AdoptedState::Reported(report(4))));
     n.feed(adopt(5, AdoptedState::Unstarted));
-    n.settle(0);
+    n.run_for(0);
     let states = [1, 2, 3, 4, 5].map(|i| n.state(i));
     assert_eq!(states, ["running", "exited", "exited", "exited", "running"]);
     assert_eq!(n.spawned, [5], "a prepared container is started now");
@@ -292,7 +292,7 @@ fn a_new_size_is_applied_when_the_container_runs() {
         [],
         "the container does not run yet"
     );
-    n.settle(0);
+    n.run_for(0);
     assert_eq!(n.resizing.get(&1).map(|s| s.version), Some(2));
     assert_eq!(
         (n.feed(sized(1, 2, 80)), n.has(1)),
@@ -321,7 +321,7 @@ fn a_new_size_is_applied_when_the_container_runs() {
         "a refused size is not tried again"
     );
     n.dies(1);
-    n.settle(0);
+    n.run_for(0);
     assert_eq!((n.feed(sized(1, 4, 64)), n.state(1)), (vec![], "exited"));
 }
 
@@ -332,7 +332,7 @@ fn a_resize_result_is_reported_at_once() {
         extent: Extent::Full,
         wants: vec![run(1)],
     });
-    n.settle(0);
+    n.run_for(0);
     n.feed(sized(1, 2, 80));
     let done = |version, result| AgentEvent::Resized {
         id: id(1),
@@ -351,9 +351,9 @@ fn a_resize_result_is_reported_at_once() {
 
 #[test]
 fn a_disconnected_node_ends_its_containers_and_reports_later() {
-    let patience = crate::fence::FenceTimeout::For(Duration::from_secs(60));
+    let timeout = crate::fence::FenceTimeout::For(Duration::from_secs(60));
     let mut n = Node {
-        agent: Agent::new(Fence::new(patience, Tick(0))),
+        agent: Agent::new(Fence::new(timeout, Tick(0))),
         ..Node::default()
     };
     assert_eq!(n.agent.deadline(), None, "no container can be ended");
@@ -362,14 +362,14 @@ fn a_disconnected_node_ends_its_containers_and_reports_later() {
         extent: Extent::Full,
         wants: vec![run(1), run(2)],
     });
-    n.settle(20_000);
+    n.run_for(20_000);
     n.feed(AgentEvent::Received(vec![]));
     assert_eq!(
         n.agent.deadline(),
         Some(Tick(85_000)),
         "an answer to a report restarts the timeout"
     );
-    n.settle(59_999);
+    n.run_for(59_999);
     assert_eq!(
         (n.state(1), n.agent.deadline()),
         ("running", Some(Tick(85_000)))
@@ -393,7 +393,7 @@ fn a_disconnected_node_ends_its_containers_and_reports_later() {
         ),
         (&stopping, Some(Tick(87_000)))
     );
-    n.settle(2_000);
+    n.run_for(2_000);
     assert_eq!(
         (n.state(1), n.state(2), n.agent.unreceived().count()),
         ("exited", "exited", 2)
@@ -404,7 +404,7 @@ fn a_disconnected_node_ends_its_containers_and_reports_later() {
         extent: Extent::Full,
         wants: vec![run(3)],
     });
-    n.settle(0);
+    n.run_for(0);
     assert_eq!(
         (n.state(3), n.agent.deadline()),
         ("running", Some(Tick(147_000))),
@@ -470,7 +470,7 @@ fn apply(n: &mut Node, deed: Deed) {
             n.feed(AgentEvent::Received(ids));
         }
         Deed::Restarted => drop(n.feed(AgentEvent::NewPeer { acked: vec![] })),
-        Deed::Pass(ms) => n.settle(ms),
+        Deed::Pass(ms) => n.run_for(ms),
     }
 }
 
@@ -484,7 +484,7 @@ proptest! {
         let mut n = Node::default();
         deeds.into_iter().for_each(|d| apply(&mut n, d));
         n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![] });
-        (0..4).for_each(|_| n.settle(2000));
+        (0..4).for_each(|_| n.run_for(2000));
         prop_assert!(n.agent.is_quiet() && n.alive.is_empty(), "{:?}", n.agent);
         prop_assert_eq!(n.agent.deadline(), None);
     }

@@ -1,10 +1,10 @@
 use super::*;
 use crate::classify::{VerdictScope, classify};
 use headroom_types::exit::{
-    CollectionReport, GarbageCollector, GcCause, LeftoverOwner, MemoryEvents, OuterLevel,
-    ProcessMemory, Unattributed, VictimProcess,
+    CollectionReport, GarbageCollector, GcCause, HeapReport, LeftoverOwner, MemoryEvents,
+    OuterLevel, ProcessMemory, Unattributed, VictimProcess,
 };
-use headroom_types::{EnforcerKind, OwnLimit, OwnLimitKind};
+use headroom_types::{Bytes, EnforcerKind, OwnLimit, OwnLimitKind, SubCause};
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
@@ -28,12 +28,12 @@ fn killed_at(limit: u64) -> Evidence {
     e
 }
 
-fn told(e: &Evidence, scope: VerdictScope) -> Vec<Diagnosis> {
+fn diagnoses(e: &Evidence, scope: VerdictScope) -> Vec<Diagnosis> {
     diagnose(e, &classify(e, scope, &[3]))
 }
 
 fn finds(e: &Evidence, words: &str) -> Diagnosis {
-    let all = told(e, VerdictScope::Container);
+    let all = diagnoses(e, VerdictScope::Container);
     all.iter()
         .find(|d| d.cause.contains(words))
         .cloned()
@@ -44,7 +44,7 @@ fn finds(e: &Evidence, words: &str) -> Diagnosis {
 fn a_native_program_gets_the_next_size() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
-    let all = told(&e, VerdictScope::Task);
+    let all = diagnoses(&e, VerdictScope::Task);
     assert_eq!(all.len(), 1, "{all:#?}");
     assert!(
         all[0].fix.contains("96 MiB") && all[0].certainty == Certainty::Certain,
@@ -61,7 +61,7 @@ fn an_allocation_refused_far_below_the_limit_needs_no_larger_container() {
     e.own.peak = Some(MIB(70));
     e.heap_marker =
         Some("runtime: out of memory: cannot allocate 4194304-byte block (66912256 in use)".into());
-    let rows = told(&e, VerdictScope::Task);
+    let rows = diagnoses(&e, VerdictScope::Task);
     assert_eq!(
         (rows.len(), rows[0].name),
         (1, SubCause::ImpossibleRequest),
@@ -75,7 +75,7 @@ fn an_allocation_refused_far_below_the_limit_needs_no_larger_container() {
         kind: OwnLimitKind::AddressSpace,
         value: MIB(100),
     }];
-    let rows = told(&e, VerdictScope::Task);
+    let rows = diagnoses(&e, VerdictScope::Task);
     assert_eq!(
         (rows.len(), rows[0].name, rows[0].certainty),
         (1, SubCause::OwnLimit, Certainty::Certain),
@@ -88,7 +88,9 @@ fn an_allocation_refused_far_below_the_limit_needs_no_larger_container() {
     e.own_limits.clear();
     e.own.peak = Some(MIB(250));
     assert!(
-        told(&e, VerdictScope::Task)[0].fix.contains("next size"),
+        diagnoses(&e, VerdictScope::Task)[0]
+            .fix
+            .contains("next size"),
         "the memory is full"
     );
 }
@@ -105,7 +107,12 @@ fn a_heap_maximum_below_the_budget_is_the_own_limit() {
         max: MIB(32),
         ..HeapReport::default()
     });
-    let first = |e: &Evidence| told(e, VerdictScope::Task).first().cloned().expect("a row");
+    let first = |e: &Evidence| {
+        diagnoses(e, VerdictScope::Task)
+            .first()
+            .cloned()
+            .expect("a row")
+    };
     assert_eq!(
         (first(&e).name, first(&e).certainty),
         (SubCause::OwnLimit, Certainty::Likely),
@@ -146,7 +153,7 @@ fn a_manual_maximum_outside_the_heap_is_the_own_limit() {
     e.heap_marker =
         Some("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory".into());
     assert_eq!(
-        told(&e, VerdictScope::Task)[0].name,
+        diagnoses(&e, VerdictScope::Task)[0].name,
         SubCause::DirectBuffers,
         "the cap follows the overhead"
     );
@@ -154,7 +161,10 @@ fn a_manual_maximum_outside_the_heap_is_the_own_limit() {
         kind: OwnLimitKind::DirectMemory,
         value: MIB(24),
     }];
-    assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::OwnLimit);
+    assert_eq!(
+        diagnoses(&e, VerdictScope::Task)[0].name,
+        SubCause::OwnLimit
+    );
 }
 
 #[test]
@@ -162,7 +172,7 @@ fn tmpfs_is_named_before_a_bigger_container() {
     let mut e = killed_at(64);
     e.own.stat.shmem = Some(MIB(50));
     e.own.stat.file = Some(MIB(50));
-    let all = told(&e, VerdictScope::Container);
+    let all = diagnoses(&e, VerdictScope::Container);
     assert!(
         all[0].cause.contains("tmpfs") && all[0].certainty == Certainty::Certain,
         "{all:#?}"
@@ -234,7 +244,7 @@ fn a_runtime_without_its_budget_is_named_first() {
         max: MIB(300),
         ..HeapReport::default()
     });
-    let all = told(&e, VerdictScope::Container);
+    let all = diagnoses(&e, VerdictScope::Container);
     assert!(
         all[0].cause.contains("grow to 300 MiB") && all[0].fix.contains("-Xmx65536k"),
         "{all:#?}"
@@ -310,12 +320,12 @@ fn external_causes_are_diagnosed() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(137);
     assert!(
-        told(&e, VerdictScope::Container)[0]
+        diagnoses(&e, VerdictScope::Container)[0]
             .cause
             .contains("no memory counter moved")
     );
     e.exit_code = Some(0);
-    assert!(told(&e, VerdictScope::Container).is_empty());
+    assert!(diagnoses(&e, VerdictScope::Container).is_empty());
 }
 
 /// A diagnosis of a victim of an outer limit names leftovers that fill a tenth of that level;
@@ -343,7 +353,7 @@ fn leftovers_that_filled_the_outer_level_are_named() {
             unattributed: Some(unattributed),
             ..level
         });
-        told(&e, VerdictScope::Container)
+        diagnoses(&e, VerdictScope::Container)
     };
     let rows = victim(1300, &[("etl.1.e1.c2", 800), ("etl.1.e1.c3", 500)], 1);
     assert_eq!(
@@ -410,7 +420,7 @@ fn a_stall_is_named_after_the_memory_that_filled_the_limit() {
         ..h
     });
     let names = |e: &Evidence| {
-        told(e, VerdictScope::Task)
+        diagnoses(e, VerdictScope::Task)
             .iter()
             .map(|row| (row.name, row.certainty))
             .collect::<Vec<_>>()
@@ -452,11 +462,11 @@ fn every_memory_failure_gets_a_diagnosis() {
             let mut e = killed_at(limit);
             e.heap_budget = budget.map(MIB);
             assert!(
-                !told(&e, VerdictScope::Container).is_empty(),
+                !diagnoses(&e, VerdictScope::Container).is_empty(),
                 "limit {limit}, budget {budget:?}"
             );
             assert!(
-                !told(&e, VerdictScope::Task).is_empty(),
+                !diagnoses(&e, VerdictScope::Task).is_empty(),
                 "limit {limit}, budget {budget:?}"
             );
         }
@@ -482,7 +492,7 @@ fn jvm_with(inside: ProcessMemory) -> Evidence {
 }
 
 fn named(e: &Evidence) -> SubCause {
-    told(e, VerdictScope::Container)
+    diagnoses(e, VerdictScope::Container)
         .first()
         .map_or(SubCause::Unnamed, |row| row.name)
 }
@@ -531,7 +541,7 @@ fn memory_outside_the_heap_is_diagnosed_from_mappings() {
             named(&e),
             wanted,
             "{:#?}",
-            told(&e, VerdictScope::Container)
+            diagnoses(&e, VerdictScope::Container)
         );
     }
     let mut e = jvm_with(ProcessMemory {
@@ -546,7 +556,7 @@ fn memory_outside_the_heap_is_diagnosed_from_mappings() {
         named(&e),
         SubCause::Metaspace,
         "{:#?}",
-        told(&e, VerdictScope::Container)
+        diagnoses(&e, VerdictScope::Container)
     );
 }
 
@@ -593,7 +603,10 @@ fn arenas_and_sockets_take_precedence_over_own_data() {
         ..ProcessMemory::default()
     });
     assert_eq!(named(&e), SubCause::NativeArenas);
-    assert_eq!(told(&e, VerdictScope::Task)[0].would_fit, Some(MIB(16)));
+    assert_eq!(
+        diagnoses(&e, VerdictScope::Task)[0].would_fit,
+        Some(MIB(16))
+    );
     e.inside = Some(ProcessMemory {
         arenas: MIB(4),
         arena_count: 2,
@@ -664,7 +677,7 @@ fn a_cache_larger_than_the_old_generation_is_diagnosed() {
         ..HeapReport::default()
     };
     e.heap = Some(heap(Some(MIB(46)), Some(MIB(43))));
-    let row = &told(&e, VerdictScope::Container)[0];
+    let row = &diagnoses(&e, VerdictScope::Container)[0];
     assert_eq!(
         (row.name, row.certainty),
         (SubCause::CacheBeyondOld, Certainty::Certain)
@@ -679,7 +692,7 @@ fn a_cache_larger_than_the_old_generation_is_diagnosed() {
     assert!(row.trade_off.contains("computed again"), "{row:#?}");
     e.heap = Some(heap(Some(MIB(58)), Some(MIB(43))));
     assert!(
-        told(&e, VerdictScope::Container)[0]
+        diagnoses(&e, VerdictScope::Container)[0]
             .fix
             .ends_with("heap 96 MiB"),
         "no ratio of this heap has enough memory"
@@ -710,7 +723,7 @@ fn a_fragmented_heap_reported_by_the_collector_is_certain() {
         gc: Some(gc),
         ..HeapReport::default()
     });
-    let row = &told(&e, VerdictScope::Container)[0];
+    let row = &diagnoses(&e, VerdictScope::Container)[0];
     assert_eq!(
         (row.name, row.certainty),
         (SubCause::HeapFragmented, Certainty::Certain)
@@ -720,7 +733,7 @@ fn a_fragmented_heap_reported_by_the_collector_is_certain() {
         ..h
     });
     assert_eq!(
-        told(&e, VerdictScope::Container)[0].certainty,
+        diagnoses(&e, VerdictScope::Container)[0].certainty,
         Certainty::Likely
     );
 }
@@ -731,7 +744,7 @@ fn the_most_certain_row_is_first() {
     e.own.stat.anon = Some(MIB(10));
     e.own.stat.file = Some(MIB(50));
     e.own.stat.shmem = Some(MIB(20));
-    let all = told(&e, VerdictScope::Container);
+    let all = diagnoses(&e, VerdictScope::Container);
     assert!(
         all.len() > 1 && all.windows(2).all(|w| w[0].certainty <= w[1].certainty),
         "{all:#?}"

@@ -21,16 +21,16 @@ pub enum FenceTimeout {
 /// The fence of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    patience: FenceTimeout,
+    timeout: FenceTimeout,
     heard: Tick,
     closed: bool,
 }
 
 impl Fence {
     /// A fence whose time begins now.
-    pub fn new(patience: FenceTimeout, now: Tick) -> Self {
+    pub fn new(timeout: FenceTimeout, now: Tick) -> Self {
         Fence {
-            patience,
+            timeout,
             heard: now,
             closed: false,
         }
@@ -44,8 +44,8 @@ impl Fence {
 
     /// The time at which the fence closes; `None` without a limit, or after it has closed.
     pub fn deadline(&self) -> Option<Tick> {
-        match self.patience {
-            FenceTimeout::For(patience) if !self.closed => Some(self.heard.plus(patience)),
+        match self.timeout {
+            FenceTimeout::For(timeout) if !self.closed => Some(self.heard.plus(timeout)),
             FenceTimeout::For(_) | FenceTimeout::Endless => None,
         }
     }

@@ -115,13 +115,13 @@ pub fn decide(
 mod tests {
     use super::*;
 
-    const BORN: u64 = 100_500;
+    const STARTED: u64 = 100_500;
     const DIED: u64 = 200_000;
 
     fn container(uid: u32) -> Lifetime {
         Lifetime {
             uid,
-            from: UnixMillis(BORN),
+            from: UnixMillis(STARTED),
             to: Some(UnixMillis(DIED)),
         }
     }
@@ -158,12 +158,12 @@ mod tests {
             ),
             (
                 "a file created in that second, before its start",
-                file(BORN - 1),
+                file(STARTED - 1),
                 LeftoverDecision::Ignore,
             ),
             (
                 "a file created at its start",
-                file(BORN),
+                file(STARTED),
                 LeftoverDecision::Remove,
             ),
             (

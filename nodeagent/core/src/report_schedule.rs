@@ -191,19 +191,19 @@ mod tests {
         fn every_exit_is_reported(fails in proptest::collection::vec(any::<bool>(), 1..40)) {
             let mut s = ReportSchedule::registered(Tick(0));
             s.ended(&id(1));
-            let (mut now, mut told) = (Tick(0), false);
+            let (mut now, mut reported) = (Tick(0), false);
             for failed in fails.into_iter().chain([false, false]) {
                 match s.due(now) {
                     ReportDue::At(at) => { prop_assert!(at > now); now = at; }
                     ReportDue::Wait => prop_assert!(false, "no report is in flight"),
                     ReportDue::Send(_) if failed => s.failed(now, Duration::from_millis(20)),
                     ReportDue::Send(scope) => {
-                        told |= scope == ReportScope::All || scope == ReportScope::Changed([id(1)].into());
+                        reported |= scope == ReportScope::All || scope == ReportScope::Changed([id(1)].into());
                         s.answered();
                     }
                 }
             }
-            prop_assert!(told);
+            prop_assert!(reported);
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!            ordered, it runs                done, refused
-//!   Settled ─────────────────► Changing ──────────────────► Settled
+//!   Stable ──────────────────► Changing ──────────────────► Stable
 //!      │ ordered, not yet         │  ▲ ordered: the latest is next
 //!      ▼                          └──┘
 //!   Waiting ── it runs ──► Changing
@@ -52,7 +52,7 @@ pub enum SizingPhase {
 pub enum SizeChange {
     /// The container has the last ordered size, or that size was refused.
     #[default]
-    Settled,
+    Stable,
     /// This size is applied as soon as the container runs.
     Waiting(OrderedSize),
     /// The driver applies a size.
@@ -91,11 +91,11 @@ impl Sizing {
                 *next = Some(size);
                 None
             }
-            (SizeChange::Settled | SizeChange::Waiting(_), SizingPhase::Running) => {
+            (SizeChange::Stable | SizeChange::Waiting(_), SizingPhase::Running) => {
                 self.begin(Some(size))
             }
             (
-                change @ (SizeChange::Settled | SizeChange::Waiting(_)),
+                change @ (SizeChange::Stable | SizeChange::Waiting(_)),
                 SizingPhase::Before | SizingPhase::Over,
             ) => {
                 *change = SizeChange::Waiting(size);
@@ -112,7 +112,7 @@ impl Sizing {
                 None
             }
             (SizingPhase::Over, change @ SizeChange::Waiting(_)) => {
-                *change = SizeChange::Settled;
+                *change = SizeChange::Stable;
                 None
             }
             (SizingPhase::Running, SizeChange::Waiting(size)) => {
@@ -120,7 +120,7 @@ impl Sizing {
                 self.begin(Some(size))
             }
             (SizingPhase::Before, _)
-            | (SizingPhase::Running | SizingPhase::Over, SizeChange::Settled)
+            | (SizingPhase::Running | SizingPhase::Over, SizeChange::Stable)
             | (SizingPhase::Running, SizeChange::Changing { .. }) => None,
         }
     }
@@ -157,7 +157,7 @@ impl Sizing {
                 to: to.clone(),
                 next: None,
             },
-            None => SizeChange::Settled,
+            None => SizeChange::Stable,
         };
         size
     }
@@ -184,7 +184,7 @@ impl SizeChange {
     /// The latest version that is waiting or being applied.
     fn newest(&self) -> Option<u32> {
         match self {
-            SizeChange::Settled => None,
+            SizeChange::Stable => None,
             SizeChange::Waiting(size)
             | SizeChange::Changing {
                 next: Some(size), ..
@@ -226,21 +226,21 @@ mod tests {
     fn orders_without_a_change() -> [(SizeChange, SizingPhase, SizeChange, Option<u32>); 7] {
         [
             (
-                SizeChange::Settled,
+                SizeChange::Stable,
                 SizingPhase::Before,
                 SizeChange::Waiting(size(3)),
                 None,
             ),
             (
-                SizeChange::Settled,
+                SizeChange::Stable,
                 SizingPhase::Running,
                 changing(3, None),
                 Some(3),
             ),
             (
-                SizeChange::Settled,
+                SizeChange::Stable,
                 SizingPhase::Over,
-                SizeChange::Settled,
+                SizeChange::Stable,
                 None,
             ),
             (
@@ -333,21 +333,21 @@ mod tests {
     fn a_phase_change_is_handled_in_every_state() {
         let table = [
             (
-                SizeChange::Settled,
+                SizeChange::Stable,
                 SizingPhase::Before,
-                SizeChange::Settled,
+                SizeChange::Stable,
                 None,
             ),
             (
-                SizeChange::Settled,
+                SizeChange::Stable,
                 SizingPhase::Running,
-                SizeChange::Settled,
+                SizeChange::Stable,
                 None,
             ),
             (
-                SizeChange::Settled,
+                SizeChange::Stable,
                 SizingPhase::Over,
-                SizeChange::Settled,
+                SizeChange::Stable,
                 None,
             ),
             (
@@ -365,7 +365,7 @@ mod tests {
             (
                 SizeChange::Waiting(size(2)),
                 SizingPhase::Over,
-                SizeChange::Settled,
+                SizeChange::Stable,
                 None,
             ),
             (

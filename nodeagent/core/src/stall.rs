@@ -132,12 +132,12 @@ impl StallDetector {
 /// True when almost no page was read again since that sample.
 fn is_rest(before: &Seen, now: &Seen) -> bool {
     let ms = u64::try_from(now.at.since(before.at).as_millis()).unwrap_or(u64::MAX);
-    let patience = u64::try_from(MIN_STALL_DURATION.as_millis()).unwrap_or(u64::MAX);
+    let min_ms = u64::try_from(MIN_STALL_DURATION.as_millis()).unwrap_or(u64::MAX);
     // The threshold is a tenth of the rate that counts as a stall.
     now.refaults
         .saturating_sub(before.refaults)
         .saturating_mul(10)
-        .saturating_mul(patience)
+        .saturating_mul(min_ms)
         < REFAULTS.saturating_mul(ms)
 }
 

@@ -19,7 +19,7 @@ const MOST: usize = 64;
 pub struct GcWindow {
     /// Time of the measurement and total collection time at that time. Both in milliseconds.
     points: VecDeque<(u64, u64)>,
-    told: bool,
+    reported: bool,
     starved: bool,
 }
 
@@ -46,8 +46,8 @@ impl GcWindow {
         let share = u8::try_from(share.min(100)).unwrap_or(100);
         gc.recent_percent = Some(share);
         self.starved = share > STARVED_PERCENT && span >= STARVED_MS;
-        let newly = self.starved && !self.told;
-        self.told |= self.starved;
+        let newly = self.starved && !self.reported;
+        self.reported |= self.starved;
         newly.then_some(TimelineMark::HeapStarved)
     }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use headroom_types::exit::CollectionReport;
 
-    fn told(spent_ms: u64) -> HeapReport {
+    fn heap_report(spent_ms: u64) -> HeapReport {
         HeapReport {
             gc: Some(CollectionReport {
                 spent_ms,
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn percent(window: &mut GcWindow, at: u64, spent: u64) -> (Option<u8>, Option<TimelineMark>) {
-        let mut facts = told(spent);
+        let mut facts = heap_report(spent);
         let mark = window.take(at, &mut facts);
         (facts.gc.and_then(|gc| gc.recent_percent), mark)
     }

@@ -39,7 +39,7 @@ const LAST_SIGNAL: libc::c_int = 64;
 /// Data shared by parent and child until the child executes the program.
 struct ChildStatus {
     /// Index in `procs_files` of the group into which the child was cloned.
-    born_in: Option<usize>,
+    cloned_into: Option<usize>,
     /// Index of the present step in [`STEPS`].
     step: AtomicUsize,
     /// Index in the list that the step processes.
@@ -75,10 +75,10 @@ struct ChildContext<'a> {
 ///
 /// The child is cloned into its cgroup where the kernel allows that; otherwise it moves there.
 pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Failure> {
-    let Some(cradle) = &prepared.cradle else {
+    let Some(clone_target) = &prepared.clone_target else {
         return start(prepared, None);
     };
-    match start(prepared, Some(cradle)) {
+    match start(prepared, Some(clone_target)) {
         Err(Failure {
             step: SpawnStep::Clone,
             errno,
@@ -87,7 +87,7 @@ pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Failu
             CloneRefusal::Here => start(prepared, None),
             CloneRefusal::Group => Err(Failure {
                 step: SpawnStep::Cgroup,
-                index: cradle.index,
+                index: clone_target.index,
                 errno,
             }),
         },
@@ -97,20 +97,20 @@ pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Failu
 
 fn start(
     prepared: &PreparedCommand,
-    cradle: Option<&CloneTarget>,
+    clone_target: Option<&CloneTarget>,
 ) -> Result<(i32, OwnedFd), Failure> {
     let board = ChildStatus {
-        born_in: cradle.map(|c| c.index),
+        cloned_into: clone_target.map(|c| c.index),
         step: AtomicUsize::new(0),
         index: AtomicUsize::new(0),
         errno: AtomicI32::new(0),
     };
-    let errand = ChildContext {
+    let context = ChildContext {
         prepared,
         board: &board,
     };
     let dumpable = dumpable();
-    let made = clone(&errand, cradle);
+    let made = clone(&context, clone_target);
     if prepared.user.is_some() {
         set_dumpable(dumpable);
     }
@@ -132,26 +132,28 @@ fn start(
 }
 
 fn clone(
-    errand: &ChildContext<'_>,
-    cradle: Option<&CloneTarget>,
+    context: &ChildContext<'_>,
+    clone_target: Option<&CloneTarget>,
 ) -> Result<(i32, OwnedFd), Failure> {
     // u128 has the alignment that the ABI requires for a stack.
     let mut stack: Vec<u128> = vec![0; STACK / size_of::<u128>()];
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
-    let errand = std::ptr::from_ref(errand).cast_mut().cast();
+    let context = std::ptr::from_ref(context).cast_mut().cast();
     let saved = set_mask(ALL_SIGNALS);
     // SAFETY: the stack is aligned, and its end is one past its last byte. It outlives the child's
     // use of it, because CLONE_VFORK stops this thread until the child has left our memory. The
-    // same holds for `errand`. `run` never returns to our code and follows the rules above. All
+    // same holds for `context`. `run` never returns to our code and follows the rules above. All
     // signals are blocked, so no handler of the parent runs in the child. CLONE_PIDFD writes to
     // `pidfd`.
     let made = unsafe {
-        match cradle {
-            Some(cradle) => clone_into(cradle, flags, &mut stack, run, errand, &mut pidfd),
+        match clone_target {
+            Some(clone_target) => {
+                clone_into(clone_target, flags, &mut stack, run, context, &mut pidfd)
+            }
             None => {
                 let top = stack.as_mut_ptr().add(stack.len());
-                match libc::clone(run, top.cast(), flags | libc::SIGCHLD, errand, &mut pidfd) {
+                match libc::clone(run, top.cast(), flags | libc::SIGCHLD, context, &mut pidfd) {
                     pid if pid > 0 => Ok(pid),
                     _ => Err(std::io::Error::last_os_error()
                         .raw_os_error()
@@ -215,12 +217,12 @@ fn reap(pidfd: &OwnedFd) {
 }
 
 /// The main function of the child before `execve`.
-extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
+extern "C" fn run(context: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the pointer is that of the `ChildContext` in `clone`, which lives until the child is
     // gone; it is only read.
-    let errand: &ChildContext<'_> = unsafe { &*errand.cast_const().cast() };
-    let errno = attempt(errand.prepared, errand.board);
-    errand.board.errno.store(errno, Ordering::Release);
+    let context: &ChildContext<'_> = unsafe { &*context.cast_const().cast() };
+    let errno = attempt(context.prepared, context.board);
+    context.board.errno.store(errno, Ordering::Release);
     // SAFETY: ends only this process, without running the parent's exit handlers.
     unsafe { libc::syscall(libc::SYS_exit_group, 127) };
     127
@@ -293,7 +295,7 @@ fn session(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
 /// `0` means the writing process. The group of the clone needs no move.
 fn cgroups(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     for (index, path) in wish.procs_files.iter().enumerate() {
-        if board.born_in != Some(index) {
+        if board.cloned_into != Some(index) {
             board.index.store(index, Ordering::Release);
             write_file(path, c"0")?;
         }

@@ -89,15 +89,15 @@ pub(crate) type ChildMain = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_i
 /// Like `libc::clone` with `flags` (without the signal), but the child starts in the group. Returns
 /// its pid or an errno.
 ///
-/// # Safety As for `libc::clone`. With `CLONE_VM` the stack and `errand` must outlive the child's
+/// # Safety As for `libc::clone`. With `CLONE_VM` the stack and `argument` must outlive the child's
 /// use of them. `life` must not return, and it must not damage the shared state of the calling
 /// thread.
 pub(crate) unsafe fn clone_into(
-    cradle: &CloneTarget,
+    clone_target: &CloneTarget,
     flags: libc::c_int,
     stack: &mut [u128],
     life: ChildMain,
-    errand: *mut libc::c_void,
+    argument: *mut libc::c_void,
     pidfd: &mut libc::c_int,
 ) -> Result<libc::pid_t, i32> {
     let number = |n: libc::c_int| u64::try_from(n).map_err(|_| libc::EINVAL);
@@ -108,11 +108,11 @@ pub(crate) unsafe fn clone_into(
         exit_signal: number(libc::SIGCHLD)?,
         stack: address(stack.as_mut_ptr().expose_provenance())?,
         stack_size: address(size_of_val(stack))?,
-        cgroup: number(cradle.dir.as_raw_fd())?,
+        cgroup: number(clone_target.dir.as_raw_fd())?,
         ..CloneArgs::default()
     };
     // SAFETY: the arguments live through the call; the caller guarantees the memory behind them.
-    let answer = unsafe { clone3(&args, life, errand) };
+    let answer = unsafe { clone3(&args, life, argument) };
     match libc::pid_t::try_from(answer) {
         Ok(pid) if pid > 0 => Ok(pid),
         Ok(errno) => Err(errno.saturating_neg()),
@@ -120,13 +120,13 @@ pub(crate) unsafe fn clone_into(
     }
 }
 
-/// The system call; in the child it calls `life(errand)` on the stack of `args`. Returns in the
+/// The system call; in the child it calls `life(argument)` on the stack of `args`. Returns in the
 /// parent only: the pid of the child, or a negative errno.
 ///
 /// It is assembly because the child returns from the kernel on an empty stack, so it cannot return
 /// into a function of libc.
 #[cfg(target_arch = "x86_64")]
-unsafe fn clone3(args: &CloneArgs, life: ChildMain, errand: *mut libc::c_void) -> libc::c_long {
+unsafe fn clone3(args: &CloneArgs, life: ChildMain, argument: *mut libc::c_void) -> libc::c_long {
     let answer;
     // SAFETY: the kernel changes rax, rcx and r11 and keeps all other registers, also in the child.
     // The end of the stack is aligned to 16, as a call requires. The parent's stack is not touched.
@@ -144,7 +144,7 @@ unsafe fn clone3(args: &CloneArgs, life: ChildMain, errand: *mut libc::c_void) -
             in("rdi") std::ptr::from_ref(args),
             in("rsi") size_of::<CloneArgs>(),
             in("r8") life,
-            in("r9") errand,
+            in("r9") argument,
             out("rcx") _,
             out("r11") _,
         );
@@ -154,7 +154,7 @@ unsafe fn clone3(args: &CloneArgs, life: ChildMain, errand: *mut libc::c_void) -
 
 /// The same for aarch64.
 #[cfg(target_arch = "aarch64")]
-unsafe fn clone3(args: &CloneArgs, life: ChildMain, errand: *mut libc::c_void) -> libc::c_long {
+unsafe fn clone3(args: &CloneArgs, life: ChildMain, argument: *mut libc::c_void) -> libc::c_long {
     let answer;
     // SAFETY: the kernel changes x0 and keeps all other registers, also in the child. The end of
     // the stack is aligned to 16. The parent's stack is not touched.
@@ -171,7 +171,7 @@ unsafe fn clone3(args: &CloneArgs, life: ChildMain, errand: *mut libc::c_void) -
             inlateout("x0") std::ptr::from_ref(args) => answer,
             in("x1") size_of::<CloneArgs>(),
             in("x2") life,
-            in("x3") errand,
+            in("x3") argument,
             in("x8") libc::SYS_clone3,
         );
     }

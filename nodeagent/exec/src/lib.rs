@@ -9,10 +9,12 @@
 
 mod child;
 mod clone_into_cgroup;
+pub mod command;
 pub mod error;
 pub mod fd_passing;
 pub mod ipc;
 pub mod limits;
+mod namespace_probe;
 pub mod namespaces;
 pub mod pidfd;
 mod prepare;
@@ -21,9 +23,11 @@ pub mod spawn;
 pub mod syscalls;
 pub mod user;
 
+pub use command::Command;
 pub use error::{SpawnError, SpawnStep};
 pub use limits::{Rlimit, RlimitKind};
+pub use namespace_probe::probe_namespaces;
 pub use namespaces::{Namespaces, Privilege};
 pub use pidfd::{ChildProcess, ProcessEnd, WatchedProcess, starttime_of};
-pub use spawn::{Command, spawn};
+pub use spawn::spawn;
 pub use user::User;

@@ -5,10 +5,6 @@
 //! pages are charged to that cgroup.
 
 use std::ffi::CString;
-use std::path::Path;
-
-use crate::error::SpawnStep;
-use crate::spawn::{Command, spawn};
 
 /// The parameters of a child's IPC namespace and `/dev/shm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,29 +41,6 @@ impl Privilege {
             Privilege::SysAdmin
         } else {
             Privilege::UserNamespace
-        }
-    }
-}
-
-/// Checks whether this process can create namespaces for a child. The error is the kernel's, with
-/// the failed part.
-pub fn probe(privilege: Privilege) -> Result<(), String> {
-    // The program does not exist, so the child ends after it entered its namespaces.
-    let program = Path::new("/dev/null/namespace-probe");
-    let namespaces = Some(Namespaces {
-        privilege,
-        shm: 1 << 20,
-    });
-    match spawn(&Command {
-        namespaces,
-        ..Command::new(program, Path::new("/"))
-    }) {
-        Err(e) if e.step == SpawnStep::Exec => Ok(()),
-        Err(e) => Err(format!("{}: {}", e.what, e.source)),
-        Ok(child) => {
-            // Cannot happen: nothing below /dev/null can be executed.
-            let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
-            Ok(())
         }
     }
 }

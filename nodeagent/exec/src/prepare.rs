@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
+use crate::command::Command;
 use crate::error::{SpawnError, SpawnStep};
 use crate::namespaces;
-use crate::spawn::Command;
 
 /// The prepared command. The pointer lists end in null and point into the texts next to them.
 pub(crate) struct PreparedCommand {
@@ -25,7 +25,7 @@ pub(crate) struct PreparedCommand {
     pub(crate) cwd: CString,
     pub(crate) procs_files: Vec<CString>,
     /// The group of `procs_files` into which the child is cloned.
-    pub(crate) cradle: Option<CloneTarget>,
+    pub(crate) clone_target: Option<CloneTarget>,
     /// The descriptors for 0, 1 and 2; each is above 2 itself.
     pub(crate) stdio: [File; 3],
     /// The value for `/proc/self/oom_score_adj`.
@@ -98,7 +98,7 @@ impl PreparedCommand {
                 .iter()
                 .map(|p| text(p.as_os_str()))
                 .collect::<Result<_, _>>()?,
-            cradle: find_clone_target(command.procs_files),
+            clone_target: find_clone_target(command.procs_files),
             stdio: stdio(command).map_err(|e| {
                 failed(
                     command,

@@ -2,77 +2,12 @@
 //!
 //! It keeps no state. Safe code here prepares all data; `child` then runs in the parent's memory.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-
 use crate::child;
+use crate::command::Command;
 use crate::error::{SpawnError, SpawnStep};
-use crate::limits::Rlimit;
-use crate::namespaces::Namespaces;
 use crate::pidfd::ChildProcess;
 use crate::prepare::PreparedCommand;
 use crate::procstat;
-use crate::user::User;
-
-/// A program to start. The child inherits only the named items: descriptors above 2 are closed,
-/// signals are reset, and the environment is exactly `env`.
-#[derive(Clone, Debug)]
-pub struct Command<'a> {
-    /// The program; looked up in `PATH` of `env` when it has no slash.
-    pub program: &'a Path,
-    /// Arguments after the program's own name.
-    pub args: &'a [OsString],
-    /// The whole environment.
-    pub env: &'a [(OsString, OsString)],
-    /// Working directory.
-    pub cwd: &'a Path,
-    /// Standard input; `None` is `/dev/null`.
-    pub stdin: Option<&'a File>,
-    /// Standard output; `None` is `/dev/null`.
-    pub stdout: Option<&'a File>,
-    /// Standard error; `None` is `/dev/null`.
-    pub stderr: Option<&'a File>,
-    /// `cgroup.procs` files, or `tasks` files of v1. The child is in these groups before it
-    /// executes the program. It is cloned into the first group of cgroup v2 where the kernel
-    /// supports that, and writes `0` into the files of the others.
-    pub procs_files: &'a [PathBuf],
-    /// Separate IPC and mount namespaces; `None` shares those of the caller.
-    pub namespaces: Option<Namespaces>,
-    /// A new session, so that no terminal and no group signal of the caller reaches it.
-    pub new_session: bool,
-    /// Score for the host's out-of-memory killer, -1000 to 1000.
-    pub oom_score_adj: Option<i32>,
-    /// Resource limits.
-    pub limits: &'a [Rlimit],
-    /// The user of the program; `None` is the user of the caller.
-    pub user: Option<&'a User>,
-    /// The signal that it receives when the *thread* that started it ends. Start it from a thread
-    /// that lives as long as the process.
-    pub parent_death: Option<i32>,
-}
-
-impl<'a> Command<'a> {
-    /// A command for `program` in `cwd`, with all other fields empty.
-    pub fn new(program: &'a Path, cwd: &'a Path) -> Self {
-        Command {
-            program,
-            args: &[],
-            env: &[],
-            cwd,
-            stdin: None,
-            stdout: None,
-            stderr: None,
-            procs_files: &[],
-            namespaces: None,
-            new_session: false,
-            oom_score_adj: None,
-            limits: &[],
-            user: None,
-            parent_death: None,
-        }
-    }
-}
 
 /// Starts the program. Returns after the program was executed (or the start failed). Only the
 /// calling thread waits.

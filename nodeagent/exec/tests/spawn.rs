@@ -9,10 +9,9 @@ use std::io::{Read as _, Seek as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use headroom_node_exec::namespaces::probe;
 use headroom_node_exec::{
     Command, Namespaces, Privilege, ProcessEnd, Rlimit, RlimitKind, SpawnStep, User,
-    WatchedProcess, spawn, starttime_of,
+    WatchedProcess, probe_namespaces, spawn, starttime_of,
 };
 use rustix::fs::inotify;
 
@@ -62,7 +61,7 @@ fn signals_are_returned() {
 #[test]
 fn namespaces_contain_shared_memory_and_drop_all_capabilities() {
     for privilege in [Privilege::SysAdmin, Privilege::UserNamespace] {
-        if let Err(why) = probe(privilege) {
+        if let Err(why) = probe_namespaces(privilege) {
             println!("{privilege:?} skipped: {why}");
             assert!(
                 privilege != Privilege::SysAdmin || Privilege::own() != privilege,

@@ -14,24 +14,8 @@ use std::path::Path;
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{Privileges, ProgramSpec, UserNamespace};
 
-use crate::sys;
-
-/// A failed step, as the exit record names it.
-pub(crate) struct StepFailure {
-    pub(crate) step: LaunchStep,
-    pub(crate) errno: i32,
-    pub(crate) what: String,
-}
-
-impl StepFailure {
-    pub(crate) fn new(step: LaunchStep, errno: i32, what: impl ToString) -> StepFailure {
-        StepFailure {
-            step,
-            errno,
-            what: what.to_string(),
-        }
-    }
-}
+use crate::step_failure::StepFailure;
+use crate::sys::{self, write_existing};
 
 /// Starts the program and waits until it is executed. Returns its pid.
 pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
@@ -39,9 +23,9 @@ pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
     let (mut from_child, to_parent) = sys::pipe()
         .map_err(|errno| StepFailure::new(LaunchStep::Pipe, errno, "the child's report"))?;
-    let (made, born_in) = start(spec)?;
+    let (made, cloned_into) = start(spec)?;
     let Some(pid) = made else {
-        let failure = become_program(spec, &texts, &stdio, born_in);
+        let failure = become_program(spec, &texts, &stdio, cloned_into);
         report(to_parent, &failure);
         sys::exit_now(127);
     };
@@ -111,9 +95,9 @@ fn become_program(
     spec: &ProgramSpec,
     texts: &ExecArguments,
     stdio: &[File; 3],
-    born_in: Option<&Path>,
+    cloned_into: Option<&Path>,
 ) -> StepFailure {
-    match prepare(spec, stdio, born_in) {
+    match prepare(spec, stdio, cloned_into) {
         Err(failure) => failure,
         Ok(()) => {
             let errno = texts.exec();
@@ -132,13 +116,13 @@ fn become_program(
 fn prepare(
     spec: &ProgramSpec,
     stdio: &[File; 3],
-    born_in: Option<&Path>,
+    cloned_into: Option<&Path>,
 ) -> Result<(), StepFailure> {
     sys::new_session().map_err(|errno| StepFailure::new(LaunchStep::Session, errno, "setsid"))?;
     for path in spec
         .procs_files
         .iter()
-        .filter(|path| born_in != Some(path.as_path()))
+        .filter(|path| cloned_into != Some(path.as_path()))
     {
         write_existing(path, "0")
             .map_err(|errno| StepFailure::new(LaunchStep::Cgroup, errno, path.display()))?;
@@ -192,15 +176,6 @@ fn drop_privileges(spec: &ProgramSpec) -> Result<(), StepFailure> {
             .map_err(|errno| StepFailure::new(LaunchStep::Privileges, errno, "no_new_privs"))?;
     }
     Ok(())
-}
-
-/// Writes a file without O_CREAT: a missing kernel file must be an error.
-pub(crate) fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
-    let written = OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|mut f| f.write_all(value.as_bytes()));
-    written.map_err(|e| sys::errno_of(&e))
 }
 
 fn input(path: &Path) -> Result<File, StepFailure> {

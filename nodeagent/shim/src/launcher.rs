@@ -49,9 +49,9 @@ pub(crate) fn run() -> ExitCode {
         ) {
             (Some(LauncherRequest::Lock), file, _) => lock = file,
             (Some(LauncherRequest::Run(dir)), Some(conversation), Some(words)) => {
-                if let Some(newborn) = fork_shim(dir, conversation, words, &mut lock) {
+                if let Some(forked) = fork_shim(dir, conversation, words, &mut lock) {
                     drop(ended);
-                    return newborn.run_shim();
+                    return forked.run_shim();
                 }
             }
             // No reply: closing the socket ends the exchange.
@@ -92,7 +92,11 @@ fn fork_shim(
             let pidfd = sys::pidfd(pid);
             // If the agent is gone or misses the packet, it reads the directory.
             let _ = pidfd.and_then(|pidfd| {
-                sys::send_to(&conversation, &LauncherPacket::Born.encode(), Some(&pidfd))
+                sys::send_to(
+                    &conversation,
+                    &LauncherPacket::Forked.encode(),
+                    Some(&pidfd),
+                )
             });
             None
         }

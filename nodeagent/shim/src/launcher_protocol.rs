@@ -26,7 +26,7 @@ pub const LOCK: &[u8] = b"lock\n";
 pub const MAX_PACKET_BYTES: usize = 4096 + 16;
 
 const RUN: &[u8] = b"run ";
-const BORN: &[u8] = b"born\n";
+const FORKED: &[u8] = b"born\n";
 const REFUSED: &str = "refused ";
 
 /// Encodes the request for a shim for the container in `dir`.
@@ -60,7 +60,7 @@ impl LauncherRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LauncherPacket {
     /// From the launcher: the shim is forked. The packet carries its pidfd.
-    Born,
+    Forked,
     /// From the launcher: the fork failed.
     Refused {
         /// The errno of the kernel.
@@ -74,7 +74,7 @@ impl LauncherPacket {
     /// Encodes the packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            LauncherPacket::Born => BORN.to_vec(),
+            LauncherPacket::Forked => FORKED.to_vec(),
             LauncherPacket::Refused { errno } => format!("{REFUSED}{errno}\n").into_bytes(),
             LauncherPacket::Answer(answer) => answer.encode().into_bytes(),
         }
@@ -82,8 +82,8 @@ impl LauncherPacket {
 
     /// Decodes a packet. Returns `None` for any other packet.
     pub fn decode(packet: &[u8]) -> Option<LauncherPacket> {
-        if packet == BORN {
-            return Some(LauncherPacket::Born);
+        if packet == FORKED {
+            return Some(LauncherPacket::Forked);
         }
         let text = std::str::from_utf8(packet).ok()?;
         match text.strip_prefix(REFUSED) {
@@ -114,7 +114,7 @@ mod tests {
             errno: 2,
         });
         for word in [
-            LauncherPacket::Born,
+            LauncherPacket::Forked,
             LauncherPacket::Refused { errno: 11 },
             answer,
         ] {

@@ -16,6 +16,7 @@ mod keeper;
 mod launch;
 mod launcher;
 mod records;
+mod step_failure;
 mod supervise;
 mod sys;
 mod view;

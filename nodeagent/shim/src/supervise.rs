@@ -8,10 +8,12 @@ use std::process::ExitCode;
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{ExitRecord, ProgramEnd, StartResult, file};
 
-use crate::launch::{StepFailure, launch};
+use crate::launch::launch;
+use crate::step_failure::StepFailure;
 use crate::{records, sys};
 
-/// Runs a shim from start to end. The exit code tells whether the exit record could be written.
+/// Runs a shim from start to end. The exit code shows whether the exit record could be
+/// written.
 /// `until_named` is closed as soon as the directory names this process.
 pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     sys::become_subreaper();

@@ -3,8 +3,8 @@
 //! The module holds no state. A function returns nothing if no caller can react to its failure.
 
 use std::ffi::CStr;
-use std::fs::File;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -36,6 +36,15 @@ pub(crate) fn last_errno() -> i32 {
 /// The errno of an error of the standard library.
 pub(crate) fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+/// Writes a file without O_CREAT: a missing kernel file must be an error.
+pub(crate) fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
+    let written = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut f| f.write_all(value.as_bytes()));
+    written.map_err(|e| errno_of(&e))
 }
 
 fn check(answer: libc::c_int) -> Result<(), i32> {

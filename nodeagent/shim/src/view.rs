@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{ProgramSpec, UserNamespace};
 
-use crate::launch::{StepFailure, write_existing};
-use crate::sys;
+use crate::step_failure::StepFailure;
+use crate::sys::{self, write_existing};
 
 /// Directories that a private `/tmp` replaces.
 const PLACES: [&str; 2] = ["/tmp", "/var/tmp"];

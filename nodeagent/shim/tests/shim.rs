@@ -323,11 +323,11 @@ fn a_kill_from_outside_moves_no_counter() {
 /// Starts a program that cannot start. Returns step, errno and object of the failure.
 fn failure(container: Container) -> (LaunchStep, i32, String) {
     let mut run = container.start();
-    let told = run.answer();
+    let answer = run.answer();
     let record = run.record();
     assert_eq!(record.started_ms, None);
     assert!(!run.file("pid").exists());
-    match (record.how, told) {
+    match (record.how, answer) {
         (
             ProgramEnd::Failed { step, errno, what },
             StartResult::Failed {

@@ -16,9 +16,9 @@ const NODES: u64 = 10_000;
 const RACK: u64 = 40;
 
 /// Random numbers with a fixed seed, so that every run measures the same operations.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self
             .0
@@ -34,7 +34,7 @@ impl Dice {
     }
 }
 
-fn cluster(dice: &mut Dice) -> (FreeIndex, Vec<NodeIx>) {
+fn cluster(random: &mut Random) -> (FreeIndex, Vec<NodeIx>) {
     let mut index = FreeIndex::default();
     let nodes = (0..NODES).map(|n| {
         let mut traits = NodeProperties {
@@ -48,10 +48,10 @@ fn cluster(dice: &mut Dice) -> (FreeIndex, Vec<NodeIx>) {
             traits.labels.insert(id("even"));
             traits.attributes.insert(id("zone"), format!("z{}", n % 8));
         }
-        let (mut offers, mut room) = (size(128, 32), dice.room());
+        let (mut offers, mut room) = (size(128, 32), random.room());
         if n % 100 == 0 {
             offers.extra.insert(id("gpu"), 8);
-            room.extra.insert(id("gpu"), dice.roll(9));
+            room.extra.insert(id("gpu"), random.roll(9));
         }
         let ix = index.enter(&id(&format!("worker-{n:05}")), &traits, &offers);
         index.put(ix, room);
@@ -99,12 +99,12 @@ fn places() -> [(&'static str, PlacementRules); 8] {
 }
 
 fn questions(c: &mut Criterion) {
-    let mut dice = Dice(1);
-    let (index, nodes) = cluster(&mut dice);
+    let mut random = Random(1);
+    let (index, nodes) = cluster(&mut random);
     let sizes: Vec<Resource> = (0..1024)
         .map(|_| {
             Resource::new(
-                Bytes::from_mib(256 + dice.roll(16_384)),
+                Bytes::from_mib(256 + random.roll(16_384)),
                 Cpus::from_milli(1000),
             )
         })
@@ -146,7 +146,7 @@ fn questions(c: &mut Criterion) {
     let huge = size(127, 32);
     c.bench_function("place: nowhere", |b| b.iter(|| index.best_fit(&huge)));
     let mut index = index.clone();
-    let rooms: Vec<Resource> = (0..1024).map(|_| dice.room()).collect();
+    let rooms: Vec<Resource> = (0..1024).map(|_| random.room()).collect();
     let mut turn = 0;
     c.bench_function("move a node", |b| {
         b.iter(|| {

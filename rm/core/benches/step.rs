@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use headroom_rm_core::load::{ClusterLoad, LoadShape};
+use headroom_rm_core::testkit::load::{ClusterLoad, LoadShape};
 use headroom_rm_core::{Cluster, ClusterEvent, Effect, Restored};
 use headroom_types::{Epoch, Tick};
 
@@ -38,7 +38,7 @@ impl Site {
             Tick(0),
         );
         let mut load = ClusterLoad::new(SHAPE, epoch);
-        load.settle(|event| {
+        load.register_all(|event| {
             let mut out = Vec::new();
             cluster.step(Tick(1), event, &mut out);
             out

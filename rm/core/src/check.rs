@@ -4,12 +4,11 @@ mod queues;
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Bytes, NodeId, Resource};
+use headroom_types::{Bytes, NodeId, RequestId, Resource};
 
 use crate::app::App;
 use crate::cluster::Cluster;
-use crate::container::ContainerState;
-use crate::grant::live_by_request;
+use crate::container::{Container, ContainerState};
 use crate::size;
 use crate::timer::TimerKey;
 
@@ -179,12 +178,12 @@ impl Cluster {
             }
             match &c.state {
                 ContainerState::Exited { .. } => {
-                    let told = app
+                    let has_update = app
                         .updates
                         .after(0)
                         .any(|u| matches!(&u.what, crate::event::UpdateKind::Exited { report, .. } if report.container == *id));
                     assert!(
-                        told,
+                        has_update,
                         "{id} has ended, is not acknowledged, and has no update for its master"
                     );
                 }
@@ -212,10 +211,10 @@ impl Cluster {
     fn check_app(&self, app: &App) {
         let id = &app.id;
         let counts = live_by_request(app.containers.iter().filter_map(|c| self.containers.get(c)));
-        for (request, tally) in app.tallies.iter() {
+        for (request, granted) in app.tallies.iter() {
             let (live, unacked) = counts.get(request).copied().unwrap_or_default();
             assert_eq!(
-                (tally.live, tally.unacked),
+                (granted.live, granted.unacked),
                 (live, unacked),
                 "{id}/{request}: the count of granted containers is wrong"
             );
@@ -367,4 +366,21 @@ impl Cluster {
             );
         }
     }
+}
+
+/// Numbers of live and ended containers per request of an application.
+fn live_by_request<'a>(
+    containers: impl Iterator<Item = &'a Container>,
+) -> BTreeMap<RequestId, (u32, u32)> {
+    let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
+    for c in containers {
+        let Some(request) = &c.request else { continue };
+        let slot = counts.entry(request.clone()).or_default();
+        if c.state.is_alive() {
+            slot.0 += 1
+        } else {
+            slot.1 += 1
+        }
+    }
+    counts
 }

@@ -1,6 +1,6 @@
 //! Change of settings at run time.
 //!
-//! New settings apply immediately to silences that have begun, to waiting requests and to kept
+//! New settings apply immediately to silences in progress, to waiting requests and to kept
 //! history. A deadline that was already sent to a master or node does not change.
 
 use headroom_types::{NodeId, QueuePath, Reason, Tick};

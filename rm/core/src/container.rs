@@ -227,7 +227,7 @@ pub struct Container {
     /// Latest version that was ordered or reported; each order gets a higher one.
     pub newest: u32,
     /// Time when the resize order was last sent to the node.
-    pub size_told: Tick,
+    pub size_sent: Tick,
     /// Command, environment and files.
     pub launch: Arc<LaunchSpec>,
     /// User who submitted its application.

@@ -22,6 +22,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::cluster::Cluster;
@@ -94,7 +95,7 @@ impl Cluster {
         }
         self.reindex(id);
         for app in self.apps_on(id) {
-            self.tell_of_drain(id, &app, ctx);
+            self.send_drain(id, &app, ctx);
         }
         self.settle_mark(id, ctx);
         Ok(CallAnswer::Done)
@@ -153,7 +154,7 @@ impl Cluster {
                 LogSeverity::Normal,
                 Reason::DrainDeadline,
                 id,
-                format!("{left} containers remain and are stopped"),
+                format!("{} left: stopping", counted_noun(left, "container")),
             );
         }
         self.settle_mark(id, ctx);
@@ -231,7 +232,7 @@ impl Cluster {
     }
 
     /// Sends the drain deadline of a node to a master that has containers on it.
-    pub(crate) fn tell_of_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut StepContext<'_>) {
+    pub(crate) fn send_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(until) = self.marks.get(id).map(|mark| mark.until) {
             self.update(
                 app,

@@ -26,7 +26,7 @@ use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::Waiter;
 use crate::sched::GrantBlock;
 use crate::sched::constraint::misfit;
-use crate::sched::fit::{self, PlacementNeed};
+use crate::sched::fit::PlacementNeed;
 use crate::sched::reservation::Reservation;
 use crate::timer::TimerKey;
 
@@ -318,7 +318,7 @@ impl Cluster {
             }
             (None, None) => self
                 .claimed_sentence(&node.id, need.size)
-                .unwrap_or_else(|| self.patience(need, now)),
+                .unwrap_or_else(|| self.delay_sentence(need, now)),
         }
     }
 
@@ -335,7 +335,7 @@ impl Cluster {
     }
 
     /// Reason why a node with enough free resources is not used yet.
-    fn patience(&self, need: PlacementNeed<'_>, now: Tick) -> String {
+    fn delay_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> String {
         match need.of.filter(|_| {
             need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never
         }) {
@@ -351,7 +351,8 @@ impl Cluster {
 
     /// True when a pass could place the container now; the invariants require that no waiter is in
     /// this state after a pass.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn could_place(&self, need: PlacementNeed<'_>) -> bool {
-        fit::choose(&self.index, need).is_some()
+        crate::sched::fit::choose(&self.index, need).is_some()
     }
 }

@@ -1,6 +1,5 @@
 //! Containers: grant, adoption from an earlier incarnation, end, acknowledgement and removal.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_types::{
@@ -67,7 +66,9 @@ impl Cluster {
         );
         app.tallies.entry(request).count_grant();
         ctx.send_command(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
-        self.reservations.lately.granted(c.id.seq, &c.resource);
+        self.reservations
+            .recent_grants
+            .granted(c.id.seq, &c.resource);
         ctx.log(LogLine {
             level: LogSeverity::Normal,
             reason: Reason::RequestGranted,
@@ -132,7 +133,9 @@ impl Cluster {
             },
             &self.ledger,
         );
-        self.reservations.lately.granted(c.id.seq, &c.resource);
+        self.reservations
+            .recent_grants
+            .granted(c.id.seq, &c.resource);
         self.enter(c, ctx);
         self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
         self.save_app(app_id, ctx);
@@ -266,7 +269,7 @@ impl Cluster {
             None => self.attempt_event(&app_id, attempt::AttemptEvent::Found, ctx),
             Some(request) => self.requeue(&app_id, request),
         }
-        self.tell_of_drain(node, &app_id, ctx);
+        self.send_drain(node, &app_id, ctx);
         if self
             .apps
             .get(&app_id)
@@ -313,7 +316,7 @@ impl Cluster {
         for act in acts.drain(..) {
             match act {
                 ContainerAction::Started => self.container_started(row, ctx),
-                ContainerAction::TellStop(cause) => self.tell_stop(row, cause, ctx),
+                ContainerAction::TellStop(cause) => self.send_stop(row, cause, ctx),
                 ContainerAction::Ended(report) => self.container_ended(row, &report, ctx),
                 ContainerAction::Forget => self.forget(row, ctx),
             }
@@ -321,7 +324,7 @@ impl Cluster {
         self.acts = acts;
     }
 
-    fn tell_stop(&mut self, row: Row, cause: StopCause, ctx: &mut StepContext<'_>) {
+    fn send_stop(&mut self, row: Row, cause: StopCause, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at_mut(row) else {
             return;
         };
@@ -375,14 +378,14 @@ impl Cluster {
             return;
         };
         let (id, node, home) = (c.id.clone(), c.node.clone(), c.home);
-        let (request, counted, settled) = (
+        let (request, counted, is_stable) = (
             c.request.clone(),
             c.counted(),
-            c.sizing == size::ResizeState::Settled,
+            c.sizing == size::ResizeState::Stable,
         );
         self.no_longer_stopping(&id, &node);
         self.count_out(&id, &node, part(request.as_ref()), counted, ctx);
-        if !settled {
+        if !is_stable {
             self.timers.cancel(&TimerKey::Resize(id.clone()));
         }
         ctx.log(exit_line(&id, report));
@@ -400,10 +403,10 @@ impl Cluster {
                 {
                     spots.went(&request, ix);
                 }
-                let tally = app.tallies.entry(&request);
-                tally.ended();
+                let counts = app.tallies.entry(&request);
+                counts.ended();
                 if app.state.is_ending() {
-                    tally.acked(life(&id, self.epoch));
+                    counts.acked(life(&id, self.epoch));
                     self.container_event_at(row, ContainerEvent::Acked, ctx);
                     self.maybe_over(&id.app, ctx);
                 } else {
@@ -577,9 +580,9 @@ fn new_container(
         attempt,
         resource,
         version: 1,
-        sizing: size::ResizeState::Settled,
+        sizing: size::ResizeState::Stable,
         newest: 1,
-        size_told: ctx.now,
+        size_sent: ctx.now,
         launch,
         user,
         granted,
@@ -664,21 +667,4 @@ fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
         &report.node,
         LogMessage::Ended(report.reason),
     )
-}
-
-/// Numbers of live and ended containers per request of an application; for the invariants.
-pub(crate) fn live_by_request<'a>(
-    containers: impl Iterator<Item = &'a Container>,
-) -> BTreeMap<RequestId, (u32, u32)> {
-    let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
-    for c in containers {
-        let Some(request) = &c.request else { continue };
-        let slot = counts.entry(request.clone()).or_default();
-        if c.state.is_alive() {
-            slot.0 += 1
-        } else {
-            slot.1 += 1
-        }
-    }
-    counts
 }

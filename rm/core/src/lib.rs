@@ -11,6 +11,7 @@
 
 pub mod app;
 pub mod attempt;
+#[cfg(any(test, feature = "testkit"))]
 pub mod check;
 pub mod cluster;
 pub mod container;
@@ -19,7 +20,6 @@ pub mod event;
 pub mod explain;
 pub mod history;
 pub mod ledger;
-pub mod load;
 pub mod node;
 pub mod node_tags;
 pub mod placement;
@@ -31,6 +31,7 @@ pub mod sched;
 pub mod settings;
 pub mod size;
 pub mod table;
+#[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod timer;
 

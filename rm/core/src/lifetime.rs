@@ -3,7 +3,7 @@
 //! The application's own lifetime and the maximum of its leaf both count; the earlier end applies.
 //! The end is a wall-clock time, so it holds across restarts. The leaf's maximum is read when the
 //! application is submitted, changed or moved. A later change of the queue tree does not shorten a
-//! lifetime that has begun, and a move can only shorten it.
+//! lifetime that has started, and a move can only shorten it.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ impl Cluster {
         }
         self.check_heartbeat(app, &sync)?;
         // a heartbeat that a later one has overtaken contains older counts
-        let told = if sync.ack >= app.updates.acked() {
+        let accuracy = if sync.ack >= app.updates.acked() {
             CountAccuracy::Exactly
         } else {
             CountAccuracy::AtLeast
@@ -98,10 +98,10 @@ impl Cluster {
         // A later heartbeat takes precedence for the requests that it knew. New requests of this
         // one are accepted, because the master has no answer to them.
         let holds = |app: Option<&App>, request: &RequestId| {
-            told == CountAccuracy::AtLeast
+            accuracy == CountAccuracy::AtLeast
                 && app.is_some_and(|app| app.requests.contains_key(request))
         };
-        if told == CountAccuracy::Exactly {
+        if accuracy == CountAccuracy::Exactly {
             sync.withdraw
                 .iter()
                 .for_each(|request| self.drop_request(&id, request));
@@ -125,7 +125,7 @@ impl Cluster {
             let never = if holds(self.apps.get(&id), &request) {
                 None
             } else {
-                self.take_ask(&id, ask, told, ctx)?
+                self.take_ask(&id, ask, accuracy, ctx)?
             };
             verdicts.push((request, never));
         }
@@ -255,7 +255,7 @@ impl Cluster {
         &mut self,
         id: &AppId,
         ask: ContainerRequest,
-        told: CountAccuracy,
+        accuracy: CountAccuracy,
         ctx: &mut StepContext<'_>,
     ) -> Result<Option<RequestVerdict>, CallRefusal> {
         let leaf = self.queue.leaf_of(id);
@@ -282,9 +282,9 @@ impl Cluster {
             });
         }
         let request = ask.request.clone();
-        let tally = app.tallies.entry(&request);
-        tally.apply_reported_ends(ask.settled, told);
-        let granted = tally.granted();
+        let counts = app.tallies.entry(&request);
+        counts.apply_reported_ends(ask.settled, accuracy);
+        let granted = counts.granted();
         match app.requests.get_mut(&request) {
             Some(known) => {
                 let idle = known.expired.is_some() || known.ask.count <= granted;

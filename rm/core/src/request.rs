@@ -111,10 +111,10 @@ impl GrantCounts {
     pub fn granted(&self) -> u32 {
         self.live
             .saturating_add(self.unacked)
-            .saturating_add(self.settled())
+            .saturating_add(self.known_ends())
     }
     /// Ended containers whose end the master knows.
-    pub fn settled(&self) -> u32 {
+    pub fn known_ends(&self) -> u32 {
         self.own.saturating_add(self.before)
     }
     /// Counts a container that was granted, or that a node reported.
@@ -159,23 +159,23 @@ mod tests {
 
     #[test]
     fn an_end_reported_in_two_epochs_is_counted_once() {
-        let mut tally = GrantCounts::default();
+        let mut counts = GrantCounts::default();
         // first count after a restart: three ends, one of them unknown to every incarnation
-        tally.apply_reported_ends(3, CountAccuracy::Exactly);
-        tally.count_grant();
-        tally.ended();
-        assert_eq!(tally.granted(), 4);
-        tally.acked(GrantIncarnation::Earlier);
+        counts.apply_reported_ends(3, CountAccuracy::Exactly);
+        counts.count_grant();
+        counts.ended();
+        assert_eq!(counts.granted(), 4);
+        counts.acked(GrantIncarnation::Earlier);
         assert_eq!(
-            tally.granted(),
+            counts.granted(),
             4,
             "an end of an earlier epoch counts until the master reports it"
         );
-        tally.apply_reported_ends(3, CountAccuracy::AtLeast);
-        assert_eq!(tally.granted(), 4);
-        tally.apply_reported_ends(3, CountAccuracy::Exactly);
+        counts.apply_reported_ends(3, CountAccuracy::AtLeast);
+        assert_eq!(counts.granted(), 4);
+        counts.apply_reported_ends(3, CountAccuracy::Exactly);
         assert_eq!(
-            tally.granted(),
+            counts.granted(),
             3,
             "the end was one of the three that the master reports"
         );
@@ -183,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_master_that_reports_no_ends_gets_no_duplicate_containers() {
-        let mut tally = GrantCounts::default();
-        tally.count_grant();
-        tally.ended();
-        tally.acked(GrantIncarnation::This);
-        tally.apply_reported_ends(0, CountAccuracy::Exactly);
-        tally.apply_reported_ends(0, CountAccuracy::AtLeast);
-        assert_eq!((tally.granted(), tally.settled()), (1, 1));
+        let mut counts = GrantCounts::default();
+        counts.count_grant();
+        counts.ended();
+        counts.acked(GrantIncarnation::This);
+        counts.apply_reported_ends(0, CountAccuracy::Exactly);
+        counts.apply_reported_ends(0, CountAccuracy::AtLeast);
+        assert_eq!((counts.granted(), counts.known_ends()), (1, 1));
     }
 }

@@ -118,8 +118,8 @@ impl Cluster {
         let Some(c) = self.containers.at(row).filter(|c| c.state.is_alive()) else {
             return;
         };
-        let settled = c.sizing == size::ResizeState::Settled;
-        if settled && seen.version == c.version {
+        let is_stable = c.sizing == size::ResizeState::Stable;
+        if is_stable && seen.version == c.version {
             return; // the usual case
         }
         let id = &seen.container;
@@ -141,19 +141,19 @@ impl Cluster {
                 ctx,
             );
         }
-        self.tell_size_again(seen, ctx);
+        self.resend_size(seen, ctx);
     }
 
-    fn tell_size_again(&mut self, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
+    fn resend_size(&mut self, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get_mut(&seen.container) else {
             return;
         };
         let later = c.order().version > seen.version;
         if later
             && c.state == ContainerState::Running
-            && ctx.now.since(c.size_told) >= RESIZE_RESEND_INTERVAL
+            && ctx.now.since(c.size_sent) >= RESIZE_RESEND_INTERVAL
         {
-            c.size_told = ctx.now;
+            c.size_sent = ctx.now;
             let order = Box::new(c.order());
             ctx.send_command(&c.node, &c.id, ContainerCommand::Run(order));
         }
@@ -205,7 +205,7 @@ impl Cluster {
         for act in acts {
             match act {
                 ResizeAction::Has(now) => self.keep_master_size(id, now, ctx),
-                ResizeAction::Tell => self.tell_size(id, ctx),
+                ResizeAction::Tell => self.send_size(id, ctx),
                 ResizeAction::Resized => self.resized(id, ctx),
                 ResizeAction::Failed(why) => self.resize_failed(id, why, ctx),
             }
@@ -233,11 +233,11 @@ impl Cluster {
         self.save_app(&id.app, ctx);
     }
 
-    fn tell_size(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
+    fn send_size(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get_mut(id) else {
             return;
         };
-        c.size_told = ctx.now;
+        c.size_sent = ctx.now;
         let order = c.order();
         self.timers
             .set(TimerKey::Resize(id.clone()), ctx.now.plus(RESIZE_TIMEOUT));

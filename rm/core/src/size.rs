@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!              order                 reported at the ordered version
-//!  Settled ────────────► Ordered ──────────────────────────────────► Settled, new size
+//!  Stable ─────────────► Ordered ──────────────────────────────────► Stable, new size
 //!     ▲                    │ │ refused by the node
-//!     │                    │ └─────────────────────────────────────► Settled, old size
+//!     │                    │ └─────────────────────────────────────► Stable, old size
 //!     │                    │ overdue
 //!     │ reported, refused  ▼
 //!     └──────────────── Withdrawn: the old size is ordered under a later version
@@ -45,7 +45,7 @@ pub struct VersionedSize {
 pub enum ResizeState {
     /// No order.
     #[default]
-    Settled,
+    Stable,
     /// A size that the node has not reported.
     Ordered {
         /// Ordered size.
@@ -114,7 +114,7 @@ pub fn next_resize_state(
     out: &mut Vec<ResizeAction>,
 ) -> Result<ResizeState, Box<InvalidResizeEvent>> {
     match &state {
-        ResizeState::Settled => match event {
+        ResizeState::Stable => match event {
             ResizeEvent::Order(want) => {
                 out.push(ResizeAction::Tell);
                 Ok(ResizeState::Ordered { want })
@@ -153,7 +153,7 @@ pub fn next_resize_state(
             ResizeEvent::Refused { what, .. } if what.version < want.version => Ok(state),
             ResizeEvent::Refused { what, .. } => {
                 out.push(ResizeAction::Failed(what.why));
-                Ok(ResizeState::Settled)
+                Ok(ResizeState::Stable)
             }
             ResizeEvent::Overdue => Ok(withdraw_order(want, has, out)),
         },
@@ -183,7 +183,7 @@ pub fn next_resize_state(
             }
             ResizeEvent::Refused { what, .. } => {
                 out.push(ResizeAction::Failed(what.why)); // the node never applied the order
-                Ok(ResizeState::Settled)
+                Ok(ResizeState::Stable)
             }
             ResizeEvent::Overdue => Ok(state), // the order is sent again with every report
         },
@@ -201,7 +201,7 @@ fn complete_resize(
 ) -> ResizeState {
     out.push(ResizeAction::Has(has));
     out.push(failed.map_or(ResizeAction::Resized, ResizeAction::Failed));
-    ResizeState::Settled
+    ResizeState::Stable
 }
 
 /// Orders the current size again, because the node did not answer the order `want` in time.
@@ -242,7 +242,7 @@ impl ResizeState {
     /// Current order for the node, if any.
     pub fn order(&self) -> Option<&VersionedSize> {
         match self {
-            ResizeState::Settled => None,
+            ResizeState::Stable => None,
             ResizeState::Ordered { want } => Some(want),
             ResizeState::Withdrawn { back, .. } => Some(back),
         }
@@ -251,7 +251,7 @@ impl ResizeState {
     pub fn counted(&self, has: &Resource, heap: Option<Bytes>) -> (Resource, Bytes) {
         let heap = heap.unwrap_or_default();
         match self {
-            ResizeState::Settled => (has.clone(), heap),
+            ResizeState::Stable => (has.clone(), heap),
             ResizeState::Ordered { want: other } | ResizeState::Withdrawn { tried: other, .. } => (
                 larger(has, &other.resource),
                 heap.max(other.heap.unwrap_or_default()),
@@ -316,12 +316,12 @@ mod tests {
 
     /// A container of 2 GiB at version 3; 4 GiB are ordered as version 4, and withdrawn as version
     /// 5. One cell per state and event: the next state's first letter (`.` same, `!` illegal), then
-    /// the actions: `t` tell, `h` with the new current size in GiB, `r` resized, `f` failed.
+    /// the actions: `t` send, `h` with the new current size in GiB, `r` resized, `f` failed.
     #[test]
     fn each_state_accepts_its_events() {
         let has = sized(2, 3);
         let states = [
-            ResizeState::Settled,
+            ResizeState::Stable,
             ResizeState::Ordered { want: sized(4, 4) },
             ResizeState::Withdrawn {
                 tried: sized(4, 4),
@@ -341,7 +341,7 @@ mod tests {
             ResizeEvent::Overdue,
         ];
         let table = [
-            "Ot . .h4r .h7r .h2r . . . . .",    // Settled
+            "Ot . .h4r .h7r .h2r . . . . .",    // Stable
             "! . Sh4r Sh7f Sh2f . Sf Sf Sf Wt", // Ordered
             "! . . . Sh2f . Sf Sf Sh4r .",      // Withdrawn
         ];
@@ -352,7 +352,7 @@ mod tests {
                 {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
-                    Ok(ResizeState::Settled) => "S".to_owned(),
+                    Ok(ResizeState::Stable) => "S".to_owned(),
                     Ok(ResizeState::Ordered { .. }) => "O".to_owned(),
                     Ok(ResizeState::Withdrawn { .. }) => "W".to_owned(),
                 };

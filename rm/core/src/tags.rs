@@ -118,9 +118,9 @@ impl Cluster {
             ),
             (None, None) | (Some(_), Some(_)) => {}
         }
-        let told = differences(before, after);
-        if !told.is_empty() {
-            ctx.log_node(LogSeverity::Normal, Reason::NodeTagged, id, told);
+        let changes = differences(before, after);
+        if !changes.is_empty() {
+            ctx.log_node(LogSeverity::Normal, Reason::NodeTagged, id, changes);
         }
         self.retag(id);
         self.room_changed = true;
@@ -147,12 +147,12 @@ impl Cluster {
 
 /// Text of the changes, such as `label gpu, attribute zone=b, no taint etl`.
 fn differences(before: &NodeTags, after: &NodeTags) -> String {
-    let mut told: Vec<String> = after
+    let mut changes: Vec<String> = after
         .labels
         .difference(&before.labels)
         .map(|label| format!("label {label}"))
         .collect();
-    told.extend(
+    changes.extend(
         before
             .labels
             .difference(&after.labels)
@@ -165,15 +165,15 @@ fn differences(before: &NodeTags, after: &NodeTags) -> String {
         let new = after
             .iter()
             .filter(|(name, value)| before.get(*name) != Some(*value));
-        told.extend(new.map(|(name, value)| format!("{kind} {}", pair(name, value))));
-        told.extend(
+        changes.extend(new.map(|(name, value)| format!("{kind} {}", pair(name, value))));
+        changes.extend(
             before
                 .keys()
                 .filter(|name| !after.contains_key(*name))
                 .map(|name| format!("no {kind} {name}")),
         );
     }
-    told.join(", ")
+    changes.join(", ")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! omits the last check.
 
 mod fake;
+pub mod load;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -227,7 +228,7 @@ impl Scenario {
                     node,
                     container,
                     want,
-                } => self.tell(&node, container, want),
+                } => self.record_command(&node, container, want),
                 Effect::Update { app, update } => self
                     .updates
                     .entry(app)
@@ -241,7 +242,7 @@ impl Scenario {
         answer
     }
 
-    fn tell(&mut self, node: &NodeId, container: ContainerId, want: ContainerCommand) {
+    fn record_command(&mut self, node: &NodeId, container: ContainerId, want: ContainerCommand) {
         match &want {
             // a later version is a resize order
             ContainerCommand::Run(order) if order.version > 1 => {
@@ -570,13 +571,13 @@ impl Scenario {
     }
     /// Unacknowledged ends that were sent to an application in this incarnation.
     pub fn unacked_exits(&self, app: &AppId) -> Vec<ContainerId> {
-        let told = self
+        let updates = self
             .cluster
             .app(app)
             .map(|a| a.updates.after(0))
             .into_iter()
             .flatten();
-        let exits = told.filter_map(|u| match &u.what {
+        let exits = updates.filter_map(|u| match &u.what {
             UpdateKind::Exited { report, .. } => Some(report.container.clone()),
             UpdateKind::Allocated(_)
             | UpdateKind::Running { .. }

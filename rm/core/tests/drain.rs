@@ -34,7 +34,7 @@ fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
         .collect()
 }
 /// Drain updates that masters received: node and deadline.
-fn told(s: &Scenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)> {
+fn drain_updates(s: &Scenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     all.filter_map(|(_, u)| match &u.what {
         UpdateKind::NodeDraining { node, until } => Some((node.clone(), *until)),
@@ -80,7 +80,7 @@ fn a_draining_node_gets_no_containers_and_becomes_drained() {
         drain(&mut s, "n1", None, AfterDrain::Stay),
         Ok(CallAnswer::Done)
     );
-    assert_eq!(told(&s, &app), [(id("n1"), None)]);
+    assert_eq!(drain_updates(&s, &app), [(id("n1"), None)]);
     s.exit(&work[0], OK);
     s.ask(&app, "work", 4, size(2, 1)).expect("asks");
     assert_eq!(nodes_of(&s, &app), ["n1", "n2", "n2"]);
@@ -114,7 +114,10 @@ fn a_draining_node_gets_no_containers_and_becomes_drained() {
 fn at_the_deadline_the_remaining_containers_are_preempted() {
     let (mut s, app, _) = two();
     drain(&mut s, "n1", Some(20), AfterDrain::Stay).expect("drains");
-    assert_eq!(told(&s, &app), [(id("n1"), Some(UnixMillis(1_020_000)))]);
+    assert_eq!(
+        drain_updates(&s, &app),
+        [(id("n1"), Some(UnixMillis(1_020_000)))]
+    );
     live(&mut s, &[&app], 19);
     assert_eq!(s.alive(&app).len(), 2);
     live(&mut s, &[&app], 1);
@@ -160,7 +163,7 @@ fn a_managed_master_is_launched_again_elsewhere_and_not_charged() {
     s.node("n2", size(4, 4));
     drain(&mut s, "n1", Some(10), AfterDrain::Stay).expect("drains");
     assert_eq!(
-        told(&s, &app).len(),
+        drain_updates(&s, &app).len(),
         1,
         "the master receives the drain of its own node too"
     );
@@ -188,7 +191,7 @@ fn a_decommissioned_node_cannot_register_before_an_undrain() {
         "the node drains while containers run there"
     );
     assert_eq!(
-        told(&s, &app).last(),
+        drain_updates(&s, &app).last(),
         Some(&(id("n1"), None)),
         "the next epoch repeats the update"
     );

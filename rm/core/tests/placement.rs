@@ -103,8 +103,8 @@ fn waits(verdict: RequestVerdict) -> String {
 }
 
 fn expired(s: &Scenario, app: &AppId) -> Vec<String> {
-    let told = s.updates.get(app).into_iter().flatten();
-    let why = told.filter_map(|(_, u)| {
+    let updates = s.updates.get(app).into_iter().flatten();
+    let why = updates.filter_map(|(_, u)| {
         if let UpdateKind::Expired { request, why } = &u.what {
             Some(format!("{request}: {why}"))
         } else {
@@ -475,7 +475,7 @@ fn an_infeasible_request_names_the_missing_property_and_the_closest_node() {
     ));
     assert_eq!(
         sentence,
-        "none of the 1 nodes that the request names takes work now"
+        "the only node that the request names takes no work now"
     );
     s.check();
 }

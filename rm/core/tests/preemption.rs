@@ -65,7 +65,7 @@ fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
     app
 }
 /// Two nodes of 8 GiB; `a` uses all of it, in containers of 2 GiB; nothing is free for `b`.
-fn crowded(settings: Settings) -> (Scenario, AppId, AppId) {
+fn full_cluster(settings: Settings) -> (Scenario, AppId, AppId) {
     let mut s = Scenario::with(settings);
     s.node("n1", size(8, 32)).node("n2", size(8, 32));
     let (a, b) = (
@@ -130,7 +130,7 @@ fn one(s: &Scenario, app: &AppId, request: &str) -> ContainerId {
 
 #[test]
 fn an_escalating_job_gets_its_guarantee_after_each_step() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     for (n, gib) in [(1, 2u64), (2, 4), (3, 8)] {
         let request = format!("try-{n}");
         let sentence = s.ask_waits(&b, &request, 1, size(gib, 1));
@@ -140,7 +140,7 @@ fn an_escalating_job_gets_its_guarantee_after_each_step() {
             let why = s.cluster.why(&b, s.now).expect("app")[0].sentence.clone();
             assert_eq!(
                 why,
-                "preemption frees resources on n2: 1 containers of other queues are stopped in 5 s"
+                "preemption frees resources on n2: it stops 1 container of other queues in 5 s"
             );
         }
         // one interval, the warning, and one second
@@ -163,7 +163,7 @@ fn an_escalating_job_gets_its_guarantee_after_each_step() {
 
 #[test]
 fn only_the_needed_victims_are_stopped_after_the_warning() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     s.ask_waits(&b, "work", 1, size(3, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let soon = warned(&s, &a);
@@ -183,10 +183,10 @@ fn only_the_needed_victims_are_stopped_after_the_warning() {
     assert_eq!((ended(&s, &a), has(&s, &a)), (vec![], 16));
     live(&mut s, secs(2), &[&a, &b]);
     let mut gone: Vec<ContainerId> = ended(&s, &a).into_iter().map(|(c, _)| c).collect();
-    let mut told: Vec<ContainerId> = soon.into_iter().map(|(c, _)| c).collect();
+    let mut warned_containers: Vec<ContainerId> = soon.into_iter().map(|(c, _)| c).collect();
     gone.sort();
-    told.sort();
-    assert_eq!((gone, has(&s, &b)), (told, 3));
+    warned_containers.sort();
+    assert_eq!((gone, has(&s, &b)), (warned_containers, 3));
     live(&mut s, secs(30), &[&a, &b]);
     assert_eq!(
         (has(&s, &a), has(&s, &b)),
@@ -241,9 +241,9 @@ fn the_least_escalated_and_then_the_newest_containers_are_victims() {
     s.settle();
     s.ask_waits(&b, "work", 1, size(4, 1));
     live(&mut s, secs(2), &[&a, &b]);
-    let told: Vec<ContainerId> = warned(&s, &a).into_iter().map(|(c, _)| c).collect();
+    let warned_containers: Vec<ContainerId> = warned(&s, &a).into_iter().map(|(c, _)| c).collect();
     assert_eq!(
-        told,
+        warned_containers,
         [order[2].clone(), order[1].clone()],
         "victims are ordered by id; the three escalated containers stay"
     );
@@ -315,7 +315,7 @@ fn a_waiting_master_gets_a_claim() {
         command: vec!["am".into()],
         ..LaunchSpec::default()
     });
-    let (mut s, a, _b) = crowded(settings(halves()));
+    let (mut s, a, _b) = full_cluster(settings(halves()));
     let master = MasterKind::Managed {
         resource: size(2, 1),
         launch,
@@ -342,7 +342,7 @@ fn a_waiting_master_gets_a_claim() {
 #[test]
 fn a_round_preempts_at_most_its_share() {
     // a quarter of 16 GiB: two containers of 2 GiB per round
-    let (mut s, a, b) = crowded(Settings {
+    let (mut s, a, b) = full_cluster(Settings {
         preempt_part: 250,
         preempt_every: secs(3),
         ..settings(halves())
@@ -366,7 +366,7 @@ fn a_round_preempts_at_most_its_share() {
 #[test]
 fn rounds_add_up_for_a_container_that_is_larger_than_a_round() {
     // a tenth of 16 GiB is less than any running container
-    let (mut s, a, b) = crowded(Settings {
+    let (mut s, a, b) = full_cluster(Settings {
         preempt_part: 100,
         preempt_every: secs(3),
         ..settings(halves())
@@ -395,7 +395,7 @@ fn no_container_is_preempted_when_preemption_is_off_or_not_allowed() {
         ..settings(halves())
     };
     for settings in [off, settings(shielded), settings(unsure)] {
-        let (mut s, a, b) = crowded(settings);
+        let (mut s, a, b) = full_cluster(settings);
         s.ask_waits(&b, "work", 2, size(2, 1));
         live(&mut s, secs(30), &[&a, &b]);
         assert_eq!(
@@ -408,7 +408,7 @@ fn no_container_is_preempted_when_preemption_is_off_or_not_allowed() {
 
 #[test]
 fn a_queue_at_its_guarantee_gets_no_claim() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     s.ask(&b, "work", 5, size(2, 1)).expect("asks");
     live(&mut s, secs(30), &[&a, &b]);
     assert_eq!((has(&s, &a), has(&s, &b)), (8, 8));
@@ -419,7 +419,7 @@ fn a_queue_at_its_guarantee_gets_no_claim() {
 
 #[test]
 fn a_release_on_the_same_node_spares_the_victim() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let (victim, _) = warned(&s, &a)[0].clone();
@@ -444,7 +444,7 @@ fn a_release_on_the_same_node_spares_the_victim() {
 
 #[test]
 fn a_claim_is_cancelled_when_its_request_is_withdrawn_or_granted() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     assert_eq!(s.cluster.claims().len(), 1);
@@ -474,7 +474,7 @@ fn a_claim_is_cancelled_when_its_request_is_withdrawn_or_granted() {
 
 #[test]
 fn freed_resources_go_to_the_claim() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     // `a` always requests more containers that fit into the smallest gap
     s.ask(&a, "crumbs", 50, size(1, 1)).expect("asks");
     s.ask_waits(&b, "work", 1, size(6, 1));
@@ -502,7 +502,7 @@ fn freed_resources_go_to_the_claim() {
 
 #[test]
 fn a_drain_cancels_the_claim_on_the_node() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     let node = s
@@ -559,7 +559,7 @@ fn preemption_prefers_the_nearest_queue_above_its_guarantee() {
 
 #[test]
 fn claims_are_created_again_after_a_restart() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     s.restart().register("n1").register("n2").settle();
@@ -574,7 +574,7 @@ fn claims_are_created_again_after_a_restart() {
 
 #[test]
 fn free_memory_of_a_reserved_node_reduces_the_victims() {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     s.ask(&b, "first", 2, size(2, 1)).expect("asks");
     live(&mut s, secs(10), &[&a, &b]);
     assert_eq!((has(&s, &a), has(&s, &b)), (12, 4));
@@ -647,7 +647,7 @@ fn small_victims_do_not_prevent_a_larger_one_that_is_enough() {
 /// Runs these steps and one more minute with two queues that are guaranteed half of the cluster
 /// each. One of them uses all of it at the start.
 fn play(moments: Vec<Moment>) {
-    let (mut s, a, b) = crowded(settings(halves()));
+    let (mut s, a, b) = full_cluster(settings(halves()));
     for (n, (who, gib, count, fails)) in moments.into_iter().enumerate() {
         let _ = s.ask(
             if who { &a } else { &b },
@@ -656,7 +656,7 @@ fn play(moments: Vec<Moment>) {
             size(gib, 1),
         );
         for _ in 0..4 {
-            nobody_is_taken_below(&mut s, &a, &b);
+            no_container_is_taken_below(&mut s, &a, &b);
         }
         let all: Vec<ContainerId> = s.alive(&a).into_iter().chain(s.alive(&b)).collect();
         if let Some(c) = fails.and_then(|fails| all.get(fails % all.len().max(1))) {
@@ -664,7 +664,7 @@ fn play(moments: Vec<Moment>) {
         }
     }
     for _ in 0..60 {
-        nobody_is_taken_below(&mut s, &a, &b);
+        no_container_is_taken_below(&mut s, &a, &b);
     }
     for (mine, other) in [(&a, &b), (&b, &a)] {
         let app = s.cluster.app(mine).expect("app");
@@ -683,7 +683,7 @@ fn play(moments: Vec<Moment>) {
     s.check();
 }
 
-fn nobody_is_taken_below(s: &mut Scenario, a: &AppId, b: &AppId) {
+fn no_container_is_taken_below(s: &mut Scenario, a: &AppId, b: &AppId) {
     let taken = |s: &Scenario, app| {
         ended(s, app)
             .iter()

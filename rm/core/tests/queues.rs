@@ -33,7 +33,7 @@ fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
     })
     .expect("a valid tree")
 }
-fn story(queues: QueueTree) -> Scenario {
+fn scenario(queues: QueueTree) -> Scenario {
     Scenario::with(Settings {
         queues,
         ..Settings::default()
@@ -143,9 +143,9 @@ fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
         ..QueueSpec::default()
     })
     .expect_err("the tree is invalid");
-    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        texts,
         [
             "root: guaranteed: its child queues are guaranteed 110.0 % of its memory together; \
              lower them to at most 100 % together",
@@ -200,7 +200,7 @@ fn an_application_needs_an_existing_and_open_leaf_queue() {
         max_apps: Some(1),
         ..QueueSpec::default()
     };
-    let mut s = story(tree(vec![("etl", inner), ("small", small)]));
+    let mut s = scenario(tree(vec![("etl", inner), ("small", small)]));
     assert_eq!(
         submit(&mut s, "nowhere", "u", 0),
         Err(CallRefusal::NoSuchQueue(path("nowhere")))
@@ -236,7 +236,7 @@ fn the_queue_with_the_smallest_share_of_its_guarantee_is_first() {
         guaranteed: part(thousandths),
         ..QueueSpec::default()
     };
-    let mut s = story(tree(vec![("big", queue(750)), ("small", queue(250))]));
+    let mut s = scenario(tree(vec![("big", queue(750)), ("small", queue(250))]));
     let (big, small) = (app(&mut s, "big", "u"), app(&mut s, "small", "u"));
     s.ask_waits(&small, "w", 100, size(1, 1));
     s.ask_waits(&big, "w", 100, size(1, 1));
@@ -251,7 +251,7 @@ fn the_queue_with_the_smallest_share_of_its_guarantee_is_first() {
 
 #[test]
 fn the_dominant_resource_decides_between_queues() {
-    let mut s = story(tree(vec![
+    let mut s = scenario(tree(vec![
         ("cpu", QueueSpec::default()),
         ("mem", QueueSpec::default()),
     ]));
@@ -271,7 +271,7 @@ fn weight_and_priority_order_sibling_queues() {
         weight: Some(3),
         ..QueueSpec::default()
     };
-    let mut s = story(tree(vec![
+    let mut s = scenario(tree(vec![
         ("heavy", heavy),
         ("light", QueueSpec::default()),
     ]));
@@ -285,7 +285,7 @@ fn weight_and_priority_order_sibling_queues() {
         priority: 5,
         ..QueueSpec::default()
     };
-    let mut s = story(tree(vec![("a", QueueSpec::default()), ("first", first)]));
+    let mut s = scenario(tree(vec![("a", QueueSpec::default()), ("first", first)]));
     let (a, first) = (app(&mut s, "a", "u"), app(&mut s, "first", "u"));
     s.ask_waits(&a, "w", 100, size(1, 1));
     s.ask_waits(&first, "w", 10, size(1, 1));
@@ -297,7 +297,7 @@ fn weight_and_priority_order_sibling_queues() {
 #[test]
 fn a_fair_leaf_shares_resources_and_a_fifo_leaf_does_not() {
     for (order, expected) in [(LeafOrder::Fifo, (16, 0)), (LeafOrder::Fair, (8, 8))] {
-        let mut s = story(tree(vec![(
+        let mut s = scenario(tree(vec![(
             "q",
             QueueSpec {
                 order,
@@ -334,7 +334,7 @@ fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
         .into(),
         ..QueueSpec::default()
     };
-    let mut s = story(tree(vec![("etl", inner), ("rest", QueueSpec::default())]));
+    let mut s = scenario(tree(vec![("etl", inner), ("rest", QueueSpec::default())]));
     s.node("n1", size(16, 16)).node("n2", size(4, 4));
     let (x, y) = (app(&mut s, "etl.x", "u"), app(&mut s, "etl.y", "u"));
     s.ask(&x, "w", 5, size(2, 1)).expect("asks");
@@ -364,7 +364,7 @@ fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
 
 #[test]
 fn a_wait_sentence_contains_the_use_of_the_queue() {
-    let mut s = story(tree(vec![(
+    let mut s = scenario(tree(vec![(
         "etl",
         QueueSpec {
             maximum: gib(10),
@@ -389,7 +389,7 @@ fn users_and_masters_have_separate_limits() {
         master_share: Some(100),
         ..QueueSpec::default()
     };
-    let mut s = story(tree(vec![("q", spec)]));
+    let mut s = scenario(tree(vec![("q", spec)]));
     s.node("n1", size(16, 16)).node("n2", size(4, 4));
     let (one, again, two) = (
         app(&mut s, "q", "ann"),
@@ -421,7 +421,7 @@ fn users_and_masters_have_separate_limits() {
 
 #[test]
 fn max_running_limits_the_running_applications() {
-    let mut s = story(tree(vec![(
+    let mut s = scenario(tree(vec![(
         "q",
         QueueSpec {
             max_running: Some(1),
@@ -438,7 +438,7 @@ fn max_running_limits_the_running_applications() {
     let sentence = s.cluster.master_sentence(waits, s.now).expect("waits");
     assert_eq!(
         sentence,
-        "1 applications run in queue q, as many as max_running allows"
+        "queue q runs 1 application, as many as max_running allows"
     );
     let free = app(&mut s, "q", "u");
     s.ask_waits(&free, "w", 1, size(1, 1));
@@ -461,7 +461,7 @@ fn max_running_limits_the_running_applications() {
 
 #[test]
 fn a_queue_state_blocks_grants_or_submissions_and_survives_a_restart() {
-    let mut s = story(tree(vec![
+    let mut s = scenario(tree(vec![
         ("a", QueueSpec::default()),
         ("b", QueueSpec::default()),
     ]));
@@ -515,7 +515,7 @@ fn a_queue_state_blocks_grants_or_submissions_and_survives_a_restart() {
 
 /// A node with an application in each of the leaves `a` and `b`, which together use its memory.
 fn two_full_leaves() -> (Scenario, AppId, AppId) {
-    let mut s = story(tree(vec![
+    let mut s = scenario(tree(vec![
         ("a", QueueSpec::default()),
         ("b", QueueSpec::default()),
     ]));
@@ -563,9 +563,9 @@ fn a_new_queue_tree_is_applied_completely_or_refused() {
     let Err(CallRefusal::BadQueues(problems)) = refused else {
         panic!("a leaf with an application is removed")
     };
-    let told = "root.a: queues: would not be a leaf any more, and has the applications job.1; \
+    let expected = "root.a: queues: would not be a leaf any more, and has the applications job.1; \
                 move them to another leaf first, or wait for their end";
-    assert_eq!(problems[0].to_string(), told);
+    assert_eq!(problems[0].to_string(), expected);
     let stale = CallRefusal::Conflict {
         what: "the tree of queues".into(),
         given: 7,
@@ -627,7 +627,7 @@ fn an_application_moves_with_its_containers_and_requests() {
         state: QueueState::Stopped,
         ..QueueSpec::default()
     };
-    let mut s = story(tree(vec![
+    let mut s = scenario(tree(vec![
         ("a", QueueSpec::default()),
         ("b", QueueSpec::default()),
         ("shut", closed),
@@ -687,7 +687,7 @@ fn an_application_moves_with_its_containers_and_requests() {
 
 #[test]
 fn an_application_of_a_removed_queue_continues_in_the_default_queue() {
-    let mut s = story(tree(vec![
+    let mut s = scenario(tree(vec![
         ("a", QueueSpec::default()),
         ("default", QueueSpec::default()),
     ]));
@@ -707,7 +707,7 @@ fn an_application_of_a_removed_queue_continues_in_the_default_queue() {
 
 #[test]
 fn an_ended_application_uses_no_resources_of_its_queue() {
-    let mut s = story(tree(vec![(
+    let mut s = scenario(tree(vec![(
         "q",
         QueueSpec {
             order: LeafOrder::Fair,

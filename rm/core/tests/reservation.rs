@@ -14,7 +14,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn story(reserve_after: Duration) -> Scenario {
+fn scenario(reserve_after: Duration) -> Scenario {
     Scenario::with(Settings {
         unix_at_zero: UnixMillis(1_000_000),
         reserve_after,
@@ -88,7 +88,7 @@ const SMALL: usize = 32;
 
 #[test]
 fn a_doubling_request_is_granted_despite_many_small_requests() {
-    let mut s = story(secs(2));
+    let mut s = scenario(secs(2));
     s.node("n1", size(16, 64)).node("n2", size(16, 64));
     let mut stream = Stream::begin(&mut s);
     let job = s.app("job");
@@ -122,7 +122,7 @@ fn a_doubling_request_is_granted_despite_many_small_requests() {
 
 #[test]
 fn a_doubling_request_starves_without_a_reservation() {
-    let mut s = story(secs(1_000_000));
+    let mut s = scenario(secs(1_000_000));
     s.node("n1", size(16, 64)).node("n2", size(16, 64));
     let mut stream = Stream::begin(&mut s);
     let job = s.app("job");
@@ -137,7 +137,7 @@ fn a_doubling_request_starves_without_a_reservation() {
 
 #[test]
 fn a_reservation_is_reported_and_leaves_the_rest_of_the_node_open() {
-    let mut s = story(secs(2));
+    let mut s = scenario(secs(2));
     s.node("n1", size(16, 64));
     let mut stream = Stream::begin(&mut s);
     let job = s.app("job");
@@ -187,7 +187,7 @@ fn a_reservation_is_reported_and_leaves_the_rest_of_the_node_open() {
 
 #[test]
 fn a_request_that_fits_next_to_a_reservation_is_granted() {
-    let mut s = story(secs(2));
+    let mut s = scenario(secs(2));
     s.node("n1", size(16, 8));
     let job = s.app("job");
     let small = s.app("small");
@@ -215,7 +215,7 @@ fn a_request_that_fits_next_to_a_reservation_is_granted() {
 
 #[test]
 fn a_reservation_ends_when_its_request_does_not_wait_any_more() {
-    let mut s = story(secs(1));
+    let mut s = scenario(secs(1));
     s.node("n1", size(8, 64));
     let job = s.app("job");
     let mut stream = Stream::begin(&mut s);
@@ -269,7 +269,7 @@ fn a_reservation_ends_when_its_request_does_not_wait_any_more() {
 
 #[test]
 fn a_reservation_moves_from_a_silent_node_to_another_node() {
-    let mut s = story(secs(1));
+    let mut s = scenario(secs(1));
     s.node("n1", size(8, 64)).node("n2", size(8, 64));
     let mut stream = Stream::begin(&mut s);
     let job = s.app("job");
@@ -297,7 +297,7 @@ fn a_reservation_moves_from_a_silent_node_to_another_node() {
 
 #[test]
 fn a_wait_alone_creates_no_reservation() {
-    let mut s = story(secs(1));
+    let mut s = scenario(secs(1));
     s.node("n1", size(8, 64));
     let first = s.app("first");
     s.ask(&first, "work", 1, size(6, 1)).expect("asks");
@@ -314,7 +314,7 @@ fn a_wait_alone_creates_no_reservation() {
 
 #[test]
 fn a_reservation_obeys_the_placement_rules_of_its_request() {
-    let mut s = story(secs(1));
+    let mut s = scenario(secs(1));
     for (name, label) in [("n1", None), ("n2", Some("ssd"))] {
         let labels = label.map(id).into_iter().collect();
         let traits = NodeProperties {
@@ -362,7 +362,7 @@ fn live_on(s: &mut Scenario, seconds: u64) {
 /// application needs the whole node.
 #[test]
 fn two_applications_that_block_each_other_are_both_granted() {
-    let mut s = story(secs(2));
+    let mut s = scenario(secs(2));
     s.node("n1", size(16, 64));
     let holder = s.app("holder");
     s.ask(&holder, "stays", 1, size(1, 1)).expect("asks");

@@ -63,7 +63,7 @@ fn allocated(s: &Scenario, node: &str) -> Bytes {
         .memory
 }
 /// Resize updates of an application: result, size and version of each.
-fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
+fn resize_updates(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     let sizes = all.filter_map(|(_, u)| match &u.what {
         UpdateKind::Resized {
@@ -102,7 +102,7 @@ fn a_running_container_grows() {
     );
     s.settle();
     assert_eq!(s.cluster.container(&c).expect("alive").resource, size(5, 2));
-    assert_eq!(told(&s, &app), [("resized", 5, 2)]);
+    assert_eq!(resize_updates(&s, &app), [("resized", 5, 2)]);
     s.check();
 }
 
@@ -122,7 +122,7 @@ fn a_shrink_frees_memory_only_after_the_node_confirms() {
     s.after(secs(2));
     s.report_all().settle();
     assert_eq!(
-        told(&s, &app),
+        resize_updates(&s, &app),
         [("resized", 1, 2)],
         "an undelivered order is sent again"
     );
@@ -211,7 +211,7 @@ fn a_dry_run_of_a_resize_has_no_effect() {
     );
     s.settle();
     assert_eq!(
-        (allocated(&s, "n1"), told(&s, &app)),
+        (allocated(&s, "n1"), resize_updates(&s, &app)),
         (Bytes::from_gib(2), vec![])
     );
     s.check();
@@ -256,7 +256,7 @@ fn a_resize_that_the_node_refuses_is_rolled_back() {
             before,
             "the account is restored exactly"
         );
-        assert_eq!(told(&s, &app), [("failed", 2, 1)]);
+        assert_eq!(resize_updates(&s, &app), [("failed", 2, 1)]);
         assert!(
             s.log.iter().any(|l| l.reason.as_str() == "ResizeFailed"
                 && l.message().contains("1.4 GiB are in use")),
@@ -270,7 +270,7 @@ fn a_resize_that_the_node_refuses_is_rolled_back() {
         );
         s.settle();
         assert_eq!(
-            told(&s, &app).last().map(|t| (t.0, t.2)),
+            resize_updates(&s, &app).last().map(|t| (t.0, t.2)),
             Some(("resized", 3))
         );
         s.check();
@@ -285,7 +285,11 @@ fn a_container_that_ends_during_a_resize_frees_its_allocation() {
     s.exit(&c, OK);
     assert_eq!(allocated(&s, "n1"), Bytes::ZERO);
     s.after(secs(31));
-    assert_eq!(told(&s, &app), [], "no resize update follows the end");
+    assert_eq!(
+        resize_updates(&s, &app),
+        [],
+        "no resize update follows the end"
+    );
     s.check();
 }
 
@@ -324,14 +328,14 @@ fn an_unanswered_resize_is_withdrawn_and_stays_allocated_until_a_report() {
     fake(&mut s, "n1").connected = true;
     s.after(secs(2));
     s.report_all().report_all();
-    assert_eq!(told(&s, &app), [("failed", 2, 3)]);
+    assert_eq!(resize_updates(&s, &app), [("failed", 2, 3)]);
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(2));
     assert_eq!(
         resize(&mut s, &c, Some(3), size(4, 1)),
         Ok(CallAnswer::Resizing { version: 4 })
     );
     s.settle();
-    assert_eq!(told(&s, &app).last(), Some(&("resized", 4, 4)));
+    assert_eq!(resize_updates(&s, &app).last(), Some(&("resized", 4, 4)));
     s.check();
 }
 
@@ -376,7 +380,7 @@ fn a_late_resize_of_an_earlier_epoch_is_adopted_even_beyond_the_node() {
     let held = fake(&mut s, "n1").has.get_mut(&c).expect("runs");
     (held.resource, held.version) = (size(4, 1), 2);
     s.report_all();
-    assert_eq!(told(&s, &app), [("resized", 4, 2)]);
+    assert_eq!(resize_updates(&s, &app), [("resized", 4, 2)]);
     let account = s.cluster.ledger().node(&id("n1")).expect("account");
     assert!(account.overdrawn && account.allocated.memory == Bytes::from_gib(10));
     let Err(CallRefusal::NoRoom { .. }) = resize(&mut s, &c, None, size(5, 1)) else {
@@ -407,7 +411,7 @@ fn two_orders_with_one_version_are_resolved_by_the_report_of_the_node() {
     let held = fake(&mut s, "n1").has.get_mut(&c).expect("runs");
     (held.resource, held.version) = (size(3, 1), 2);
     s.report("n1").expect("reports");
-    assert_eq!(told(&s, &app), [("failed", 3, 2)]);
+    assert_eq!(resize_updates(&s, &app), [("failed", 3, 2)]);
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(3));
     s.check();
 }
@@ -499,7 +503,7 @@ fn countable_resources_and_processors_can_be_resized() {
     s.settle();
     let account = s.cluster.ledger().node(&id("n1")).expect("account");
     assert_eq!(
-        (account.allocated.clone(), told(&s, &app).len()),
+        (account.allocated.clone(), resize_updates(&s, &app).len()),
         (size(2, 1), 2)
     );
     s.check();

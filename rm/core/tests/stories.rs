@@ -326,11 +326,11 @@ fn platform_failures_are_not_charged_and_containers_survive_the_master() {
         s.settle();
     }
     assert_eq!((s.attempt(&app).attempt, s.state(&app)), (4, "running"));
-    let told = s
+    let lines = s
         .log
         .iter()
         .filter(|line| line.reason.as_str() == "NodeOom");
-    let nodes: Vec<bool> = told
+    let nodes: Vec<bool> = lines
         .map(|line| line.node.is_some() && line.level == LogSeverity::Warning)
         .collect();
     assert_eq!(nodes, [true; 3], "each line is a warning about the node");

@@ -316,7 +316,8 @@ fn the_wait_sentence_of_a_tolerant_request_names_tainted_nodes() {
     );
     let waits = s.ask_waits(&app, "plain", 1, size(1, 1));
     assert_eq!(
-        waits, "none of 1 nodes takes this work now; n1: has taint etl, which it does not tolerate",
+        waits,
+        "the only node does not take this work now; n1: has taint etl, which it does not tolerate",
         "a taint does not make a request infeasible"
     );
     let mut labelled = ask("labelled", 1, size(1, 1));

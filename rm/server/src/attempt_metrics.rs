@@ -36,7 +36,7 @@ pub(crate) struct AttemptMetrics {
     /// Dropped trace spans, by application (empty: all).
     spans: BTreeMap<String, u64>,
     /// Recently wasted memory, by the minute of the attempt's end. Byte-milliseconds.
-    lately: BTreeMap<u64, u128>,
+    wasted_by_minute: BTreeMap<u64, u128>,
 }
 
 /// Counters of one profile.
@@ -58,7 +58,7 @@ impl AttemptMetrics {
     /// incarnation.
     pub(crate) fn new(since: UnixMillis, fine: MetricsGranularity) -> Self {
         let (profiles, own, others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let (of, peaks, spans, lately) = (
+        let (of, peaks, spans, wasted_by_minute) = (
             BTreeMap::new(),
             BTreeMap::new(),
             BTreeMap::new(),
@@ -73,7 +73,7 @@ impl AttemptMetrics {
             of,
             peaks,
             spans,
-            lately,
+            wasted_by_minute,
         }
     }
 
@@ -82,7 +82,7 @@ impl AttemptMetrics {
         let profile = self.profile(row.task.stage.as_str());
         let since = self.since;
         let job = self.job(app);
-        let tally = self.of.entry((job, profile.clone())).or_default();
+        let counts = self.of.entry((job, profile.clone())).or_default();
         let known = |a: &AttemptRow| {
             before.and_then(|b| b.attempts.iter().find(|old| old.attempt == a.attempt))
         };
@@ -93,22 +93,22 @@ impl AttemptMetrics {
             if let Some(from) = earlier
                 .filter(|e| old.is_none() && attempt.started >= since && attempt.rung > e.rung)
             {
-                *tally
+                *counts
                     .escalations
                     .entry((from.rung, attempt.rung))
                     .or_default() += 1;
             }
-            tally.grown +=
+            counts.grown +=
                 count(attempt.grown.len()).saturating_sub(old.map_or(0, |o| count(o.grown.len())));
             if attempt.ended.is_some_and(|at| at >= since) && old.is_none_or(|o| o.ended.is_none())
             {
-                let wasted = tally.ended(attempt, killed);
+                let wasted = counts.ended(attempt, killed);
                 *self
-                    .lately
+                    .wasted_by_minute
                     .entry(attempt.ended.unwrap_or(since).0 / MINUTE_MS)
                     .or_default() += wasted;
-                while self.lately.len() > KEPT {
-                    self.lately.pop_first();
+                while self.wasted_by_minute.len() > KEPT {
+                    self.wasted_by_minute.pop_first();
                 }
                 if let Some(ratio) = peak_ratio(attempt) {
                     self.peaks
@@ -127,7 +127,7 @@ impl AttemptMetrics {
     pub(crate) fn wasted_in_last_hour(&self, now: UnixMillis) -> u64 {
         let first = (now.0 / MINUTE_MS).saturating_sub(60);
         let byte_ms = self
-            .lately
+            .wasted_by_minute
             .range(first..)
             .fold(0_u128, |sum, (_, wasted)| sum.saturating_add(*wasted));
         u64::try_from(byte_ms / 1000).unwrap_or(u64::MAX)
@@ -188,29 +188,29 @@ impl AttemptMetrics {
 
     /// Adds the metrics to the page.
     pub(crate) fn put(&self, page: &mut MetricsPage) {
-        for ((job, profile), tally) in &self.of {
+        for ((job, profile), counts) in &self.of {
             let labels = [job.as_str(), profile.as_str()];
-            for (outcome, n) in &tally.outcomes {
+            for (outcome, n) in &counts.outcomes {
                 page.count(&AM_ATTEMPTS, &[job, profile, outcome], *n);
             }
-            for ((from, to), n) in &tally.escalations {
+            for ((from, to), n) in &counts.escalations {
                 page.count(
                     &AM_ESCALATIONS,
                     &[job, profile, &from.to_string(), &to.to_string()],
                     *n,
                 );
             }
-            page.count(&AM_EXHAUSTED, &labels, tally.exhausted);
-            page.count(&AM_RECOVERED, &labels, tally.recovered);
-            page.count(&AM_GROWN, &labels, tally.grown);
-            page.number(&AM_WASTED, &labels, byte_seconds(tally.wasted));
-            page.number(&AM_OVERALLOCATED, &labels, byte_seconds(tally.over));
+            page.count(&AM_EXHAUSTED, &labels, counts.exhausted);
+            page.count(&AM_RECOVERED, &labels, counts.recovered);
+            page.count(&AM_GROWN, &labels, counts.grown);
+            page.number(&AM_WASTED, &labels, byte_seconds(counts.wasted));
+            page.number(&AM_OVERALLOCATED, &labels, byte_seconds(counts.over));
         }
         for (job, spans) in &self.spans {
             page.count(&AM_SPANS_DROPPED, &[job], *spans);
         }
         for (profile, peaks) in &self.peaks {
-            page.spread(&AM_PEAK_RATIO, &[profile], &peaks.snapshot());
+            page.spread(&AM_PEAK_RATIO, &[profile], peaks);
         }
     }
 }

@@ -21,7 +21,6 @@ mod eventlog;
 pub mod from_wire;
 mod handle;
 mod http;
-mod if_match;
 mod inbox;
 mod input;
 mod jobs;
@@ -52,6 +51,7 @@ mod view;
 
 pub use headroom_config::CallerLimits;
 pub use http::description;
+pub use http::service::InterfaceRoutes;
 pub use options::{Args, ManagerOptions};
 pub use reload::ReloadOrigin;
 pub use start::{RunningManager, start, start_for};

@@ -16,7 +16,7 @@ const MOST: usize = 10_000;
 /// Containers whose warning was reported.
 #[derive(Debug, Default)]
 pub(crate) struct LimitWarnings {
-    told: Mutex<BTreeSet<ContainerId>>,
+    reported: Mutex<BTreeSet<ContainerId>>,
 }
 
 /// A container near its limit, with its use and its limit.
@@ -51,13 +51,13 @@ impl LimitWarnings {
             return Vec::new();
         }
         // Poisoning is harmless: no panic can leave the set half changed.
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MOST {
-            told.clear();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() >= MOST {
+            reported.clear();
         }
         let fresh = found
             .into_iter()
-            .filter(|(container, _, _)| told.insert(container.clone()));
+            .filter(|(container, _, _)| reported.insert(container.clone()));
         fresh.map(|found| event(node, now, &found)).collect()
     }
 }
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn each_container_is_reported_once() {
         let (near, node) = (LimitWarnings::default(), "n1".parse().expect("id"));
-        let told = |anon| {
+        let events_at = |anon| {
             near.events(&node, UnixMillis(5), those_in(&[observed(anon)]))
                 .len()
         };
         assert_eq!(
-            [told(89), told(101), told(90), told(95)],
+            [events_at(89), events_at(101), events_at(90), events_at(95)],
             [0, 0, 1, 0],
             "neither page cache nor a use above the limit causes a warning"
         );

@@ -111,7 +111,7 @@ impl Counters {
             count.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(waited) = waited {
-            of.waits.time(waited);
+            of.waits.observe(waited.as_secs_f64());
         }
     }
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use headroom_config::{
-    AnonymousAccess, CallerLimits, FileProblem, HistoryBounds, LogLevel, ResourceManagerConfig,
-    RetentionLimits, Scheduling, Telemetry, load, load_resourcemanager,
+    AnonymousAccess, FileProblem, ResourceManagerConfig, load, load_resourcemanager,
 };
 use headroom_rm_core::queue::QueueTree;
 use headroom_types::StoreBackend;
@@ -51,52 +50,16 @@ pub struct Args {
 /// Options for [`crate::start`].
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
-    /// Address of the TCP listener.
-    pub listen: SocketAddr,
-    /// Path of the Unix socket.
-    pub socket: Option<PathBuf>,
-    /// Permissions of unauthenticated callers.
-    pub anonymous: AnonymousAccess,
-    /// Directory of the certificate; plain HTTP without.
-    pub tls: Option<PathBuf>,
-    /// Directory of an authority that signs certificates of joining hosts.
-    pub authority: Option<PathBuf>,
-    /// Directory of the state that survives a restart.
-    pub state: PathBuf,
-    /// Database of the state.
-    pub store: StoreBackend,
-    /// Log level.
-    pub log: LogLevel,
-    /// Time without a heartbeat after which a node gets no new containers.
-    pub suspect: Duration,
-    /// Time without a heartbeat after which a node is unreachable.
-    pub unreachable: Duration,
-    /// Time without a heartbeat after which a node is lost.
-    pub lost: Duration,
-    /// Time without a heartbeat after which an application attempt has failed.
-    pub master_silence: Duration,
+    /// Configuration, without the tree of queues.
+    pub config: ResourceManagerConfig,
+    /// Configured tree of queues; a tree that was set at run time overrides it.
+    pub queues: QueueTree,
     /// Maximum time after a restart for which grants wait until all nodes have registered.
     pub recovery_wait: Duration,
-    /// Settings of reservations and preemption.
-    pub scheduling: Scheduling,
-    /// Limits for each caller.
-    pub limits: CallerLimits,
-    /// Settings of metrics.
-    pub telemetry: Telemetry,
-    /// Endpoint to which masters send traces of their jobs.
-    pub traces: Option<String>,
-    /// Retention of the event log on disk.
-    pub events: RetentionLimits,
-    /// Retention of the audit log.
-    pub audit: RetentionLimits,
-    /// Retention of ended applications and containers.
-    pub history: HistoryBounds,
     /// Timeout for the headers of a request.
     pub header_time: Duration,
     /// Timeout for the body of a request.
     pub body_time: Duration,
-    /// Configured tree of queues; a tree that was set at run time overrides it.
-    pub queues: QueueTree,
 }
 
 impl ManagerOptions {
@@ -151,152 +114,71 @@ impl ManagerOptions {
     }
 
     fn of(config: ResourceManagerConfig, queues: QueueTree) -> Self {
-        let ResourceManagerConfig {
-            listen,
-            socket,
-            anonymous,
-            tls,
-            authority,
-            state,
-            store,
-            log,
-            suspect,
-            unreachable,
-            lost,
-            master_silence,
-            ..
-        } = config;
-        let ResourceManagerConfig {
-            scheduling,
-            limits,
-            telemetry,
-            traces,
-            events,
-            audit,
-            history,
-            ..
-        } = config;
         ManagerOptions {
-            listen,
-            socket,
-            anonymous,
-            tls,
-            authority,
-            state,
-            store,
-            log,
-            suspect,
-            unreachable,
-            lost,
-            master_silence,
+            config,
+            queues,
             recovery_wait: headroom_rm_core::Settings::default().recovery_wait,
-            scheduling,
-            limits,
-            telemetry,
-            traces,
-            events,
-            audit,
-            history,
             header_time: HEADERS,
             body_time: BODY_TIME,
-            queues,
         }
-    }
-
-    /// Configuration of these options, without the tree of queues.
-    pub(crate) fn config(&self) -> ResourceManagerConfig {
-        ResourceManagerConfig {
-            listen: self.listen,
-            socket: self.socket.clone(),
-            anonymous: self.anonymous,
-            tls: self.tls.clone(),
-            authority: self.authority.clone(),
-            state: self.state.clone(),
-            store: self.store,
-            log: self.log,
-            suspect: self.suspect,
-            unreachable: self.unreachable,
-            lost: self.lost,
-            master_silence: self.master_silence,
-            scheduling: self.scheduling,
-            limits: self.limits,
-            telemetry: self.telemetry,
-            traces: self.traces.clone(),
-            events: self.events,
-            audit: self.audit,
-            history: self.history,
-            queues: None,
-        }
-    }
-
-    /// Checks that a listener beyond loopback requires TLS and authentication.
-    ///
-    /// # Errors
-    /// The missing key, and its value.
-    pub fn require_secure_listener(&self, listen: SocketAddr) -> anyhow::Result<()> {
-        if listen.ip().is_loopback() {
-            return Ok(());
-        }
-        anyhow::ensure!(
-            self.tls.is_some(),
-            "listen = \"{listen}\" is reachable from other hosts, but tls is not set; create a certificate with rmctl ca issue \
-             manager and set its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
-        );
-        anyhow::ensure!(
-            self.anonymous == AnonymousAccess::Nothing,
-            "listen = \"{listen}\" is reachable from other hosts, and anonymous = \"{}\" admits unauthenticated callers; \
-             set anonymous = \"nothing\", or listen on 127.0.0.1",
-            self.anonymous.as_str()
-        );
-        Ok(())
     }
 
     /// Applies the options that can change in a running daemon.
     pub(crate) fn take(&mut self, new: ManagerOptions) {
-        let ManagerOptions {
-            log,
-            suspect,
-            unreachable,
-            lost,
-            master_silence,
-            scheduling,
-            events,
-            audit,
-            history,
-            queues,
-            ..
-        } = new;
-        (self.log, self.suspect, self.unreachable, self.lost) = (log, suspect, unreachable, lost);
-        (self.master_silence, self.scheduling, self.history) =
-            (master_silence, scheduling, history);
-        (self.events, self.audit, self.queues) = (events, audit, queues);
+        self.queues = new.queues;
+        let (config, new) = (&mut self.config, new.config);
+        (config.log, config.events, config.audit) = (new.log, new.events, new.audit);
+        (config.suspect, config.unreachable, config.lost) =
+            (new.suspect, new.unreachable, new.lost);
+        (config.master_silence, config.scheduling, config.history) =
+            (new.master_silence, new.scheduling, new.history);
     }
 
     pub(crate) fn settings(&self, clock: crate::clock::Clock) -> headroom_rm_core::Settings {
-        let Scheduling {
-            reserve_after,
-            preempt_warning,
-            preempt_every,
-            preempt_part,
-        } = self.scheduling;
+        let config = &self.config;
         headroom_rm_core::Settings {
-            suspect: self.suspect,
-            unreachable: self.unreachable,
-            lost: self.lost,
-            master_silence: self.master_silence,
+            suspect: config.suspect,
+            unreachable: config.unreachable,
+            lost: config.lost,
+            master_silence: config.master_silence,
             recovery_wait: self.recovery_wait,
             unix_at_zero: clock.unix_at_zero(),
             queues: self.queues.clone(),
-            reserve_after,
-            preempt_warning,
-            preempt_every,
-            preempt_part,
-            keep_apps: usize::try_from(self.history.apps).unwrap_or(usize::MAX),
-            keep_age: self.history.age,
-            keep_containers: usize::try_from(self.history.containers).unwrap_or(usize::MAX),
+            reserve_after: config.scheduling.reserve_after,
+            preempt_warning: config.scheduling.preempt_warning,
+            preempt_every: config.scheduling.preempt_every,
+            preempt_part: config.scheduling.preempt_part,
+            keep_apps: usize::try_from(config.history.apps).unwrap_or(usize::MAX),
+            keep_age: config.history.age,
+            keep_containers: usize::try_from(config.history.containers).unwrap_or(usize::MAX),
             ..headroom_rm_core::Settings::default()
         }
     }
+}
+
+/// Checks that a listener beyond loopback requires TLS and authentication.
+///
+/// # Errors
+/// The missing key, and its value.
+pub(crate) fn require_secure_listener(
+    config: &ResourceManagerConfig,
+    listen: SocketAddr,
+) -> anyhow::Result<()> {
+    if listen.ip().is_loopback() {
+        return Ok(());
+    }
+    anyhow::ensure!(
+        config.tls.is_some(),
+        "listen = \"{listen}\" is reachable from other hosts, but tls is not set; create a certificate with rmctl ca issue \
+         manager and set its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
+    );
+    anyhow::ensure!(
+        config.anonymous == AnonymousAccess::Nothing,
+        "listen = \"{listen}\" is reachable from other hosts, and anonymous = \"{}\" admits unauthenticated callers; \
+         set anonymous = \"nothing\", or listen on 127.0.0.1",
+        config.anonymous.as_str()
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -316,10 +198,10 @@ mod tests {
         let options = ManagerOptions::with(ResourceManagerConfig::default(), &args)
             .expect("a valid configuration");
         assert_eq!(
-            (options.listen.port(), options.store),
+            (options.config.listen.port(), options.config.store),
             (0, StoreBackend::Redb)
         );
-        assert_eq!(options.state, ResourceManagerConfig::default().state);
+        assert_eq!(options.config.state, ResourceManagerConfig::default().state);
     }
 
     #[test]
@@ -327,7 +209,7 @@ mod tests {
         let args = Args::parse_from(["resourcemanager"]);
         let options = ManagerOptions::with(ResourceManagerConfig::default(), &args)
             .expect("a valid configuration");
-        let (told, usual) = (
+        let (given, defaults) = (
             options.settings(crate::clock::Clock::start()),
             headroom_rm_core::Settings::default(),
         );
@@ -349,8 +231,8 @@ mod tests {
             )
         };
         assert_eq!(
-            (all(&told), scheduling(&told)),
-            (all(&usual), scheduling(&usual))
+            (all(&given), scheduling(&given)),
+            (all(&defaults), scheduling(&defaults))
         );
     }
 
@@ -378,15 +260,15 @@ mod tests {
                 .expect("valid");
                 let new = ManagerOptions::of(config, QueueTree::default());
                 assert_eq!(
-                    (key.value)(&new.config()).as_deref(),
+                    (key.value)(&new.config).as_deref(),
                     Some(example),
                     "the value of {} is lost",
                     key.name
                 );
                 let mut options = usual();
                 options.take(new);
-                let taken = (key.value)(&options.config()).as_deref() == Some(example);
-                let same = (key.value)(&usual().config()).as_deref() == Some(example);
+                let taken = (key.value)(&options.config).as_deref() == Some(example);
+                let same = (key.value)(&usual().config).as_deref() == Some(example);
                 assert_eq!(
                     taken,
                     same || key.takes == TakesEffect::Reload,

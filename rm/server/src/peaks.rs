@@ -63,7 +63,7 @@ impl Peaks {
     }
 
     /// Adds the peak of the hour before `now` to a node, if the node has reported in that time.
-    pub(crate) fn told(&self, node: NodeView, now: UnixMillis) -> NodeView {
+    pub(crate) fn with_peak(&self, node: NodeView, now: UnixMillis) -> NodeView {
         let piece = now.0 / PIECE_MS;
         let hour = self.nodes().get(&node.id).copied();
         let recent = hour.filter(|hour| piece.saturating_sub(hour.latest) < PIECES as u64);
@@ -131,7 +131,7 @@ mod tests {
         let minute = |n: u64| UnixMillis(1_000 * PIECE_MS + n * 60_000);
         let peak = |n, used| {
             peaks
-                .told(view(used), minute(n))
+                .with_peak(view(used), minute(n))
                 .peak_1h
                 .map(|b| b.get() >> 20)
         };

@@ -7,14 +7,13 @@
 use std::collections::BTreeMap;
 
 use headroom_rm_core::DryRun;
+use headroom_rm_reports::IfMatch;
 use headroom_rm_store::{SavedProfile, SavedProfiles};
 use headroom_types::spelling::did_you_mean;
 use headroom_types::{Name, Reason, UnixMillis};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::profiles::{ClusterProfile, MAX_ABOUT_BYTES, ProfileSpec};
-
-use crate::if_match::IfMatch;
 
 /// Limit on profiles.
 const MOST: usize = 512;

@@ -64,7 +64,7 @@ impl RunningManager {
                 400,
             ),
         };
-        self.tell(reason, level, &message);
+        self.record_event(reason, level, &message);
         match by {
             ReloadOrigin::Signal => self.record(message, outcome),
             ReloadOrigin::Call => {}
@@ -74,7 +74,7 @@ impl RunningManager {
 
     /// Configured log level.
     pub fn log(&self) -> LogLevel {
-        self.options.log
+        self.options.config.log
     }
 
     async fn take(&mut self, new: ManagerOptions) -> Result<ReloadResult, String> {
@@ -91,7 +91,7 @@ impl RunningManager {
         let (events, audit, kept) = (
             self.events.clone(),
             self.audit.clone(),
-            (new.events, new.audit),
+            (new.config.events, new.config.audit),
         );
         let bounds = tokio::task::spawn_blocking(move || {
             events.keep(kept.0);
@@ -104,7 +104,7 @@ impl RunningManager {
         Ok(taken)
     }
 
-    fn tell(&self, reason: Reason, level: EventLevel, message: &str) {
+    fn record_event(&self, reason: Reason, level: EventLevel, message: &str) {
         match level {
             EventLevel::Normal => log_reason!(info, reason, "{reason}: {message}"),
             EventLevel::Warning => log_reason!(warn, reason, "{reason}: {message}"),
@@ -145,15 +145,13 @@ impl RunningManager {
 
 fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) -> ReloadResult {
     let mut taken = ReloadResult::default();
-    for (key, was, is) in
-        reference::changes(reference::MANAGER_KEYS, &before.config(), &now.config())
-    {
+    for (key, was, is) in reference::changes(reference::MANAGER_KEYS, &before.config, &now.config) {
         match key.takes {
             TakesEffect::Reload => taken.holds.push(format!("{}: {was} → {is}", key.name)),
             TakesEffect::Restart => taken.waits.push(key.name.to_owned()),
         }
     }
-    if before.log != now.log && std::env::var_os("HEADROOM_LOG").is_some() {
+    if before.config.log != now.config.log && std::env::var_os("HEADROOM_LOG").is_some() {
         taken.notes.push("HEADROOM_LOG overrides log".to_owned());
     }
     if before.queues != now.queues {
@@ -208,11 +206,9 @@ mod tests {
 
     #[test]
     fn a_reload_separates_applied_pending_and_overridden_keys() {
-        let mut new = ManagerOptions {
-            lost: Duration::from_secs(60),
-            ..options()
-        };
-        (new.limits.streams, new.history.apps) = (7, 9);
+        let mut new = options();
+        new.config.lost = Duration::from_secs(60);
+        (new.config.limits.streams, new.config.history.apps) = (7, 9);
         let taken = compare(&options(), &new, QueuesFrom::Settings);
         assert_eq!(
             words(&taken),

@@ -1,36 +1,22 @@
-//! Reports for interfaces of other systems, with data that the published view lacks: use over time,
-//! ends, waiting sizes.
+//! Makes the reports for interfaces of other systems from the cluster.
 //!
-//! They are read from the cluster between two batches. They change nothing, and contain only this
-//! project's own terms.
+//! They are made between two batches, and change nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_rm_core::QueueView;
-use headroom_rm_core::app::{self, App};
+use headroom_rm_core::app::App;
 use headroom_rm_core::container::{self, Container};
-use headroom_rm_core::queue::spec::{QueueSpec, QueueState};
-use headroom_rm_core::{
-    AttemptRecord, Cluster, EndedContainer, MasterKind, NodeMark, attempt, node,
+use headroom_rm_core::{Cluster, EndedContainer, MasterKind, QueueView, attempt, node};
+use headroom_rm_reports::{
+    AppSelection, ApplicationReport, ClusterNodeReport, ContainerReport, ContainerStage, Preempted,
+    QueueReport, Use, WaitingContainers,
 };
-use headroom_types::{
-    AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource,
-    Tick, UnixMillis,
-};
+use headroom_types::{AppId, Bytes, Cpus, ExitReason, QueuePath, Resource, Tick, UnixMillis};
 use tokio::sync::oneshot;
 
-/// Containers granted within this time count as granted lately.
-const LATELY: Duration = Duration::from_secs(1);
-
-/// Selection of applications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AppSelection {
-    /// All kept applications.
-    All,
-    /// The application with this number.
-    Number(u32),
-}
+/// Length of the time whose grants are counted.
+const LAST_SECOND: Duration = Duration::from_secs(1);
 
 /// Query for a report.
 #[derive(Debug)]
@@ -52,222 +38,15 @@ pub(crate) enum ReportQuery {
     Queues(oneshot::Sender<Option<QueueReport>>),
 }
 
-/// Report about one application.
-#[derive(Clone, Debug)]
-pub(crate) struct ApplicationReport {
-    pub(crate) id: AppId,
-    pub(crate) queue: QueuePath,
-    pub(crate) priority: i32,
-    pub(crate) user: String,
-    pub(crate) state: app::ApplicationState,
-    pub(crate) diagnostics: String,
-    pub(crate) submitted: UnixMillis,
-    pub(crate) ended: Option<UnixMillis>,
-    /// Deadline at which its lifetime ends.
-    pub(crate) until: Option<UnixMillis>,
-    /// Environment of a managed master; `None` for an unmanaged application.
-    pub(crate) environment: Option<BTreeMap<String, String>>,
-    pub(crate) master_url: Option<String>,
-    /// Number of the current application attempt.
-    pub(crate) attempt: u32,
-    /// State of the current application attempt.
-    pub(crate) run: attempt::AttemptState,
-    /// The latest application attempts, the current one last.
-    pub(crate) runs: Vec<AttemptRecord>,
-    /// Kept containers of its masters, by application attempt.
-    pub(crate) masters: BTreeMap<u32, ContainerReport>,
-    pub(crate) live: u32,
-    /// Containers granted in the last second.
-    pub(crate) granted_lately: u32,
-    /// Resources of its live containers.
-    pub(crate) allocated: Resource,
-    /// Sizes of its reservations.
-    pub(crate) reserved: Vec<Resource>,
-    /// Waiting containers, including its master.
-    pub(crate) waiting: Vec<WaitingContainers>,
-    /// Use by kept containers.
-    pub(crate) used: Use,
-    /// The preempted part of the use.
-    pub(crate) preempted: Preempted,
-}
-
-/// Containers of one size that are not yet granted.
-#[derive(Clone, Debug)]
-pub(crate) struct WaitingContainers {
-    /// `None` for the master.
-    pub(crate) request: Option<RequestId>,
-    pub(crate) priority: i32,
-    pub(crate) size: Resource,
-    pub(crate) count: u32,
-}
-
-/// Use over time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Use {
-    /// Byte-milliseconds.
-    pub(crate) memory: u128,
-    /// Thousandths of a processor × milliseconds.
-    pub(crate) cpus: u128,
-}
-
-/// Preempted containers and their resources.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Preempted {
-    pub(crate) masters: u32,
-    pub(crate) others: u32,
-    pub(crate) memory: Bytes,
-    pub(crate) cpus: Cpus,
-    pub(crate) used: Use,
-}
-
-/// Report about one container.
-#[derive(Clone, Debug)]
-pub(crate) struct ContainerReport {
-    pub(crate) id: ContainerId,
-    pub(crate) attempt: u32,
-    pub(crate) node: NodeId,
-    /// URL of its node; `None` if the node is no longer known.
-    pub(crate) node_url: Option<String>,
-    /// `None` for a master.
-    pub(crate) request: Option<RequestId>,
-    pub(crate) size: Resource,
-    pub(crate) granted: UnixMillis,
-    pub(crate) life: ContainerStage,
-}
-
-/// Phase of a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ContainerStage {
-    /// Its program does not run yet.
-    Coming,
-    /// Its program runs.
-    Running,
-    /// It has ended.
-    Over {
-        ended: UnixMillis,
-        reason: ExitReason,
-        exit_code: Option<i32>,
-        peak: Option<Bytes>,
-    },
-}
-
-/// Report about one node.
-#[derive(Clone, Debug)]
-pub(crate) struct ClusterNodeReport {
-    pub(crate) id: NodeId,
-    pub(crate) state: node::ClusterNodeState,
-    /// Mark of an operator: cordon or drain.
-    pub(crate) mark: Option<NodeMark>,
-    pub(crate) url: String,
-    pub(crate) version: String,
-    pub(crate) rack: Option<Name>,
-    pub(crate) labels: Vec<Name>,
-    pub(crate) attributes: Vec<(Name, String)>,
-    pub(crate) offers: Resource,
-    pub(crate) allocated: Resource,
-    /// Memory used by its containers. Bytes.
-    pub(crate) used: Bytes,
-    pub(crate) host_used: Bytes,
-    /// Memory that ended containers have left on it. Bytes.
-    pub(crate) unattributed: Bytes,
-    pub(crate) containers: u32,
-    /// Time of its last heartbeat.
-    pub(crate) heard: Tick,
-}
-
-/// Report about one queue.
-#[derive(Clone, Debug)]
-pub(crate) struct QueueReport {
-    pub(crate) path: QueuePath,
-    /// Guaranteed memory. Without a configured guarantee, the share by weight of the memory that
-    /// its siblings leave. Bytes.
-    pub(crate) guaranteed: Bytes,
-    /// Upper limit of its resources.
-    pub(crate) maximum: Resource,
-    pub(crate) used: Resource,
-    /// The part of `used` that masters have.
-    pub(crate) masters: Resource,
-    /// Resources of its waiting containers.
-    pub(crate) pending: Resource,
-    pub(crate) pending_containers: u64,
-    pub(crate) containers: u32,
-    pub(crate) apps: usize,
-    /// Effective state: its own, or that of a parent queue.
-    pub(crate) state: QueueState,
-    pub(crate) spec: QueueSpec,
-    /// Resources by user, for leaf queues.
-    pub(crate) users: Vec<(String, Resource)>,
-    pub(crate) children: Vec<QueueReport>,
-}
-
-impl ClusterNodeReport {
-    /// Resources that are not allocated.
-    pub(crate) fn free(&self) -> Resource {
-        let free = rest(&self.offers, &self.allocated);
-        Resource {
-            memory: free.memory.saturating_sub(self.unattributed),
-            ..free
-        }
-    }
-}
-
-impl ApplicationReport {
-    /// Sum of all waiting containers.
-    pub(crate) fn pending(&self) -> Resource {
-        let mut sum = Resource::default();
-        for waiting in &self.waiting {
-            let times = u64::from(waiting.count);
-            let size = &waiting.size;
-            let memory = size.memory.mul_ratio(times, 1);
-            let cpus = u32::try_from(u64::from(size.cpus.milli()) * times).map_or(u32::MAX, |n| n);
-            let extra = size
-                .extra
-                .iter()
-                .map(|(name, n)| (name.clone(), n.saturating_mul(times)))
-                .collect();
-            sum = sum
-                .checked_add(&Resource {
-                    memory,
-                    cpus: Cpus::from_milli(cpus),
-                    extra,
-                })
-                .unwrap_or(sum);
-        }
-        sum
-    }
-}
-
-/// Sum of sizes.
-pub(crate) fn sum<'a>(sizes: impl IntoIterator<Item = &'a Resource>) -> Resource {
-    sizes.into_iter().fold(Resource::default(), |sum, size| {
-        sum.checked_add(size).unwrap_or(sum)
-    })
-}
-
-/// Difference of two sizes; zero where `taken` exceeds `whole`.
-pub(crate) fn rest(whole: &Resource, taken: &Resource) -> Resource {
-    let left = |name: &Name, n: u64| n.saturating_sub(taken.extra.get(name).copied().unwrap_or(0));
-    Resource {
-        memory: whole.memory.saturating_sub(taken.memory),
-        cpus: Cpus::from_milli(whole.cpus.milli().saturating_sub(taken.cpus.milli())),
-        extra: whole
-            .extra
-            .iter()
-            .map(|(name, n)| (name.clone(), left(name, *n)))
-            .collect(),
-    }
-}
-
-impl Use {
-    fn add(&mut self, size: &Resource, from: UnixMillis, to: UnixMillis) {
-        let ms = to.since(from).as_millis();
-        self.memory = self
-            .memory
-            .saturating_add(ms.saturating_mul(u128::from(size.memory.get())));
-        self.cpus = self
-            .cpus
-            .saturating_add(ms.saturating_mul(u128::from(size.cpus.milli())));
-    }
+/// Adds the use of one size during a time.
+fn add_use(sum: &mut Use, size: &Resource, from: UnixMillis, to: UnixMillis) {
+    let ms = to.since(from).as_millis();
+    sum.memory = sum
+        .memory
+        .saturating_add(ms.saturating_mul(u128::from(size.memory.get())));
+    sum.cpus = sum
+        .cpus
+        .saturating_add(ms.saturating_mul(u128::from(size.cpus.milli())));
 }
 
 /// Processes one query. The caller may have dropped its receiver.
@@ -328,8 +107,8 @@ fn count(app: &mut ApplicationReport, c: &ContainerReport, now: UnixMillis) {
         }
         ContainerStage::Over { ended, .. } => ended,
     };
-    app.used.add(&c.size, c.granted, end);
-    app.granted_lately += u32::from(now.since(c.granted) <= LATELY);
+    add_use(&mut app.used, &c.size, c.granted, end);
+    app.granted_last_second += u32::from(now.since(c.granted) <= LAST_SECOND);
     if let ContainerStage::Over {
         reason: ExitReason::Preempted,
         ..
@@ -344,7 +123,7 @@ fn count(app: &mut ApplicationReport, c: &ContainerReport, now: UnixMillis) {
         preempted.memory = preempted.memory.saturating_add(c.size.memory);
         preempted.cpus =
             Cpus::from_milli(preempted.cpus.milli().saturating_add(c.size.cpus.milli()));
-        preempted.used.add(&c.size, c.granted, end);
+        add_use(&mut preempted.used, &c.size, c.granted, end);
     }
     if c.request.is_none() {
         app.masters.insert(c.attempt, c.clone());
@@ -373,7 +152,7 @@ fn of_app(cluster: &Cluster, app: &App, now: Tick) -> ApplicationReport {
         runs: app.runs.iter().cloned().collect(),
         masters: BTreeMap::new(),
         live: 0,
-        granted_lately: 0,
+        granted_last_second: 0,
         allocated: Resource::default(),
         reserved: Vec::new(),
         waiting: waiting(app),

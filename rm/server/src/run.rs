@@ -160,10 +160,13 @@ impl ManagerLoop {
         self.save_and_apply()?;
         loop {
             let batch = self.next_batch().await;
-            let begun = Instant::now();
+            let started = Instant::now();
             let turn = self.take_in(batch)?;
             self.save_and_apply()?;
-            self.shared.counters.turns.time(begun.elapsed());
+            self.shared
+                .counters
+                .turns
+                .observe(started.elapsed().as_secs_f64());
             self.run_periodic_work();
             if turn == LoopControl::End {
                 // All accepted calls are saved and have their results. Streams end with the loop.
@@ -274,12 +277,12 @@ impl ManagerLoop {
                 if changed {
                     self.journal.append_profiles(&self.profiles.saved())?;
                 }
-                let told = answer
+                let event = answer
                     .as_ref()
                     .ok()
                     .filter(|_| changed)
                     .and_then(|done| done.event(at));
-                self.decided.push((reply, answer, told));
+                self.decided.push((reply, answer, event));
                 Ok(LoopControl::GoOn)
             }
             LoopInput::Access { wish, reply } => {
@@ -344,8 +347,8 @@ impl ManagerLoop {
         self.shared
             .profiles
             .send_replace(Arc::new(self.profiles.clone()));
-        for (reply, answer, told) in std::mem::take(&mut self.decided) {
-            self.shared.events.push(told);
+        for (reply, answer, event) in std::mem::take(&mut self.decided) {
+            self.shared.events.push(event);
             // Fails if the caller has gone; the change is made anyway.
             let _ = reply.send(answer);
         }
@@ -432,9 +435,12 @@ impl ManagerLoop {
         if self.journal.is_empty() {
             return Ok(());
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         self.journal.commit()?;
-        self.shared.counters.writes.time(begun.elapsed());
+        self.shared
+            .counters
+            .writes
+            .observe(started.elapsed().as_secs_f64());
         Ok(())
     }
 
@@ -569,15 +575,15 @@ impl ManagerLoop {
     /// Makes a view if readers wait for one. A view of a large cluster takes long. The pause after
     /// it bounds the share of the loop's time; readers wait a little longer instead.
     fn show(&mut self) {
-        let begun = self.clock.now();
-        if !self.view_wanted || begun < self.next_view {
+        let started = self.clock.now();
+        if !self.view_wanted || started < self.next_view {
             return;
         }
         self.view_wanted = false;
         if !self.shared.published.is_fresh() {
             self.publish();
             let ended = self.clock.now();
-            self.next_view = ended.plus(ended.since(begun) * VIEW_RESTS);
+            self.next_view = ended.plus(ended.since(started) * VIEW_RESTS);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
-use headroom_config::AnonymousAccess;
+use headroom_config::{AnonymousAccess, ResourceManagerConfig};
 use headroom_identity::Role;
 use headroom_rm_store::OpenedStore;
 use headroom_transport::ReloadingKeys;
@@ -27,6 +27,7 @@ use crate::handle::Handle;
 use crate::http::idempotency::IdempotencyStore;
 use crate::http::limits::ConnectionLimits;
 use crate::http::listeners::{TcpServerListener, UnixSocketListener};
+use crate::http::service::InterfaceRoutes;
 use crate::http::signer::Signer;
 use crate::http::tonodes::ToNodes;
 use crate::http::web::Web;
@@ -36,7 +37,7 @@ use crate::jobs::JobRowStore;
 use crate::metrics::Counters;
 use crate::notify;
 use crate::operator::OperatorHandle;
-use crate::options::ManagerOptions;
+use crate::options::{ManagerOptions, require_secure_listener};
 use crate::profiles::Profiles;
 use crate::published::Published;
 use crate::reader::ClusterReader;
@@ -75,25 +76,27 @@ pub struct RunningManager {
 
 /// Starts a resource manager inside another program: opens the listeners and the state, and serves.
 pub async fn start(options: ManagerOptions) -> anyhow::Result<RunningManager> {
-    start_for(options, None).await
+    start_for(options, None, &[]).await
 }
 
 /// Starts the resource manager of a daemon, whose `operator` reloads the configuration and sets the
-/// log level.
+/// log level. It also serves the `interfaces` of other systems.
 pub async fn start_for(
     options: ManagerOptions,
     operator: Option<OperatorHandle>,
+    interfaces: &[InterfaceRoutes],
 ) -> anyhow::Result<RunningManager> {
-    let (listener, socket) = places(&options)?;
+    let config = &options.config;
+    let (listener, socket) = places(config)?;
     let address = listener
         .local_addr()
         .context("cannot read the address of the listener")?;
-    let (keys, authority) = certificates(&options, address)?;
+    let (keys, authority) = certificates(config, address)?;
     let url = format!(
         "{}://{address}",
         if keys.is_some() { "https" } else { "http" }
     );
-    let opened = open_state(&options).await?;
+    let opened = open_state(config).await?;
     let (clock, epoch, documents) = (
         Clock::start(),
         opened.restored.epoch,
@@ -101,8 +104,8 @@ pub async fn start_for(
     );
     let once = IdempotencyStore::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
-    let (logs, closing) = (options.state.join(LOGS), CancellationToken::new());
-    let shared = shared_state(&opened, &options, &logs, clock)?;
+    let (logs, closing) = (config.state.join(LOGS), CancellationToken::new());
+    let shared = shared_state(&opened, config, &logs, clock)?;
     let nodes_called = Arc::new(
         ToNodes::new(keys.clone()).context("cannot create the client for calls to nodes")?,
     );
@@ -110,7 +113,7 @@ pub async fn start_for(
     let (handle, owner) = start_loop(opened, &options, clock, shared.clone())?;
     let (events, audit) = (
         shared.events.clone(),
-        Arc::new(AuditRecorder::open(&logs, options.audit)),
+        Arc::new(AuditRecorder::open(&logs, config.audit)),
     );
     tokio::spawn(audit::keep_synced(audit.clone(), closing.clone()));
     let reader = ClusterReader {
@@ -121,7 +124,7 @@ pub async fn start_for(
         clock,
     };
     let web = web(
-        &options,
+        config,
         reader,
         nodes_called,
         (authority, operator),
@@ -133,17 +136,18 @@ pub async fn start_for(
         once,
         address,
         Bounds {
-            limits: options.limits,
+            limits: config.limits,
             body_time: options.body_time,
         },
+        interfaces,
     );
-    let doors = ConnectionLimits::new(options.limits, turned);
+    let limit = ConnectionLimits::new(config.limits, turned);
     let port = TcpServerListener {
         listener,
-        anonymous: options.anonymous,
+        anonymous: config.anonymous,
         keys,
     };
-    let server = answer(routes, port, socket, (doors, options.header_time), &closing);
+    let server = answer(routes, port, socket, (limit, options.header_time), &closing);
     let running = RunningManager {
         url,
         epoch,
@@ -158,7 +162,8 @@ pub async fn start_for(
     };
     // The first turn of the loop is complete when its view exists.
     running.handle.view().await.map_err(anyhow::Error::new)?;
-    let (state, store) = (running.options.state.display(), running.options.store);
+    let config = &running.options.config;
+    let (state, store) = (config.state.display(), config.store);
     info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
     notify::ready();
     Ok(running)
@@ -167,17 +172,17 @@ pub async fn start_for(
 /// Restores the state that the main loop shares; `logs` is the directory of the event log.
 fn shared_state(
     opened: &OpenedStore,
-    options: &ManagerOptions,
+    config: &ResourceManagerConfig,
     logs: &Path,
     clock: Clock,
 ) -> anyhow::Result<SharedState> {
     let epoch = opened.restored.epoch;
     Ok(SharedState {
         published: Arc::new(Published::new(view::empty(epoch))),
-        events: Arc::new(EventLog::open(epoch, logs, options.events)),
+        events: Arc::new(EventLog::open(epoch, logs, config.events)),
         jobs: Arc::new(JobRowStore::new(
             clock.unix_now(),
-            options.telemetry.cardinality,
+            config.telemetry.cardinality,
         )),
         families: Arc::new(UsageHistory::restored(opened.families.clone())),
         profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
@@ -204,7 +209,7 @@ fn start_loop(
 
 /// State of the HTTP handlers.
 fn web(
-    options: &ManagerOptions,
+    config: &ResourceManagerConfig,
     reader: ClusterReader,
     nodes: Arc<ToNodes>,
     (authority, operator): (Option<Arc<Signer>>, Option<OperatorHandle>),
@@ -214,12 +219,12 @@ fn web(
     Web {
         reader,
         nodes,
-        asks: options.anonymous != AnonymousAccess::All,
+        asks: config.anonymous != AnonymousAccess::All,
         authority,
-        traces: options.traces.as_deref().map(Arc::from),
+        traces: config.traces.as_deref().map(Arc::from),
         closing: closing.clone(),
         streams: Arc::new(Semaphore::new(
-            usize::try_from(options.limits.streams).unwrap_or(Semaphore::MAX_PERMITS),
+            usize::try_from(config.limits.streams).unwrap_or(Semaphore::MAX_PERMITS),
         )),
         changes: Arc::default(),
         boards: Arc::default(),
@@ -228,13 +233,13 @@ fn web(
         peaks: Arc::default(),
         audit: audit.clone(),
         operator,
-        state: options.state.clone().into(),
+        state: config.state.clone().into(),
     }
 }
 
 /// Opens the state on disk, and logs its anomalies.
-async fn open_state(options: &ManagerOptions) -> anyhow::Result<OpenedStore> {
-    let (state, store) = (options.state.clone(), options.store);
+async fn open_state(config: &ResourceManagerConfig) -> anyhow::Result<OpenedStore> {
+    let (state, store) = (config.state.clone(), config.store);
     let opened = tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store))
         .await
         .context("cannot open the state")??;
@@ -249,13 +254,16 @@ async fn open_state(options: &ManagerOptions) -> anyhow::Result<OpenedStore> {
 type CertificateSetup = (Option<Arc<ReloadingKeys>>, Option<Arc<Signer>>);
 
 /// Opens the daemon's certificate and, if hosts may join by token, the authority.
-fn certificates(options: &ManagerOptions, address: SocketAddr) -> anyhow::Result<CertificateSetup> {
-    options.require_secure_listener(address)?;
-    let keys = options
+fn certificates(
+    config: &ResourceManagerConfig,
+    address: SocketAddr,
+) -> anyhow::Result<CertificateSetup> {
+    require_secure_listener(config, address)?;
+    let keys = config
         .tls
         .as_deref()
         .map(|dir| ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display())));
-    let signer = options
+    let signer = config
         .authority
         .as_deref()
         .map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));
@@ -273,16 +281,17 @@ fn certificates(options: &ManagerOptions, address: SocketAddr) -> anyhow::Result
 }
 
 /// Opens the listeners: those that the service manager passed, or new ones.
-fn places(options: &ManagerOptions) -> anyhow::Result<(TcpListener, Option<UnixSocketListener>)> {
-    let given = activation::take(options.listen, options.socket.as_deref())?;
-    let own =
-        || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
+fn places(
+    config: &ResourceManagerConfig,
+) -> anyhow::Result<(TcpListener, Option<UnixSocketListener>)> {
+    let given = activation::take(config.listen, config.socket.as_deref())?;
+    let own = || bind(config.listen).with_context(|| format!("cannot listen on {}", config.listen));
     let listener = given.port.map_or_else(own, Ok)?;
     let at = |path: &Path| {
         UnixSocketListener::bind(path)
             .with_context(|| format!("cannot listen on the socket {}", path.display()))
     };
-    let own = || options.socket.as_deref().map(at).transpose();
+    let own = || config.socket.as_deref().map(at).transpose();
     Ok((
         listener,
         given
@@ -297,20 +306,20 @@ fn answer(
     routes: Router,
     port: TcpServerListener,
     socket: Option<UnixSocketListener>,
-    (doors, headers): (ConnectionLimits, Duration),
+    (limits, headers): (ConnectionLimits, Duration),
     closing: &CancellationToken,
 ) -> JoinHandle<()> {
     let by_port = listen::serve(
         port,
         routes.clone(),
-        doors.another(),
+        limits.another(),
         headers,
         closing.clone(),
     );
     let Some(socket) = socket else {
         return tokio::spawn(by_port);
     };
-    let by_socket = listen::serve(socket, routes, doors, headers, closing.clone());
+    let by_socket = listen::serve(socket, routes, limits, headers, closing.clone());
     tokio::spawn(async move {
         tokio::join!(by_port, by_socket);
     })
@@ -321,12 +330,12 @@ fn on_its_thread(owner: ManagerLoop) -> std::io::Result<LoopOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
-    let (tell, ended) = oneshot::channel();
+    let (sender, ended) = oneshot::channel();
     std::thread::Builder::new()
         .name("owner".into())
         .spawn(move || {
             // Fails if the process is ending and has dropped the receiver.
-            let _ = tell.send(runtime.block_on(owner.run()));
+            let _ = sender.send(runtime.block_on(owner.run()));
         })?;
     Ok(ended)
 }

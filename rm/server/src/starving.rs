@@ -13,7 +13,7 @@ const STARVING: Duration = Duration::from_secs(300);
 /// Requests that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Starving {
-    told: BTreeSet<(AppId, RequestId)>,
+    reported: BTreeSet<(AppId, RequestId)>,
 }
 
 impl Starving {
@@ -28,7 +28,7 @@ impl Starving {
         let (mut still, mut lines) = (BTreeSet::new(), Vec::new());
         for (app, request, waited) in waiting.filter(|(_, _, waited)| *waited >= STARVING) {
             let key = (app.id.clone(), request.clone());
-            if !self.told.contains(&key) {
+            if !self.reported.contains(&key) {
                 let why = cluster.sentence(app, request, now).unwrap_or_default();
                 let message = format!("{request} has waited for {} s: {why}", waited.as_secs());
                 let (object, words) = (LogObject::App(app.id.clone()), LogMessage::Text(message));
@@ -42,7 +42,7 @@ impl Starving {
             }
             still.insert(key);
         }
-        self.told = still;
+        self.reported = still;
         lines
     }
 }
@@ -68,9 +68,9 @@ mod tests {
         s.settle().alive_for(Duration::from_secs(299));
         assert_eq!(starving.look(&s.cluster, s.now), []);
         s.alive_for(Duration::from_secs(2));
-        let told = starving.look(&s.cluster, s.now);
+        let lines = starving.look(&s.cluster, s.now);
         assert_eq!(
-            (told.len(), told[0].reason, told[0].level, told[0].app()),
+            (lines.len(), lines[0].reason, lines[0].level, lines[0].app()),
             (
                 1,
                 Reason::RequestStarving,
@@ -78,7 +78,7 @@ mod tests {
                 Some(&other)
             )
         );
-        let message = told[0].message();
+        let message = lines[0].message();
         assert!(
             message.starts_with("work has waited for 301 s: ") && message.len() > 40,
             "{message}"

@@ -29,7 +29,7 @@ type Key = (String, Name);
 pub(crate) struct UsageHistory {
     known: Mutex<BTreeMap<Key, Arc<JobHistory>>>,
     /// Suggestions computed from the families, valid while the family is unchanged.
-    told: Mutex<BTreeMap<Key, CachedSuggestions>>,
+    suggestions: Mutex<BTreeMap<Key, CachedSuggestions>>,
 }
 
 /// Suggestions, and the state of the family from which they were computed.
@@ -57,7 +57,7 @@ impl UsageHistory {
             .collect();
         UsageHistory {
             known: Mutex::new(known),
-            told: Mutex::default(),
+            suggestions: Mutex::default(),
         }
     }
 
@@ -141,19 +141,19 @@ impl UsageHistory {
     /// Computes the suggestions once for each state of a family, without holding a lock.
     fn says(&self, family: &Arc<JobHistory>) -> Arc<Vec<Suggestion>> {
         let key = (family.user.clone(), family.name.clone());
-        let told = self
+        let cached = self
             .suggestion_cache()
             .get(&key)
-            .filter(|told| Arc::ptr_eq(&told.family, family))
-            .map(|told| told.says.clone());
-        told.unwrap_or_else(|| {
+            .filter(|cached| Arc::ptr_eq(&cached.family, family))
+            .map(|cached| cached.says.clone());
+        cached.unwrap_or_else(|| {
             let says = Arc::new(suggest(family));
-            let mut told = self.suggestion_cache();
-            if told.len() >= FAMILIES {
+            let mut cache = self.suggestion_cache();
+            if cache.len() >= FAMILIES {
                 // The cache is full, so it holds entries of removed families.
-                told.clear();
+                cache.clear();
             }
-            told.insert(
+            cache.insert(
                 key,
                 CachedSuggestions {
                     family: family.clone(),
@@ -166,7 +166,9 @@ impl UsageHistory {
 
     fn suggestion_cache(&self) -> MutexGuard<'_, BTreeMap<Key, CachedSuggestions>> {
         // Poisoning is harmless: no panic can leave the map half changed.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.suggestions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<JobHistory>>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fakes::*;
 use headroom_client::Client;
-use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
+use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -24,7 +24,7 @@ const METHODS: [Method; 5] = [
 ];
 
 fn description() -> Value {
-    serde_json::from_str(&headroom_resourcemanager::description()).expect("JSON")
+    serde_json::from_str(&headroom_rm_server::description()).expect("JSON")
 }
 
 /// Each path with its methods.
@@ -47,7 +47,7 @@ fn described() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn the_committed_description_matches_the_code() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
-    let text = headroom_resourcemanager::description();
+    let text = headroom_rm_server::description();
     if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &text).expect("the file can be written");
     }

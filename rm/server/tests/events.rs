@@ -70,12 +70,12 @@ async fn events_continue_from_a_cursor_and_follow() {
         .sync_with(Vec::new(), Some(patch(true, Vec::new(), &["Escalated"])))
         .await
         .expect("syncs");
-    let told = soon("the master's own event", following.next())
+    let event = soon("the master's own event", following.next())
         .await
         .expect("open")
         .expect("an event");
     assert_eq!(
-        (told.reason.as_str(), told.message.as_str(), told.level),
+        (event.reason.as_str(), event.message.as_str(), event.level),
         ("Escalated", "reported by the master", EventLevel::Warning)
     );
 
@@ -89,7 +89,7 @@ async fn events_continue_from_a_cursor_and_follow() {
         of_app.expect("an event").expect("an event").reason,
         "JobSubmitted"
     );
-    assert_eq!(words(&client, told.index).await, []);
+    assert_eq!(words(&client, event.index).await, []);
     running.shutdown().await.expect("ends");
     assert!(
         soon("the end of the stream", following.next())

@@ -13,7 +13,7 @@ use std::process::Command;
 use fakes::unmanaged as submit;
 use headroom_client::{AuditQuery, Client, ClientCredentials, ClientError, Follow, TokenSource};
 use headroom_config::AnonymousAccess;
-use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
+use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_types::AppId;
 use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
 use headroom_wire::v1::apps::{ChangeApp, SubmitApp};
@@ -22,7 +22,7 @@ use headroom_wire::v1::queues::QueueRunState;
 
 /// Timeout that is much longer than any call.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
-/// User id of `nobody` on Debian, without rights of its own.
+/// User id of the unprivileged user on Debian, without rights of its own.
 const NOBODY: u32 = 65_534;
 
 struct Guarded {
@@ -38,17 +38,12 @@ async fn guarded(anonymous: AnonymousAccess) -> Guarded {
     // Other users must be able to reach the socket.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("sets");
     let socket = dir.path().join("run/rm.sock");
-    let options = ManagerOptions::new(
+    let mut options = ManagerOptions::new(
         "127.0.0.1:0".parse().expect("address"),
         dir.path().join("state"),
     );
-    let running = start(ManagerOptions {
-        socket: Some(socket.clone()),
-        anonymous,
-        ..options
-    })
-    .await
-    .expect("starts");
+    (options.config.socket, options.config.anonymous) = (Some(socket.clone()), anonymous);
+    let running = start(options).await.expect("starts");
     let port = Client::new(&running.url).expect("address");
     let by_socket = Client::new(&format!("unix:{}", socket.display())).expect("address");
     Guarded {
@@ -281,9 +276,9 @@ async fn the_stream_requires_the_same_rights_as_the_calls() {
     let url = format!("{}/v1/stream?topics=audit,jobs", world.port.base());
     let mut answer = reqwest::get(url).await.expect("answers");
     assert_eq!(answer.status(), 200);
-    let mut told = String::new();
-    while !told.contains("\"snapshot\"") {
-        told += std::str::from_utf8(
+    let mut received = String::new();
+    while !received.contains("\"snapshot\"") {
+        received += std::str::from_utf8(
             &answer
                 .chunk()
                 .await
@@ -292,15 +287,15 @@ async fn the_stream_requires_the_same_rights_as_the_calls() {
         )
         .expect("text");
     }
-    let lines: Vec<serde_json::Value> = told
+    let lines: Vec<serde_json::Value> = received
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
     let audit: Vec<_> = lines
         .iter()
-        .filter(|told| told["topic"] == "audit")
+        .filter(|line| line["topic"] == "audit")
         .collect();
-    assert_eq!(audit.len(), 1, "{told}");
+    assert_eq!(audit.len(), 1, "{received}");
     assert_eq!(audit[0]["kind"], "refused");
     let detail = audit[0]["detail"].as_str().expect("a sentence");
     assert!(
@@ -310,12 +305,12 @@ async fn the_stream_requires_the_same_rights_as_the_calls() {
     assert!(
         lines
             .iter()
-            .any(|told| told["topic"] == "jobs" && told["kind"] == "snapshot"),
-        "{told}"
+            .any(|line| line["topic"] == "jobs" && line["kind"] == "snapshot"),
+        "{received}"
     );
     assert!(
-        !told.contains("HR0403"),
-        "the stream contains a line of the audit log: {told}"
+        !received.contains("HR0403"),
+        "the stream contains a line of the audit log: {received}"
     );
 }
 
@@ -501,7 +496,7 @@ async fn names(client: &Client) -> Vec<String> {
         .collect()
 }
 
-async fn told_of(client: &Client) -> Vec<String> {
+async fn event_apps(client: &Client) -> Vec<String> {
     let mut lines = client
         .events_of(None, 0, Follow::No)
         .await
@@ -599,7 +594,7 @@ async fn users_see_only_their_own_applications() {
         (vec!["sort".to_owned()], vec!["page".to_owned()])
     );
     assert_eq!(
-        (told_of(alice).await, told_of(viewer).await),
+        (event_apps(alice).await, event_apps(viewer).await),
         (vec!["sort".to_owned()], vec!["page".to_owned()])
     );
     assert_eq!(

@@ -92,21 +92,21 @@ impl Page {
         let Some(data) = field("data: ") else {
             return assert!(message.starts_with(':'), "{message}");
         };
-        let told: Value = serde_json::from_str(&data).expect("JSON");
+        let body: Value = serde_json::from_str(&data).expect("JSON");
         let (kind, topic) = (
-            told["kind"].as_str().expect("a kind").to_owned(),
-            told["topic"].as_str().expect("a topic").to_owned(),
+            body["kind"].as_str().expect("a kind").to_owned(),
+            body["topic"].as_str().expect("a topic").to_owned(),
         );
         assert_eq!(field("event: ").as_deref(), Some(kind.as_str()));
         self.last = field("id: ")
             .and_then(|n| n.parse().ok())
             .expect("a number");
-        let set = || told["set"].as_object().expect("parts").clone();
+        let set = || body["set"].as_object().expect("parts").clone();
         match kind.as_str() {
             "snapshot" => drop(self.boards.insert(topic, set().into_iter().collect())),
             "patch" => {
                 let board = self.boards.get_mut(&topic).expect("a snapshot came first");
-                told["gone"]
+                body["gone"]
                     .as_array()
                     .expect("names")
                     .iter()
@@ -116,7 +116,7 @@ impl Page {
             "missing" => drop(self.boards.remove(&topic)),
             _ => self
                 .events
-                .extend(told["rows"].as_array().cloned().unwrap_or_default()),
+                .extend(body["rows"].as_array().cloned().unwrap_or_default()),
         }
         self.kinds.push(kind);
     }
@@ -132,7 +132,7 @@ impl Page {
     }
 }
 
-fn told(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
+fn task_patch(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
     let (heap, cpus) = (
         headroom_types::Bytes::from_mib(64),
         headroom_types::Cpus::from_cores(1),
@@ -192,7 +192,7 @@ async fn a_stream_sends_snapshots_and_then_patches() {
     master
         .sync_with(
             Vec::new(),
-            Some(told("map/0", TaskState::Running, &["Escalated"])),
+            Some(task_patch("map/0", TaskState::Running, &["Escalated"])),
         )
         .await
         .expect("syncs");
@@ -205,7 +205,7 @@ async fn a_stream_sends_snapshots_and_then_patches() {
     })
     .await;
     master
-        .sync_with(Vec::new(), Some(told("map/0", TaskState::Done, &[])))
+        .sync_with(Vec::new(), Some(task_patch("map/0", TaskState::Done, &[])))
         .await
         .expect("syncs");
     page.until_part("its end", ("job:job.1", "stage:map"), |s| {
@@ -280,13 +280,13 @@ async fn the_parameter_app_selects_an_application_and_its_events() {
     other
         .sync_with(
             Vec::new(),
-            Some(told("map/0", TaskState::Done, &["Escalated"])),
+            Some(task_patch("map/0", TaskState::Done, &["Escalated"])),
         )
         .await
         .expect("syncs");
     one.sync_with(
         Vec::new(),
-        Some(told("map/1", TaskState::Done, &["OomKilled"])),
+        Some(task_patch("map/1", TaskState::Done, &["OomKilled"])),
     )
     .await
     .expect("syncs");

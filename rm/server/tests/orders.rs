@@ -13,7 +13,7 @@ use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskState};
 
 /// An application whose master has reported a task in each of four states.
-async fn told(client: &headroom_client::Client) -> FakeMaster {
+async fn master_with_tasks(client: &headroom_client::Client) -> FakeMaster {
     let master = FakeMaster::submit(client, "job").await;
     let states = [
         TaskState::Running,
@@ -48,7 +48,7 @@ fn code<T: std::fmt::Debug>(answer: Result<T, headroom_client::ClientError>) -> 
 async fn orders_that_the_task_state_forbids_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let master = told(&client).await;
+    let master = master_with_tasks(&client).await;
     let app = master.app();
     let task = |n: u32| -> TaskId { id(&format!("map/{n}")) };
     let more = |memory| ResizeTask {
@@ -105,7 +105,7 @@ async fn orders_that_the_task_state_forbids_are_refused() {
 async fn accepted_orders_reach_the_master_in_sequence() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let mut master = told(&client).await;
+    let mut master = master_with_tasks(&client).await;
     let (app, runs, waits): (_, TaskId, TaskId) = (master.app().clone(), id("map/0"), id("map/1"));
     client
         .kill_task(&app, &runs, Some("wrong day".into()))
@@ -152,7 +152,7 @@ async fn accepted_orders_reach_the_master_in_sequence() {
 async fn the_number_of_undelivered_orders_is_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    let master = told(&client).await;
+    let master = master_with_tasks(&client).await;
     for _ in 0..256 {
         client
             .kill_task(master.app(), &id("map/0"), None)

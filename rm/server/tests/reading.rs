@@ -79,7 +79,7 @@ async fn lists_are_returned_in_consecutive_pages() {
         5
     );
     assert_eq!(
-        ids(get(&client, "/v1/apps?user=nobody", &[]).await)
+        ids(get(&client, "/v1/apps?user=eve", &[]).await)
             .await
             .len(),
         0

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fakes::*;
 use headroom_client::{Client, DryRunMode};
-use headroom_resourcemanager::{CallerLimits, ManagerOptions, start};
+use headroom_rm_server::{CallerLimits, ManagerOptions, start};
 use headroom_types::{Name, QueuePath};
 use headroom_wire::v1::application_master::PlacementVerdict;
 use headroom_wire::v1::apps::{ChangeApp, ResizeContainer};
@@ -187,10 +187,10 @@ async fn every_request_has_an_id() {
 async fn limited(
     state: &std::path::Path,
     limits: CallerLimits,
-) -> (headroom_resourcemanager::RunningManager, Client) {
+) -> (headroom_rm_server::RunningManager, Client) {
     let mut options =
         ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
-    options.limits = CallerLimits {
+    options.config.limits = CallerLimits {
         loopback: true,
         ..limits
     };
@@ -345,62 +345,6 @@ async fn an_application_is_changed_only_with_its_current_etag() {
             .code(),
         Some(ErrorCode::HR0404)
     );
-}
-
-/// The YARN interface compares the same versions.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_yarn_interface_compares_the_same_etags() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client) = resource_manager(dir.path()).await;
-    client.submit(&unmanaged("job")).await.expect("submits");
-    let at = |what: &str| format!("/ws/v1/cluster/apps/application_1700000000000_0001/{what}");
-    let read = send(&client, Method::GET, &at("state"), &[], &json!({})).await;
-    let tag = read.headers()["etag"].to_str().expect("text").to_owned();
-    let ours = send(&client, Method::GET, "/v1/apps/job.1", &[], &json!({})).await;
-    assert!(
-        ours.headers()["etag"]
-            .to_str()
-            .expect("text")
-            .starts_with(tag.trim_end_matches('"')),
-        "the same version"
-    );
-    let put = async |what: &str, body: Value| {
-        let answer = send(
-            &client,
-            Method::PUT,
-            &at(what),
-            &[("if-match", tag.as_str())],
-            &body,
-        )
-        .await;
-        (answer.status().as_u16(), answer.text().await.expect("text"))
-    };
-    assert_eq!(put("priority", json!({"priority": 7})).await.0, 200);
-    for (what, body) in [
-        ("priority", json!({"priority": 8})),
-        ("queue", json!({"queue": "default"})),
-        ("state", json!({"state": "KILLED"})),
-    ] {
-        let (status, text) = put(what, body).await;
-        assert!(
-            status == 403 && text.contains("has changed since it was read"),
-            "{what}: {status} {text}"
-        );
-    }
-    let view = client.app(&id("job.1")).await.expect("known");
-    assert_eq!(
-        (view.priority, view.state),
-        (7, headroom_wire::v1::apps::AppState::Accepted)
-    );
-    let killed = send(
-        &client,
-        Method::PUT,
-        &at("state"),
-        &[("if-match", "*")],
-        &json!({"state": "KILLED"}),
-    )
-    .await;
-    assert!(killed.status().is_success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -707,9 +651,9 @@ async fn a_tree_of_queues_is_applied_completely_or_not_at_all() {
     )
     .await;
     assert_eq!(refused.status(), 400);
-    let told = problem_keys(refused).await;
+    let keys = problem_keys(refused).await;
     for part in ["root.default wieght", "root.etl order", "guaranteed"] {
-        assert!(told.iter().any(|t| t.contains(part)), "{part}: {told:?}");
+        assert!(keys.iter().any(|t| t.contains(part)), "{part}: {keys:?}");
     }
     let unread = send(&client, Method::PUT, "/v1/queues", &[], &tree).await;
     assert!(problem(unread).await.detail.contains("If-Match"));

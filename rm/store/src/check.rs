@@ -159,13 +159,13 @@ impl StateReport {
             .snapshots
             .iter()
             .filter_map(|s| Some((s.file.display().to_string(), s.wrong.clone()?)));
-        let told: Vec<StateProblem> = damaged
+        let problems: Vec<StateProblem> = damaged
             .map(|(file, fault)| StateProblem {
                 what: format!("{file} cannot be used: {fault}"),
                 advice: "Remove the file; the next start writes a new snapshot".into(),
             })
             .collect();
-        self.problems.extend(told);
+        self.problems.extend(problems);
     }
 
     /// Adds a problem once, because an unreadable anchor also fails the check of the database.
@@ -219,6 +219,8 @@ fn kind(key: &str) -> &'static str {
         "family" => "families of jobs",
         "profiles" => "sets of profiles",
         "access" => "sets of tokens and policies",
+        "once" => "answers to repeated calls",
+        "tags" => "tags of nodes",
         _ if key.starts_with(DOCUMENTS) => "documents",
         _ => "of an unknown kind",
     }

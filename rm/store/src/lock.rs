@@ -15,9 +15,9 @@ pub const NAME: &str = "lock";
 /// Maximum wait for another process that is shutting down.
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Locks the directory. Waits at most `patience` for another process to release it. The lock is
+/// Locks the directory. Waits at most `timeout` for another process to release it. The lock is
 /// held while the file is open.
-pub fn lock_directory(dir: &Path, patience: Duration) -> Result<File, StoreError> {
+pub fn lock_directory(dir: &Path, timeout: Duration) -> Result<File, StoreError> {
     let unusable = |source| StoreError::directory(dir, source);
     let file = File::options()
         .create(true)
@@ -25,7 +25,7 @@ pub fn lock_directory(dir: &Path, patience: Duration) -> Result<File, StoreError
         .write(true)
         .open(dir.join(NAME))
         .map_err(unusable)?;
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     /// Each field differs from its default.
-    fn told_in_full(state: spec::QueueState) -> spec::QueueSpec {
+    fn explicit_queue(state: spec::QueueState) -> spec::QueueSpec {
         spec::QueueSpec {
             guaranteed: share(),
             maximum: spec::QueueShare {
@@ -279,8 +279,8 @@ mod tests {
             spec::QueueState::Stopped,
         ] {
             let inner = spec::QueueSpec {
-                children: BTreeMap::from([(name("deep"), told_in_full(state))]),
-                ..told_in_full(state)
+                children: BTreeMap::from([(name("deep"), explicit_queue(state))]),
+                ..explicit_queue(state)
             };
             let children = BTreeMap::from([
                 (name("etl"), inner),

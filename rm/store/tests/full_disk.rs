@@ -30,13 +30,13 @@ const DISK: &str = "HEADROOM_TEST_DISK";
 const BALLAST: &str = "ballast";
 
 /// Runs this test again with a tmpfs of 24 MiB at `DISK`, most of it ballast, and passes that to
-/// `story`.
+/// `check`.
 #[allow(clippy::print_stdout)] // the runner counts what was skipped
-fn on_a_small_disk(name: &str, backend: StoreBackend, story: impl FnOnce(&Path)) {
+fn on_a_small_disk(name: &str, backend: StoreBackend, check: impl FnOnce(&Path)) {
     if let Some(disk) = std::env::var_os(DISK) {
         let disk = PathBuf::from(disk);
         fs::write(disk.join(BALLAST), vec![1; 15 << 20]).expect("fits");
-        return story(&disk);
+        return check(&disk);
     }
     let disk = tempfile::tempdir().expect("a directory");
     let inside = |program: &[&str]| {
@@ -230,12 +230,12 @@ fn a_snapshot_that_does_not_fit_keeps_the_older_snapshots(backend: StoreBackend)
 
 /// Free bytes, by `df`.
 fn free_bytes(disk: &Path) -> usize {
-    let told = Command::new("df")
+    let output = Command::new("df")
         .args(["--output=avail", "-B1"])
         .arg(disk)
         .output()
         .expect("df runs");
-    let text = String::from_utf8(told.stdout).expect("text");
+    let text = String::from_utf8(output.stdout).expect("text");
     text.lines()
         .nth(1)
         .expect("a second line")

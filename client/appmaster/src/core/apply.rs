@@ -160,7 +160,7 @@ impl Core {
         id: &RequestId,
         node: &headroom_types::NodeId,
     ) {
-        let slots = self.purpose(id).map_or(1, |p| spec::slots_of(&self.job, p));
+        let slots = self.purpose(id).map_or(1, |p| p.slots(&self.job));
         let bases = self
             .purpose(id)
             .map(|p| self.base_of(p))

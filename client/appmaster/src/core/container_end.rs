@@ -9,8 +9,9 @@ use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{ExecutorEntry, SlotAssignment};
 use crate::policy::GiveUpCause;
 use crate::policy::blame::{AttemptFate, Suspect, at_own_limit, blame};
-use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, MemoryFailure, classify};
-use crate::policy::collateral::class_of_container;
+use crate::policy::classify::{
+    AttemptEndClass, AttemptEndFacts, MemoryFailure, class_of_container, classify,
+};
 use crate::record::Record;
 use crate::taskset::{TaskInstance, TaskKey};
 

@@ -11,10 +11,10 @@ use super::node_exclusion::is_of_the_node;
 use super::{Core, learn, send};
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::blame::AttemptFate;
+use crate::policy::chosen_treatment::ChosenTreatment;
 use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, classify};
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::sizing::MeasuredNeed;
-use crate::policy::treatment::ChosenTreatment;
 use crate::policy::{ChargeAccount, DecisionInput, GrowthBound, TaskDecision, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
@@ -295,8 +295,8 @@ fn within(row: &AttemptRow) -> bool {
     row.peak.is_none_or(|peak| peak <= row.profile.memory())
 }
 
-/// The treatment to record. A limit that was full of page cache is answered with a retry, whatever
-/// sub-cause the diagnosis lists first.
+/// The treatment to record. A limit that was full of page cache is answered with a retry, for
+/// any sub-cause that the diagnosis lists first.
 fn recorded(applied: AppliedTreatment, account: ChargeAccount) -> AppliedTreatment {
     match account {
         ChargeAccount::Spike => AppliedTreatment {

@@ -11,11 +11,11 @@
 
 use std::collections::BTreeMap;
 
+use headroom_config::JobSpec;
 use headroom_types::{Bytes, TaskId};
 use headroom_wire::v1::job::{FoldedTasks, TaskRow};
 
-use super::Core;
-use crate::taskset::{LifecycleState, TaskKey};
+use crate::taskset::{LifecycleState, TaskKey, TaskSets};
 
 /// Number of tasks that always keep a row, counted in the order of the stages. The first task of
 /// each stage keeps its row as well.
@@ -40,14 +40,17 @@ impl FoldedRows {
     pub(super) fn peak(&self, key: TaskKey) -> Option<Bytes> {
         *self.tasks.get(&key.stage)?.get(&key.index)?
     }
-}
 
-impl Core {
     /// Folds a row that is about to be reported for the last time: drops the attempts and counts
     /// the task. Returns `None` if the row stays.
-    pub(super) fn fold(&mut self, key: TaskKey, row: &TaskRow) -> Option<TaskId> {
-        let before: u32 = self
-            .job
+    pub(super) fn fold(
+        &mut self,
+        job: &JobSpec,
+        tasks: &mut TaskSets,
+        key: TaskKey,
+        row: &TaskRow,
+    ) -> Option<TaskId> {
+        let before: u32 = job
             .stages
             .iter()
             .take(key.stage)
@@ -55,8 +58,7 @@ impl Core {
         let plain = row.rung == 1
             && row.attempts.len() == 1
             && row.attempts.iter().all(|a| a.grown.is_empty());
-        let task = self
-            .tasks
+        let task = tasks
             .get_mut(key)
             .filter(|task| task.state == LifecycleState::Done && plain)?;
         // The first task of each stage shows the initial size of its tasks.
@@ -65,8 +67,7 @@ impl Core {
         }
         task.attempts = Vec::new();
         let peak = row.attempts.last().and_then(|attempt| attempt.peak);
-        self.folded
-            .tasks
+        self.tasks
             .entry(key.stage)
             .or_default()
             .insert(key.index, peak);
@@ -74,28 +75,26 @@ impl Core {
     }
 
     /// Restores the attempts of a row whose patch could not be sent.
-    pub(super) fn unfold(&mut self, key: TaskKey, row: &TaskRow) {
+    pub(super) fn unfold(&mut self, tasks: &mut TaskSets, key: TaskKey, row: &TaskRow) {
         let was = self
-            .folded
             .tasks
             .get_mut(&key.stage)
             .and_then(|of_stage| of_stage.remove(&key.index));
-        if let Some(task) = self.tasks.get_mut(key).filter(|_| was.is_some()) {
+        if let Some(task) = tasks.get_mut(key).filter(|_| was.is_some()) {
             task.attempts.clone_from(&row.attempts);
         }
     }
 
     /// Number of tasks without a row, by stage.
-    pub(super) fn folded(&self) -> Vec<FoldedTasks> {
+    pub(super) fn counts(&self, job: &JobSpec) -> Vec<FoldedTasks> {
         let of = |(stage, tasks): (&usize, &BTreeMap<u32, Option<Bytes>>)| {
             let done = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
             Some(FoldedTasks {
-                stage: self.job.stages.get(*stage)?.name.clone(),
+                stage: job.stages.get(*stage)?.name.clone(),
                 done,
             })
         };
-        self.folded
-            .tasks
+        self.tasks
             .iter()
             .filter(|(_, tasks)| !tasks.is_empty())
             .filter_map(of)

@@ -11,22 +11,19 @@
 //! not started is derived from it and computed again after a restart. It is recorded with the
 //! task's first attempt, or when the task's own container is requested.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use headroom_config::{GibHours, InputSizes, JobSpec, MemoryQuantities, SizingMode, StageSpec};
-use headroom_types::{Bytes, TaskId};
+use headroom_config::{GibHours, MemoryQuantities, StageSpec};
+#[cfg(any(test, feature = "testkit"))]
+use headroom_types::TaskId;
+use headroom_types::{Bytes, Reason};
 use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
 use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 
 use super::Core;
-use super::input::Inputs;
-use super::size_report::ReportedSizes;
-use super::treat::says_nothing_of_size;
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::ledger;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::sizing::MeasuredNeed;
 use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision};
 use crate::record::{KnownStage, Record};
@@ -40,125 +37,11 @@ const RESIZED_AFTER: u32 = 4;
 /// Minimum run time for which an own container is worthwhile, since it takes about a second to
 /// start. A shorter task stays in its executor. Seconds.
 const MIN_OWN_CONTAINER_RUNTIME_S: f64 = 10.0;
-/// Weight of a kill, in ends: a kill contains more information than a success.
-const KILL_WEIGHT: u32 = 8;
-
-/// The learned data of a job, and the tasks that wait for a size.
-#[derive(Clone, Debug)]
-pub(super) struct Learning {
-    how: SizingMode,
-    sizer: Sizer,
-    /// For each stage, the index of the first stage of the same kind.
-    kind_of: Vec<usize>,
-    inputs: Inputs,
-    /// Stages whose inputs are being measured. Not durable.
-    measuring: BTreeSet<usize>,
-    /// For each kind, the number of tasks that have started, or whose own container is requested,
-    /// and that are not final.
-    begun: BTreeMap<usize, usize>,
-    /// For each kind, the amount of new information since the waiting tasks were sized. Not
-    /// durable.
-    news: BTreeMap<usize, u32>,
-    /// Tasks that have not started and will have their own container.
-    line: BTreeSet<TaskKey>,
-    /// The usage history of earlier jobs has been included.
-    informed: bool,
-    /// Learned sizes that were reported as events.
-    pub(super) told: ReportedSizes,
-}
-
-impl Learning {
-    pub(super) fn new(job: &JobSpec) -> Learning {
-        let first = |stage: &StageSpec| {
-            job.stages
-                .iter()
-                .position(|other| other.kind() == stage.kind())
-                .unwrap_or(0)
-        };
-        let told = |stage: &StageSpec| match &stage.input {
-            Some(InputSizes::Told(sizes)) => sizes.iter().copied().map(Some).collect(),
-            Some(InputSizes::File(_)) | None => Vec::new(),
-        };
-        let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
-        Learning {
-            how: job.sizes(),
-            sizer: Sizer::new(
-                job.mode,
-                job.stages
-                    .iter()
-                    .all(|stage| job.freeze_timeout(stage).is_some()),
-            ),
-            inputs: Inputs::new(job.stages.iter().map(told).collect(), kind_of.clone()),
-            kind_of,
-            measuring: BTreeSet::new(),
-            begun: BTreeMap::new(),
-            news: BTreeMap::new(),
-            line: BTreeSet::new(),
-            informed: false,
-            told: ReportedSizes::default(),
-        }
-    }
-    /// Lets the sizer expect kills: these tasks run where no limit can be raised, so that a limit
-    /// that is too small costs an attempt.
-    pub(super) fn expect_kills(&mut self) {
-        self.sizer.expect_kills();
-    }
-    fn acts(&self) -> bool {
-        self.how == SizingMode::Learned
-    }
-    pub(super) fn in_line(&self, key: TaskKey) -> bool {
-        self.line.contains(&key)
-    }
-    pub(super) fn line_up(&mut self, key: TaskKey) {
-        self.line.insert(key);
-    }
-    pub(super) fn leave_line(&mut self, key: TaskKey) {
-        self.line.remove(&key);
-    }
-    fn learned(&mut self, stage: usize, how_much: u32) {
-        let kind = self.kind_of.get(stage).copied().unwrap_or(stage);
-        let news = self.news.entry(kind).or_default();
-        *news = news.saturating_add(how_much);
-    }
-    /// Marks all tasks of a stage that may start for sizing.
-    pub(super) fn unblocked(&mut self, stage: usize) {
-        if self.acts() {
-            self.learned(stage, u32::MAX);
-        }
-    }
-    /// Counts a task that has started. Called only where sizes depend on learned data.
-    pub(super) fn begins(&mut self, key: TaskKey) {
-        let begun = self.begun_mut(key);
-        *begun = begun.saturating_add(1);
-    }
-    /// Uncounts a started task that has become final.
-    pub(super) fn is_over(&mut self, key: TaskKey) {
-        let begun = self.begun_mut(key);
-        *begun = begun.saturating_sub(1);
-    }
-    fn begun_mut(&mut self, key: TaskKey) -> &mut usize {
-        let kind = self.kind_of.get(key.stage).copied().unwrap_or(key.stage);
-        self.begun.entry(kind).or_default()
-    }
-    pub(super) fn inputs(&self) -> &Inputs {
-        &self.inputs
-    }
-    fn ask<'a>(stage: &'a StageSpec, inputs: &Inputs, key: TaskKey) -> TaskSizeQuery<'a> {
-        let input = inputs.expected(key);
-        let task = (u64::try_from(key.stage).unwrap_or_default() << 32) | u64::from(key.index);
-        TaskSizeQuery {
-            kind: stage.kind().as_str(),
-            memory: stage.runtime.memory(),
-            input,
-            stated: &stage.profile,
-            task,
-        }
-    }
-}
 
 impl Core {
     /// The size that each task would start with now, whether it has started or not; for tests and
     /// comparisons.
+    #[cfg(any(test, feature = "testkit"))]
     pub fn first_sizes(&mut self) -> Vec<(TaskId, AttemptSize, String)> {
         let keys: Vec<TaskKey> = self.tasks.iter().map(|(key, _)| key).collect();
         let one = |key: TaskKey| {
@@ -181,17 +64,15 @@ impl Core {
         sizes: Vec<Option<Bytes>>,
         out: &mut Vec<MasterEffect>,
     ) {
-        if self.learning.measuring.remove(&stage) {
+        if self.learning.end_measurement(stage) {
             self.record(now, Record::Inputs { stage, sizes }, out);
         }
     }
 
     pub(super) fn apply_inputs(&mut self, stage: usize, sizes: &[Option<Bytes>]) {
-        self.learning.inputs.measured(stage, sizes);
-        if self.learning.how == SizingMode::Stated {
+        self.learning.measured(stage, sizes);
+        if self.learning.is_off() {
             self.charge_first(stage);
-        } else {
-            self.learning.learned(stage, u32::MAX);
         }
     }
 
@@ -205,10 +86,7 @@ impl Core {
         family: &JobHistory,
         out: &mut Vec<MasterEffect>,
     ) {
-        if self.learning.how == SizingMode::Stated
-            || self.learning.informed
-            || self.outcome().is_some()
-        {
+        if !self.learning.takes_history() || self.outcome().is_some() {
             return;
         }
         let peaks = |kind: &TaskKindHistory| {
@@ -242,32 +120,7 @@ impl Core {
     }
 
     pub(super) fn apply_known(&mut self, stages: &[KnownStage]) {
-        let learning = &mut self.learning;
-        learning.informed = true;
-        for known in stages {
-            let Some(spec) = self.job.stages.get(known.stage) else {
-                continue;
-            };
-            for (n, (peak, runtime_ms)) in (0..).zip(&known.tasks) {
-                // Task numbers that no task of this job has.
-                let ask = TaskSizeQuery {
-                    kind: spec.kind().as_str(),
-                    memory: spec.runtime.memory(),
-                    input: None,
-                    stated: &spec.profile,
-                    task: u64::MAX - n,
-                };
-                learning.sizer.ended(
-                    &ask,
-                    &MeasuredNeed {
-                        heap: None,
-                        rest: *peak,
-                    },
-                    seconds(*runtime_ms),
-                );
-            }
-            learning.learned(known.stage, u32::MAX);
-        }
+        self.learning.include_history(&self.job, stages);
     }
 
     /// Learns from an attempt that has ended.
@@ -279,49 +132,8 @@ impl Core {
         need: Option<MeasuredNeed>,
         next: &TaskDecision,
     ) {
-        let Some(stage) = self.job.stages.get(key.stage) else {
-            return;
-        };
-        let learning = &mut self.learning;
-        if learning.how == SizingMode::Stated {
-            return;
-        }
-        let mut ask = Learning::ask(stage, &learning.inputs, key);
-        let mut told = 1;
-        match account {
-            ChargeAccount::Success => {
-                ask.input = learning.inputs.actual(key, row);
-                learning.inputs.ended(key, row);
-                // Older journals contain only the peak, which is the complete need of a runtime
-                // with one quantity of memory.
-                let whole = |rest| MeasuredNeed { heap: None, rest };
-                if let Some(need) = need.or_else(|| row.peak.map(whole)) {
-                    learning.sizer.ended(&ask, &need, runtime_s(row));
-                }
-            }
-            ChargeAccount::Memory => {
-                if says_nothing_of_size(row.treatment) {
-                    return;
-                }
-                if let Some(dimension) = row.dimension {
-                    learning.sizer.killed(&ask, dimension, &row.profile);
-                }
-                told = KILL_WEIGHT;
-            }
-            ChargeAccount::Spike
-            | ChargeAccount::Plain
-            | ChargeAccount::Transient
-            | ChargeAccount::Innocent
-            | ChargeAccount::Taken
-            | ChargeAccount::Collateral => {
-                return;
-            }
-        }
-        if matches!(next, TaskDecision::GiveUp { .. }) {
-            learning.sizer.dropped(&ask);
-        }
-        if learning.acts() {
-            learning.learned(key.stage, told);
+        if let Some(stage) = self.job.stages.get(key.stage) {
+            self.learning.learn(stage, key, row, account, need, next);
         }
     }
 
@@ -335,11 +147,11 @@ impl Core {
         let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else {
             return SizeAfterKill::Unknown;
         };
-        if !self.learning.acts() {
+        if !self.learning.is_used() {
             return SizeAfterKill::Unknown;
         }
         // Heap and overhead are learned separately. The first kill of one dimension therefore has
-        // the same meaning whatever happened in the other.
+        // the same meaning independent of the other dimension.
         let failures = match stage.runtime.memory() {
             MemoryQuantities::One => failures,
             MemoryQuantities::HeapAndOverhead => {
@@ -351,45 +163,32 @@ impl Core {
                 u32::try_from(alike).unwrap_or(u32::MAX).saturating_add(1)
             }
         };
-        let ask = Learning::ask(stage, &self.learning.inputs, key);
         self.learning
-            .sizer
-            .after_kill(&ask, dimension, &row.profile, failures)
+            .after_kill(stage, key, dimension, &row.profile, failures)
     }
 
     /// Requests measurements of inputs, and sizes the waiting tasks again after enough was learned.
     pub(super) fn size_waiting(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         for (stage, spec) in self.job.stages.iter().enumerate() {
             let begun = self.tasks.stages().get(stage).is_some_and(|s| s.begun);
-            if begun
-                && self.learning.inputs.are_unknown(stage)
-                && matches!(spec.input, Some(InputSizes::File(_)))
-                && self.learning.measuring.insert(stage)
-            {
+            if begun && self.learning.begin_measurement(stage, spec) {
                 out.push(MasterEffect::Measure { stage });
             }
         }
-        if self.learning.how == SizingMode::Stated {
+        if self.learning.is_off() {
             return;
         }
-        for kind in self.learning.news.keys().copied().collect::<Vec<_>>() {
-            let of_kind = |stage: &usize| self.learning.kind_of.get(*stage) == Some(&kind);
-            let stages: Vec<usize> = (0..self.job.stages.len()).filter(of_kind).collect();
+        for kind in self.learning.kinds_with_news() {
+            let stages = self.learning.stages_of(kind);
             let waiting = stages
                 .iter()
                 .filter_map(|stage| self.tasks.stages().get(*stage))
                 .filter(|s| s.begun)
                 .map(|s| s.left);
             let enough = waiting.fold(0, u32::saturating_add).saturating_sub(FEW) / RESIZED_AFTER;
-            if self
-                .learning
-                .news
-                .get(&kind)
-                .is_some_and(|news| *news < enough.max(1))
-            {
+            if !self.learning.take_news(kind, enough.max(1)) {
                 continue;
             }
-            self.learning.news.remove(&kind);
             let open: Vec<TaskKey> = stages
                 .into_iter()
                 .flat_map(|stage| self.tasks.keys_of(stage))
@@ -399,6 +198,28 @@ impl Core {
             if !open.is_empty() {
                 self.tell_learned(now, kind);
             }
+        }
+    }
+
+    /// Reports the learned size of a kind after its waiting tasks were sized again.
+    fn tell_learned(&mut self, now: EventTimestamp, kind: usize) {
+        let first = TaskKey {
+            stage: kind,
+            index: 0,
+        };
+        let Some((size, why)) = self.learned_size(first) else {
+            return;
+        };
+        let size = size.memory();
+        let Some(stage) = self.job.stages.get(kind) else {
+            return;
+        };
+        let stated = spec::first_size_with(&self.job, stage, self.first_charge(first)).memory();
+        if let Some(before) = self.learning.report(kind, size, stated) {
+            let name = stage.name.to_string();
+            let message =
+                format!("tasks such as {name}/0 start with {size} instead of {before}: {why}");
+            self.view.add_event(now, Reason::RungLearned, name, message);
         }
     }
 
@@ -430,19 +251,8 @@ impl Core {
 
     /// False while only a few tasks of its kind may run, because little is known about it.
     pub(super) fn may_begin(&self, key: TaskKey) -> bool {
-        let Some(stage) = self.job.stages.get(key.stage) else {
-            return true;
-        };
-        let kind = self
-            .learning
-            .kind_of
-            .get(key.stage)
-            .copied()
-            .unwrap_or(key.stage);
-        let begun = self.learning.begun.get(&kind).copied().unwrap_or(0);
-        self.learning
-            .sizer
-            .may_start(stage.kind().as_str(), stage.runtime.memory(), begun)
+        self.stage_of(key)
+            .is_none_or(|stage| self.learning.may_begin(stage, key))
     }
 
     /// The size that a task would start with, and the reason.
@@ -452,24 +262,22 @@ impl Core {
             self.job.executors.get(*self.set_of.get(key.stage)?)?,
         );
         let cap = self.cap(set);
-        let ask = Learning::ask(stage, &self.learning.inputs, key);
-        let told = self.learning.sizer.first(&ask);
-        let long =
-            self.learning.sizer.runtime_s(ask.kind, ask.memory) >= MIN_OWN_CONTAINER_RUNTIME_S;
+        let first = self.learning.first(stage, key);
+        let long = self.learning.runtime_s(stage) >= MIN_OWN_CONTAINER_RUNTIME_S;
         // Learned sizes already include the memory that inputs take.
-        let size = if told.learned {
-            place_sized_task(stage, set, (&told.profile, long), cap)
+        let size = if first.learned {
+            place_sized_task(stage, set, (&first.profile, long), cap)
         } else {
             spec::first_size_with(&self.job, stage, self.first_charge(key))
         };
-        Some((size, told.why))
+        Some((size, first.why))
     }
 
     /// Requests own containers for the tasks in the line, as many at once as the memory of their
     /// executor set allows.
     pub(super) fn admit(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let mut after = None;
-        while let Some(key) = self.next_in_line(after) {
+        while let Some(key) = self.learning.next_in_line(after) {
             after = Some(key);
             if !self.may_begin(key) || self.own_is_full(key) {
                 after = Some(TaskKey {
@@ -499,15 +307,6 @@ impl Core {
         }
     }
 
-    fn next_in_line(&self, after: Option<TaskKey>) -> Option<TaskKey> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        self.learning
-            .line
-            .range((after.map_or(Unbounded, Excluded), Unbounded))
-            .next()
-            .copied()
-    }
-
     /// True when first attempts in their own containers take the memory that the job states for the
     /// executors of their stage.
     fn own_is_full(&self, key: TaskKey) -> bool {
@@ -533,7 +332,7 @@ impl Core {
 
     /// The size that a learner in shadow mode would have given to the first attempt of a task.
     pub(super) fn shadow(&mut self, key: TaskKey) -> Option<ShadowSize> {
-        if self.learning.how != SizingMode::Shadow
+        if !self.learning.is_shadow()
             || self
                 .tasks
                 .get(key)
@@ -602,13 +401,4 @@ pub(super) fn judge(row: &mut AttemptRow, account: ChargeAccount, need: Option<M
         | ChargeAccount::Taken
         | ChargeAccount::Collateral => None,
     };
-}
-
-fn runtime_s(row: &AttemptRow) -> f64 {
-    seconds(ledger::runtime_ms(row))
-}
-
-#[allow(clippy::cast_precision_loss)] // milliseconds of a task
-fn seconds(ms: u64) -> f64 {
-    ms as f64 / 1000.0
 }

@@ -103,7 +103,7 @@ impl Core {
             waited_ms: 0,
             launch: Box::new(spec::launch(
                 greeting,
-                spec::slots_of(&self.job, wanted.purpose),
+                wanted.purpose.slots(&self.job),
                 files,
                 set.program.as_ref(),
             )),

@@ -14,8 +14,6 @@ use crate::record::Record;
 use crate::spec;
 use crate::taskset::{LifecycleState, TaskKey};
 
-/// Timeout for an executor to reconnect.
-pub(super) const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the report of the end of a container that was ordered to end; then the container
 /// counts as gone.
 const CONTAINER_END_TIMEOUT: Duration = Duration::from_secs(60);

@@ -7,12 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Bytes, Reason};
-
-use super::Core;
-use crate::event::EventTimestamp;
-use crate::spec;
-use crate::taskset::TaskKey;
+use headroom_types::Bytes;
 
 /// Inverse of the minimum relative change that is reported: a tenth.
 const WORTH_TELLING: u64 = 10;
@@ -30,39 +25,18 @@ impl ReportedSizes {
     pub(super) fn resume(&mut self) {
         self.resumed = true;
     }
-}
 
-impl Core {
-    /// Reports the learned size of a kind after its waiting tasks were sized again.
-    pub(super) fn tell_learned(&mut self, now: EventTimestamp, kind: usize) {
-        let first = TaskKey {
-            stage: kind,
-            index: 0,
-        };
-        let Some((size, why)) = self.learned_size(first) else {
-            return;
-        };
-        let size = size.memory();
-        let Some(stage) = self.job.stages.get(kind) else {
-            return;
-        };
-        let stated = || spec::first_size_with(&self.job, stage, self.first_charge(first)).memory();
-        let before = match self.learning.told.sizes.get(&kind) {
-            Some(told) => *told,
-            None if self.learning.told.resumed => size,
-            None => stated(),
+    /// Returns the size from which the current size of a kind differs so much that this is
+    /// reported, and takes the current size as reported. `stated` is the size without learned data.
+    pub(super) fn replace(&mut self, kind: usize, size: Bytes, stated: Bytes) -> Option<Bytes> {
+        let before = match self.sizes.get(&kind) {
+            Some(reported) => *reported,
+            None if self.resumed => size,
+            None => stated,
         };
         let worth = is_worth_telling(before, size);
-        if worth {
-            let name = stage.name.to_string();
-            let message =
-                format!("tasks such as {name}/0 start with {size} instead of {before}: {why}");
-            self.view.add_event(now, Reason::RungLearned, name, message);
-        }
-        self.learning
-            .told
-            .sizes
-            .insert(kind, if worth { size } else { before });
+        self.sizes.insert(kind, if worth { size } else { before });
+        worth.then_some(before)
     }
 }
 

@@ -2,16 +2,17 @@
 //! and the treatments that the job file orders.
 
 use headroom_config::MemoryQuantities;
-use headroom_types::{AppliedTreatment, Charge, Dimension, Remedy, SubCause, Treatment};
+use headroom_types::{Charge, Dimension, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode, TaskState};
 
 use super::Core;
 use crate::event::EventTimestamp;
 use crate::policy::blame::AttemptFate;
+use crate::policy::chosen_treatment::ChosenTreatment;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::leak;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::treatment::{ChosenTreatment, TreatmentInput, asked, treatment};
+use crate::policy::treatment::{TreatmentInput, asked, treatment};
 use crate::taskset::{TaskInstance, TaskKey};
 
 impl Core {
@@ -185,12 +186,4 @@ pub(super) fn remedies(task: &TaskInstance) -> Vec<Remedy> {
     all.sort_unstable();
     all.dedup();
     all
-}
-
-/// True when the end contains no information about the size that its task needs.
-pub(super) fn says_nothing_of_size(applied: Option<AppliedTreatment>) -> bool {
-    applied.is_some_and(|applied| match applied.treatment {
-        Treatment::Grow | Treatment::Unknown => false,
-        Treatment::Fail | Treatment::Retry | Treatment::Elsewhere | Treatment::Remedy => true,
-    })
 }

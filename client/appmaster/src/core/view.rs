@@ -1,103 +1,34 @@
 //! Reports of the job to the resource manager: changed rows, statistics and events.
 
-use std::collections::BTreeSet;
-
-use headroom_types::reason::ReasonLevel;
+use headroom_types::spelling::counted_noun;
 use headroom_types::{Bytes, Dimension, ExitReason, Reason, SubCause, TaskAttemptId, TaskId};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, JobTotals, TaskRow};
+use headroom_wire::v1::job::{AttemptRow, InputGap, JobPatch, JobTotals, TaskRow};
 
 use super::Core;
 use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
 use crate::ledger::changes_size;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision};
-use crate::taskset::{LifecycleState, TaskKey, TaskSets};
+use crate::taskset::{LifecycleState, TaskKey};
 
 /// Maximum weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
 const MAX_PATCH_WEIGHT: usize = 5000;
-/// Maximum number of events in one patch.
-const MAX_PATCH_EVENTS: usize = 1000;
-/// Maximum number of events that wait to be reported.
-const MAX_PENDING_EVENTS: usize = 10_000;
-
-/// Changes that are not reported yet.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PendingReport {
-    dirty: BTreeSet<TaskKey>,
-    full: bool,
-    events: Vec<JobEvent>,
-}
-
-impl PendingReport {
-    pub(super) fn mark_dirty(&mut self, key: TaskKey) {
-        self.dirty.insert(key);
-    }
-    pub(super) fn touch_all(&mut self, tasks: &TaskSets) {
-        self.full = true;
-        self.dirty.extend(tasks.iter().map(|(key, _)| key));
-    }
-    pub(super) fn forget_events(&mut self) {
-        self.events.clear();
-    }
-    /// Adds an event with the level of its reason; a reason that may be either is a warning here.
-    pub(super) fn add_event(
-        &mut self,
-        now: EventTimestamp,
-        reason: Reason,
-        object: String,
-        message: String,
-    ) {
-        let level = match reason.weight() {
-            ReasonLevel::Normal => EventLevel::Normal,
-            ReasonLevel::Warning | ReasonLevel::Either => EventLevel::Warning,
-        };
-        self.tell_as(level, now, reason, object, message);
-    }
-    fn tell_as(
-        &mut self,
-        level: EventLevel,
-        now: EventTimestamp,
-        reason: Reason,
-        object: String,
-        message: String,
-    ) {
-        if self.events.len() >= MAX_PENDING_EVENTS {
-            self.events.drain(..MAX_PENDING_EVENTS / 10);
-        }
-        self.events.push(JobEvent {
-            time: now.unix,
-            level,
-            reason: reason.as_str().to_owned(),
-            object,
-            message,
-        });
-    }
-}
 
 impl Core {
     /// True when changes wait to be reported.
     pub fn has_unreported_changes(&self) -> bool {
-        !self.view.dirty.is_empty() || !self.view.events.is_empty() || self.view.full
+        !self.view.is_empty()
     }
 
     /// The next patch of unreported changes. Pass it to [`Core::restore_patch`] if it could not be
     /// sent.
     pub fn take_patch(&mut self) -> JobPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
-        let events: Vec<JobEvent> = self
-            .view
-            .events
-            .drain(..self.view.events.len().min(MAX_PATCH_EVENTS))
-            .collect();
+        let events = self.view.take_events();
         let mut spent = 2 * events.len();
-        while let Some(key) = self
-            .view
-            .dirty
-            .first()
-            .copied()
-            .filter(|_| spent < MAX_PATCH_WEIGHT)
+        while spent < MAX_PATCH_WEIGHT
+            && let Some(key) = self.view.take_dirty()
         {
-            self.view.dirty.remove(&key);
             let Some(task) = self.tasks.get(key).filter(|_| !self.folded.contains(key)) else {
                 continue;
             };
@@ -107,12 +38,12 @@ impl Core {
                 frozen: self.frozen_task(key),
                 ..task.row()
             };
-            folded.extend(self.fold(key, &row));
+            folded.extend(self.folded.fold(&self.job, &mut self.tasks, key, &row));
             rows.push(row);
         }
-        let full = std::mem::take(&mut self.view.full);
+        let full = self.view.take_full();
         let totals = JobTotals {
-            folded: self.folded(),
+            folded: self.folded.counts(&self.job),
             ..self.ledger.totals().clone()
         };
         JobPatch {
@@ -126,22 +57,20 @@ impl Core {
 
     /// Restores a patch that could not be sent.
     pub fn restore_patch(&mut self, patch: JobPatch) {
-        self.view.full |= patch.full;
         for row in &patch.tasks {
             if let Some(key) = self.tasks.find(&self.job, &row.task) {
-                self.unfold(key, row);
-                self.view.dirty.insert(key);
+                self.folded.unfold(&mut self.tasks, key, row);
+                self.view.mark_dirty(key);
             }
         }
-        let newer = std::mem::replace(&mut self.view.events, patch.events);
-        self.view.events.extend(newer);
+        self.view.restore(patch.full, patch.events);
     }
 
     pub(super) fn tell_job_started(&mut self, now: EventTimestamp) {
         let job = &self.job;
         let (tasks, stages) = (
-            plural(job.tasks() as usize, "task"),
-            plural(job.stages.len(), "stage"),
+            counted_noun(job.tasks() as usize, "task"),
+            counted_noun(job.stages.len(), "stage"),
         );
         let message = format!(
             "{}: {tasks} in {stages}, mode {}",
@@ -440,7 +369,7 @@ impl Core {
             EventLevel::Warning
         };
         let name = self.job.name.to_string();
-        self.view.tell_as(
+        self.view.add_event_at(
             level,
             now,
             Reason::JobFinished,
@@ -488,10 +417,6 @@ fn ran_out(row: &AttemptRow) -> String {
         None => return String::new(),
     };
     format!(" ({what})")
-}
-
-fn plural(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `64 → 128 MiB`, or both units if they differ.

@@ -1,7 +1,7 @@
 //! Carries out the effects of the session with the resource manager.
 
 use super::MasterDriver;
-use crate::run::RunError;
+use crate::run_error::RunError;
 use crate::session::{JobReport, SessionEffect, SessionFailure, SessionInput};
 
 impl MasterDriver {

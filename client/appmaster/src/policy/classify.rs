@@ -5,8 +5,6 @@ use headroom_config::{MemoryQuantities, Runtime};
 use headroom_types::exit::MemorySample;
 use headroom_types::{Bytes, Charge, Dimension, Evidence, ExitReason, Profile};
 
-use super::collateral::is_outer;
-
 /// The class of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptEndClass {
@@ -77,6 +75,34 @@ pub fn classify(facts: &AttemptEndFacts<'_>) -> AttemptEndClass {
     }
 }
 
+/// The class of a container's end, for its tasks without reports of their own.
+pub fn class_of_container(reason: ExitReason) -> AttemptEndClass {
+    if is_outer(reason) {
+        AttemptEndClass::Collateral
+    } else {
+        AttemptEndClass::Transient
+    }
+}
+
+/// True when memory outside of the container ran out.
+fn is_outer(reason: ExitReason) -> bool {
+    match reason {
+        ExitReason::AncestorOom | ExitReason::NodeOom => true,
+        ExitReason::HeapOom
+        | ExitReason::OverheadOom
+        | ExitReason::TaskOom
+        | ExitReason::StalledAtLimit
+        | ExitReason::KilledExternally
+        | ExitReason::Stopped
+        | ExitReason::Preempted
+        | ExitReason::Timeout
+        | ExitReason::NodeLost
+        | ExitReason::LaunchFailed
+        | ExitReason::Exit { .. }
+        | ExitReason::Signal { .. } => false,
+    }
+}
+
 /// True when the program does not exist or cannot be executed. Such a failure comes from the task's
 /// definition, not from its node.
 fn program_is_wrong(evidence: Option<&Evidence>) -> bool {
@@ -103,8 +129,8 @@ fn failure(facts: &AttemptEndFacts<'_>) -> MemoryFailure {
     }
 }
 
-/// The quantity that ran out. A program without a managed heap has only one, whatever the reporter
-/// named.
+/// The quantity that ran out. A program without a managed heap has only one, independent of
+/// the dimension that the reporter named.
 fn dimension(facts: &AttemptEndFacts<'_>) -> Dimension {
     match facts.runtime.memory() {
         MemoryQuantities::One => Dimension::Native,

@@ -11,10 +11,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{ContainerId, ExitReason, NodeId, UnixMillis};
+use headroom_types::{ContainerId, NodeId, UnixMillis};
 
+use super::backoff::backoff;
 use super::classify::AttemptEndClass;
-use super::{AvoidScope, DecisionInput, TaskDecision, backoff};
+use super::decision_input::DecisionInput;
+use super::task_decision::{AvoidScope, TaskDecision};
 
 /// Number of kills after which an executor ends.
 pub const MAX_PER_CONTAINER: u32 = 2;
@@ -151,34 +153,6 @@ impl CollateralKills {
         } else {
             class
         }
-    }
-}
-
-/// The class of a container's end, for its tasks without reports of their own.
-pub fn class_of_container(reason: ExitReason) -> AttemptEndClass {
-    if is_outer(reason) {
-        AttemptEndClass::Collateral
-    } else {
-        AttemptEndClass::Transient
-    }
-}
-
-/// True when memory outside of the container ran out.
-pub fn is_outer(reason: ExitReason) -> bool {
-    match reason {
-        ExitReason::AncestorOom | ExitReason::NodeOom => true,
-        ExitReason::HeapOom
-        | ExitReason::OverheadOom
-        | ExitReason::TaskOom
-        | ExitReason::StalledAtLimit
-        | ExitReason::KilledExternally
-        | ExitReason::Stopped
-        | ExitReason::Preempted
-        | ExitReason::Timeout
-        | ExitReason::NodeLost
-        | ExitReason::LaunchFailed
-        | ExitReason::Exit { .. }
-        | ExitReason::Signal { .. } => false,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Mode `databricks`: size classes. After a memory kill, a task moves to a container of the next
 //! class, twice the size, up to the largest possible one. Both quantities grow in proportion.
 
-use super::{DecisionInput, LadderStep, headroom, ladder};
+use super::decision_input::DecisionInput;
+use super::headroom;
+use super::ladder::{self, LadderStep};
 
 pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);

@@ -10,7 +10,8 @@ use headroom_config::{MemoryQuantities, Runtime};
 use headroom_types::{Bytes, Profile};
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::{TaskSizeCap, ladder};
+use super::attempt_size::TaskSizeCap;
+use super::ladder;
 
 /// Maximum number of steps of one attempt. From 64 MiB they exceed the memory of any machine.
 const MOST_STEPS: usize = 24;

@@ -7,12 +7,14 @@
 //! replace the factors: first the size that holds every observed need, then the cap.
 
 use headroom_config::MemoryQuantities;
+use headroom_sizes::learn::SizeAfterKill;
 use headroom_types::{Bytes, Dimension, Profile};
 
+use super::attempt_size::{AttemptPlace, AttemptSize};
 use super::blame::AttemptFate;
 use super::classify::MemoryFailure;
-use super::learn::SizeAfterKill;
-use super::{AttemptPlace, AttemptSize, DecisionInput, LadderStep, ladder};
+use super::decision_input::DecisionInput;
+use super::ladder::{self, LadderStep};
 
 pub(super) fn grow(case: &DecisionInput<'_>, failure: MemoryFailure) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);

@@ -1,6 +1,17 @@
-//! Arithmetic of the ladder: the next size in one dimension or in proportion, rounded and capped.
+//! A step of a mode's ladder, and its arithmetic: the next size in one dimension or in proportion,
+//! rounded and capped.
 
 use headroom_types::{Bytes, Profile};
+
+use super::attempt_size::AttemptSize;
+
+/// A step of a mode's ladder.
+pub(crate) enum LadderStep {
+    /// The next size, with the reason.
+    To(AttemptSize, String),
+    /// The ladder has no larger size.
+    Top(String),
+}
 
 /// Rounding step below 1 GiB.
 const FINE: Bytes = Bytes::from_mib(8);

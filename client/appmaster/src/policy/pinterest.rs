@@ -4,7 +4,10 @@
 
 use headroom_types::Bytes;
 
-use super::{AttemptPlace, AttemptSize, DecisionInput, LadderStep, headroom, ladder};
+use super::attempt_size::{AttemptPlace, AttemptSize};
+use super::decision_input::DecisionInput;
+use super::headroom;
+use super::ladder::{self, LadderStep};
 
 pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, set) = (case.size, case.set);

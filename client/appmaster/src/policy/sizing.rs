@@ -122,8 +122,8 @@ impl Sizer {
         }
     }
 
-    /// True when one more task of this kind may start in addition to `begun` others that have not
-    /// ended.
+    /// True when one more task of this kind may start in addition to the others that have
+    /// started and have not ended.
     pub fn may_start(&self, kind: &str, memory: MemoryQuantities, begun: usize) -> bool {
         match (self.way, memory) {
             (SizingRule::Tovar, _) => true,

@@ -3,7 +3,8 @@
 use headroom_config::{ExecutorSpec, MemoryQuantities, StageSpec};
 use headroom_types::Profile;
 
-use super::{AttemptPlace, AttemptSize, TaskSizeCap, ladder};
+use super::attempt_size::{AttemptPlace, AttemptSize, TaskSizeCap};
+use super::ladder;
 
 /// The size and place of a task: as many slots as it needs, or its own container. In an executor
 /// with one slot, the unused memory of the task would be wasted. A long task with a much smaller

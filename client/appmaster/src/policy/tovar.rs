@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use headroom_types::Bytes;
 
-use super::{DecisionInput, LadderStep, headroom, ladder};
+use super::decision_input::DecisionInput;
+use super::headroom;
+use super::ladder::{self, LadderStep};
 
 pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);

@@ -9,7 +9,9 @@ use headroom_types::treatment::usual_treatment;
 use headroom_types::{AppliedTreatment, Bytes, Dimension, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 
-use super::{AvoidScope, ChargeAccount, DecisionInput, GiveUpCause, TaskDecision, again};
+use super::budget::ChargeAccount;
+use super::decision_input::DecisionInput;
+use super::task_decision::{AvoidScope, GiveUpCause, TaskDecision, again};
 
 /// The facts that determine a treatment.
 #[derive(Clone, Copy, Debug)]
@@ -90,29 +92,6 @@ fn works_for(remedy: Remedy, runtime: Runtime) -> bool {
             Runtime::Native | Runtime::Node | Runtime::Python | Runtime::Go,
         ) => false,
         (Remedy::Unknown, _) => false,
-    }
-}
-
-/// The treatment of a task's failure, with its description.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChosenTreatment {
-    /// The treatment.
-    pub applied: AppliedTreatment,
-    /// The cause and the cure, for display.
-    pub words: String,
-}
-
-impl ChosenTreatment {
-    /// The treatment of the first sub-cause in the diagnosis of `row`. `None` without a diagnosis.
-    pub fn of(
-        row: &AttemptRow,
-        finding: impl FnOnce(SubCause) -> AppliedTreatment,
-    ) -> Option<ChosenTreatment> {
-        let first = row.diagnosis.first()?;
-        Some(ChosenTreatment {
-            applied: finding(first.name),
-            words: format!("{}. To cure it: {}", first.cause, first.fix),
-        })
     }
 }
 

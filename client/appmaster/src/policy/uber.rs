@@ -1,7 +1,9 @@
 //! Mode `uber`: a failed task, and every task on the lost executor, gets a whole executor of the
 //! same size. A kill of a task that runs alone on a whole executor is final.
 
-use super::{AttemptPlace, AttemptSize, DecisionInput, LadderStep, ladder};
+use super::attempt_size::{AttemptPlace, AttemptSize};
+use super::decision_input::DecisionInput;
+use super::ladder::{self, LadderStep};
 
 pub(super) fn isolate(case: &DecisionInput<'_>) -> LadderStep {
     let (size, set) = (case.size, case.set);

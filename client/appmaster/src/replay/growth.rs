@@ -19,31 +19,10 @@ use std::time::Duration;
 
 use headroom_types::Bytes;
 
-use super::run::{NextSize, ReplayEvent, ReplayRunState, SizeSource, asks, moment, seconds, ticks};
+use super::hold::{CONTENTION_AFTER, FREEZE_TIMEOUT, ReplayHold};
+use super::run::{NextSize, ReplayEvent, ReplayRunState, SizeSource, asks};
+use super::ticks::{moment, seconds, ticks};
 use crate::policy::contention::{EvictionCandidate, cheaper, choose};
-
-/// Maximum freeze of an attempt: the default of a stage. Ticks.
-pub(super) const FREEZE_TIMEOUT: u64 = 30_000_000;
-/// Part of the freeze after which other attempts are evicted. Ticks.
-pub(super) const CONTENTION_AFTER: u64 = FREEZE_TIMEOUT / 2;
-
-/// The freeze of an attempt at its limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReplayHold {
-    /// The size that it needs.
-    to: Bytes,
-    /// Growth steps up to that size.
-    steps: u64,
-    /// Start of the freeze. Ticks.
-    since: u64,
-}
-
-impl ReplayHold {
-    /// Duration so far. Seconds.
-    pub(super) fn seconds(self, now: u64) -> f64 {
-        seconds(now - self.since)
-    }
-}
 
 impl ReplayRunState<'_> {
     /// Processes an attempt that has reached its limit.

@@ -2,8 +2,8 @@
 
 use headroom_types::Bytes;
 
-use super::ClusterShape;
-use super::run::ticks;
+use super::cluster_shape::ClusterShape;
+use super::ticks::ticks;
 use super::trace::RecordedTask;
 
 /// Minimum duration of a trace in multiples of its longest task, so that the utilisation between

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use headroom_types::Bytes;
 
-use super::ClusterShape;
+use super::cluster_shape::ClusterShape;
 
 /// One node.
 #[derive(Clone, Debug)]

@@ -2,24 +2,13 @@
 
 use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
-use serde::Serialize;
 
+use super::cluster_shape::ClusterShape;
 use super::load::TraceLoad;
+use super::result_row::{ReplayResultRow, Requirement};
+use super::run;
+use super::shared_results::SharedResults;
 use super::trace::RecordedTask;
-use super::{ClusterShape, ReplayResultRow, SharedResults, run};
-
-/// One requirement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Requirement {
-    /// `G1` to `G5`.
-    pub name: &'static str,
-    /// The requirement, for display.
-    pub asks: &'static str,
-    /// True if it is met.
-    pub met: bool,
-    /// The measured values, for display.
-    pub says: String,
-}
 
 /// The requirements that these rows allow to check: those of each dataset, and the totals. A
 /// comparison with another mode is made only if that mode was replayed too.

@@ -6,18 +6,16 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::growth::ReplayHold;
+use super::hold::ReplayHold;
 use super::load::TraceLoad;
 use super::mode_sizes::ModeSizeSource;
 use super::nodes::ReplayNodes;
 use super::parts::{MemorySplitRule, MemorySplitSizes};
 use super::sums::ReplayCounters;
+use super::ticks::{moment, seconds, ticks};
 use super::trace::RecordedTask;
 use crate::policy::grow;
 use crate::policy::learn::SizeRequest;
-
-/// Ticks per second: one tick is a microsecond.
-const TICKS: f64 = 1e6;
 
 /// Maximum number of waiting tasks without free memory that are examined before the next event.
 const MAX_EXAMINED_TASKS: usize = 32;
@@ -453,31 +451,4 @@ pub(super) fn asks(task: &RecordedTask) -> SizeRequest<'_> {
         input: task.input,
         request: task.request,
     }
-}
-
-/// The fraction of its run after which an attempt reaches its limit. It follows the distribution of
-/// real kills: half of them before 0.52.
-pub(super) fn moment(task: usize, failures: u32) -> f64 {
-    const QUARTILES: [f64; 5] = [0.0, 0.11, 0.52, 0.86, 1.0];
-    let mut x = (task as u64)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(u64::from(failures).wrapping_mul(0xd1b5_4a32_d192_ed03));
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^= x >> 31;
-    let quarter = usize::try_from(x >> 62).unwrap_or(0);
-    #[allow(clippy::cast_precision_loss)] // 53 bits
-    let within = ((x << 2) >> 11) as f64 / (1u64 << 53) as f64;
-    let from = QUARTILES.get(quarter).copied().unwrap_or(0.0);
-    let to = QUARTILES.get(quarter + 1).copied().unwrap_or(1.0);
-    from + (to - from) * within
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // traces last hours, far below the range
-pub(super) fn ticks(seconds: f64) -> u64 {
-    (seconds * TICKS).ceil() as u64
-}
-#[allow(clippy::cast_precision_loss)] // below 2^53
-pub(super) fn seconds(ticks: u64) -> f64 {
-    ticks as f64 / TICKS
 }

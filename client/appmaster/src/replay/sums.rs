@@ -2,7 +2,9 @@
 
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::{ClusterShape, ReplayResultRow, SharedResults};
+use super::cluster_shape::ClusterShape;
+use super::result_row::ReplayResultRow;
+use super::shared_results::SharedResults;
 use crate::policy::grow;
 
 /// Counts and times of one replay.

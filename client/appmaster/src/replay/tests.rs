@@ -103,7 +103,8 @@ fn growth_in_place_prevents_kills_on_nodes_with_free_memory() {
     assert!(kills(true) < kills(false) / 10.0 + 0.001);
 }
 
-/// Gate 5: a task larger than any node costs three attempts, whatever is known of its kind.
+/// Gate 5: a task larger than any node costs three attempts, independent of the
+/// knowledge about its kind.
 #[test]
 fn a_partition_larger_than_any_node_costs_three_attempts() {
     for others in [0u32, 5, 500] {

@@ -4,42 +4,26 @@ use std::path::PathBuf;
 
 use headroom_client::Client;
 use headroom_config::JobSpec;
-use headroom_types::AppId;
 
-use super::{RunError, answered};
 use crate::output::{self, EarlierCommit, JobStartState, OutputError, OutputOwner};
 
 /// The result of claiming the output directories of a job.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OutputClaim {
-    /// The owner; `None` for a job without outputs.
-    pub(super) owner: Option<OutputOwner>,
     /// The commits that may have happened before.
     pub(super) turn: EarlierCommit,
     /// The reason why the job cannot start.
     pub(super) refused: Option<String>,
 }
 
-/// Claims the output directories of a job. A directory of an ended application is cleaned up first.
+/// Claims the output directories of a job for this owner. A directory of an ended application is
+/// cleaned up first.
 pub(super) async fn claim(
     client: &Client,
-    url: &str,
     job: &JobSpec,
-    app: &AppId,
+    owner: &OutputOwner,
     beginning: JobStartState,
-) -> Result<OutputClaim, RunError> {
-    if output::directories(job).is_empty() {
-        return Ok(OutputClaim {
-            owner: None,
-            turn: EarlierCommit::First,
-            refused: None,
-        });
-    }
-    let submitted = answered(url, || client.app(app)).await?.submitted;
-    let owner = OutputOwner {
-        app: app.clone(),
-        submitted,
-    };
+) -> OutputClaim {
     let mut tries = output::directories(job).len();
     let claimed = loop {
         let (spec, us) = (job.clone(), owner.clone());
@@ -66,11 +50,7 @@ pub(super) async fn claim(
             (EarlierCommit::First, None)
         }
     };
-    Ok(OutputClaim {
-        owner: Some(owner),
-        turn,
-        refused,
-    })
+    OutputClaim { turn, refused }
 }
 
 /// True when the resource manager knows the owner and reports it as ended; then its files are
@@ -92,10 +72,8 @@ async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> boo
 }
 
 /// Releases the output directories.
-pub(super) async fn release(job: JobSpec, owner: Option<OutputOwner>) {
-    if let Some(owner) = owner {
-        run_blocking(move || output::release(&job, &owner)).await;
-    }
+pub(super) async fn release(job: JobSpec, owner: OutputOwner) {
+    run_blocking(move || output::release(&job, &owner)).await;
 }
 
 /// Runs blocking work outside of the runtime's threads.

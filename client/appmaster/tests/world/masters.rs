@@ -57,6 +57,6 @@ impl SimulatedCluster {
         for request in alive.chain(self.exits.values().map(|(request, _, _)| request)) {
             *self.granted.entry(request.clone()).or_default() += 1;
         }
-        self.untold.extend(self.launches.keys().cloned());
+        self.unreported.extend(self.launches.keys().cloned());
     }
 }

@@ -235,7 +235,7 @@ pub struct SimulatedCluster {
     journals: BTreeMap<usize, Vec<Record>>,
     attempt: u32,
     /// Requests for which this run of the master has not reported yet how many ends it knows.
-    untold: BTreeSet<RequestId>,
+    unreported: BTreeSet<RequestId>,
     pub outcome: Option<JobOutcome>,
     pub rows: BTreeMap<TaskId, TaskRow>,
     pub notes: BTreeSet<String>,
@@ -304,7 +304,7 @@ impl SimulatedCluster {
             host: 0,
             journals: BTreeMap::new(),
             attempt: 1,
-            untold: BTreeSet::new(),
+            unreported: BTreeSet::new(),
             outcome: None,
             rows: BTreeMap::new(),
             notes: BTreeSet::new(),
@@ -535,8 +535,8 @@ impl SimulatedCluster {
     /// Delivers an exit report, with the cursor of its first delivery in this epoch.
     fn exited(&mut self, number: u64) {
         let next = self.cursor + 1;
-        if let Some((request, report, told)) = self.exits.get_mut(&number) {
-            let cursor = *told.get_or_insert(next);
+        if let Some((request, report, delivered)) = self.exits.get_mut(&number) {
+            let cursor = *delivered.get_or_insert(next);
             self.cursor = self.cursor.max(cursor);
             let (request, report) = (request.clone(), report.clone());
             self.step(MasterEvent::Update {
@@ -692,7 +692,7 @@ impl SimulatedCluster {
         let ack = self.core.acknowledged_cursor();
         self.acked = self.acked.max(ack);
         self.exits
-            .retain(|_, (_, _, told)| told.is_none_or(|cursor| cursor > ack));
+            .retain(|_, (_, _, delivered)| delivered.is_none_or(|cursor| cursor > ack));
         for container in self.core.releases() {
             if self
                 .boxes
@@ -711,7 +711,7 @@ impl SimulatedCluster {
                 .insert(ask.request.clone(), (*ask.launch).clone());
             self.placements
                 .insert(ask.request.clone(), (*ask.placement).clone());
-            if self.untold.remove(&ask.request) {
+            if self.unreported.remove(&ask.request) {
                 *self.granted.entry(ask.request.clone()).or_default() += ask.settled;
             }
             loop {

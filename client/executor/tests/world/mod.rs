@@ -19,7 +19,7 @@ use headroom_types::{Bytes, EnforcerKind, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
 
 /// Timeout of each step. Generous, because guests on a busy machine are slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const TOKEN: &str = "the-secret";
 
 /// Settings of the container.
@@ -288,7 +288,7 @@ impl Master {
         });
         let (write, _) = stream.expect("accepted");
         write.set_nonblocking(false).expect("sets");
-        write.set_read_timeout(Some(PATIENCE)).expect("sets");
+        write.set_read_timeout(Some(TIMEOUT)).expect("sets");
         write.set_nodelay(true).expect("sets");
         let read = BufReader::new(write.try_clone().expect("clones"));
         let mut master = Master {
@@ -366,7 +366,7 @@ impl Master {
         event: &str,
         mut want: impl FnMut(&FromExecutor) -> Option<T>,
     ) -> T {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until {
             let line = self.line();
             if let Some(found) = want(&line) {
@@ -376,7 +376,7 @@ impl Master {
                 self.passed.push(*report);
             }
         }
-        panic!("{event}: timeout after {} s", PATIENCE.as_secs())
+        panic!("{event}: timeout after {} s", TIMEOUT.as_secs())
     }
 
     pub(crate) fn started(&mut self, id: &str) {
@@ -433,12 +433,12 @@ pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
 
 /// Polls until `is` returns true.
 pub(crate) fn until(description: &str, mut is: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is() {
         assert!(
             Instant::now() < deadline,
             "{description}: timeout after {} s",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         );
         std::thread::park_timeout(Duration::from_millis(5));
     }

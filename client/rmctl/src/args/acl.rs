@@ -1,4 +1,4 @@
-//! Arguments of `rmctl acl` and `rmctl node join`, and the options for certificates and tokens.
+//! Arguments of `rmctl acl` and `rmctl node join`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,49 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use headroom_types::NodeId;
 
-use super::{Rows, duration};
-
-/// Options for authentication and for trust in the server.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct TrustArgs {
-    /// Authority of the resource manager, PEM [default: of the context, else the authorities of
-    /// this host]
-    #[arg(
-        long,
-        global = true,
-        env = "HEADROOM_CACERT",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub(crate) cacert: Option<PathBuf>,
-    /// Client certificate, PEM
-    #[arg(
-        long,
-        global = true,
-        env = "HEADROOM_CLIENT_CERT",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub(crate) client_cert: Option<PathBuf>,
-    /// Key of the client certificate, PEM
-    #[arg(
-        long,
-        global = true,
-        env = "HEADROOM_CLIENT_KEY",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub(crate) client_key: Option<PathBuf>,
-    /// File with a token; HEADROOM_TOKEN can hold the token itself
-    #[arg(
-        long,
-        global = true,
-        env = "HEADROOM_TOKEN_FILE",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub(crate) token_file: Option<PathBuf>,
-}
+use super::output::Rows;
+use super::value_parser::duration;
 
 /// Verbs about tokens and policies.
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{ContainerId, Signal};
 
-use super::{ConfirmOptions, duration};
+use super::confirm::ConfirmOptions;
+use super::value_parser::duration;
 use crate::complete;
 
 /// Arguments of `rmctl container signal`.

@@ -12,7 +12,10 @@ use headroom_types::Name;
 #[cfg(feature = "dev")]
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::{ConfirmOptions, Kill, Rows, Watched};
+use super::confirm::ConfirmOptions;
+use super::kill::Kill;
+use super::output::{Rows, Watched};
+use super::submission::Submit;
 use crate::complete;
 
 /// Verbs about jobs.
@@ -33,7 +36,7 @@ pub(crate) enum JobVerb {
         list: Watched,
     },
     /// Submit a job file, as `rmctl submit`
-    Submit(super::Submit),
+    Submit(Submit),
     /// End a job and all its containers, as `rmctl kill`
     Kill(Kill),
     /// Follow a job and print its events, as `rmctl attach`

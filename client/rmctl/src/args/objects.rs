@@ -9,18 +9,21 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, ContainerId, Cpus, Name, NodeId, QueuePath, RequestId};
 use headroom_wire::v1::queues::QueueRunState;
 
-use super::tags::taint;
-use super::{
-    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Rows, SetTask, SignalArgs,
-    TaintNode, TaskOrderArgs, UncordonNode, Watched, duration, variable,
-};
+use super::acl::JoinNode;
+use super::confirm::ConfirmOptions;
+use super::container_access::{Exec, ExecTask, FilesVerb, SignalArgs};
+use super::logs::Logs;
+use super::ordered::{SetTask, TaskOrderArgs};
+use super::output::{Rows, Watched};
+use super::tags::{Bench, CordonNode, LabelNode, TaintNode, UncordonNode, taint};
+use super::value_parser::{duration, variable};
 use crate::complete;
 
 /// Verbs about nodes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeVerb {
     /// Join this host to the cluster: create a key and get a certificate for it
-    Join(super::JoinNode),
+    Join(JoinNode),
     /// List all nodes with their allocated resources
     #[command(visible_alias = "ls")]
     List(Watched),
@@ -82,17 +85,6 @@ pub(crate) struct Drain {
     pub(crate) no_wait: bool,
     #[command(flatten)]
     pub(crate) sure: ConfirmOptions,
-}
-
-/// Options of verbs that end or delete something.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct ConfirmOptions {
-    /// Only print the affected objects
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Do not ask for confirmation; rmctl never asks without a terminal
-    #[arg(short = 'y', long)]
-    pub(crate) yes: bool,
 }
 
 /// Arguments of `rmctl request create`.

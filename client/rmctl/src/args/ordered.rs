@@ -4,7 +4,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::Bytes;
 
-use super::ConfirmOptions;
+use super::confirm::ConfirmOptions;
 use crate::complete;
 
 /// The task, and options of the order.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::duration;
+use super::value_parser::duration;
 use crate::render::forms;
 use crate::select::{RowSelection, RowSortOrder, filter::Filter};
 

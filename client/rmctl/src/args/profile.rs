@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath};
 
-use super::{Rows, duration, variable};
+use super::output::Rows;
+use super::value_parser::{duration, variable};
 use crate::complete;
 
 /// Verbs about profiles of the cluster.

@@ -5,7 +5,7 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::reason::{EventTopic, Reason};
 use headroom_wire::v1::events::EventLevel;
 
-use super::Rows;
+use super::output::Rows;
 use crate::complete;
 
 /// Arguments of `rmctl events`.

@@ -15,7 +15,9 @@ use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 use serde::Serialize;
 
-use super::submit::{Job, refuse_infeasible, submit};
+use super::feasibility::refuse_infeasible;
+use super::job_file::Job;
+use super::submission::submit;
 use crate::args::Bench;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -89,11 +91,11 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
     context
         .term
         .print(&machine.unwrap_or_else(|| people(&figures, context.term.paint)));
-    let told = figures
+    let killed_for_memory = figures
         .kill
         .is_some_and(|reason| reason.charge() == headroom_types::Charge::Memory);
     Ok(
-        if told && figures.tasks == args.tasks && figures.fill_mib_per_s.is_some() {
+        if killed_for_memory && figures.tasks == args.tasks && figures.fill_mib_per_s.is_some() {
             Exit::Ok
         } else {
             Exit::Failed

@@ -7,54 +7,15 @@ use std::time::Duration;
 use headroom_identity::authority::{self, AuthorityError, CertificateRequest};
 use headroom_identity::files::{self, FileError, FileReaders, OverwritePolicy};
 use headroom_identity::{Authority, Certificate, IssuedCertificate, Role};
-use serde::Serialize;
 
 use crate::args::{CaIssue, CaPlace, CaVerb};
+use crate::certificate::Shown;
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::ca as screen;
 use crate::render::json::MachineOutput;
 
 const DAY: Duration = Duration::from_secs(86_400);
-
-/// A certificate and its file.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Shown {
-    /// The file.
-    pub(crate) file: String,
-    /// manager, node/NAME or user/NAME; none for an authority.
-    pub(crate) role: Option<String>,
-    /// Host names and addresses of the holder.
-    pub(crate) names: Vec<String>,
-    /// Whether it may sign other certificates.
-    pub(crate) authority: bool,
-    /// The authority that signed it.
-    pub(crate) issuer: String,
-    /// Serial number.
-    pub(crate) serial: String,
-    /// Begin of validity. Milliseconds since 1970.
-    pub(crate) from_ms: u64,
-    /// End of validity. Milliseconds since 1970.
-    pub(crate) until_ms: u64,
-    /// SHA-256 of the certificate.
-    pub(crate) fingerprint: String,
-}
-
-impl Shown {
-    fn of(file: &Path, read: &Certificate) -> Self {
-        Shown {
-            file: file.display().to_string(),
-            role: read.role.as_ref().map(Role::to_string),
-            names: read.names.clone(),
-            authority: read.authority,
-            issuer: read.issuer.clone(),
-            serial: read.serial.clone(),
-            from_ms: read.from.0,
-            until_ms: read.until.0,
-            fingerprint: read.fingerprint.to_string(),
-        }
-    }
-}
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {

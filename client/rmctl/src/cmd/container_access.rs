@@ -23,12 +23,12 @@ use crate::target::{self, Part};
 pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, Failure> {
     let client = context.client()?;
     let id = &args.container;
-    let whom = if args.all {
+    let receiver = if args.all {
         "every process"
     } else {
         "the program"
     };
-    let would = format!("{id}: {whom} would get {}", args.signal);
+    let would = format!("{id}: {receiver} would get {}", args.signal);
     if args.sure.dry_run {
         context.term.line(&would);
         return Ok(Exit::Ok);

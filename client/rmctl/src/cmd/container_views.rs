@@ -7,7 +7,7 @@ use headroom_types::{ContainerId, NodeId};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::events::LoggedEvent;
 
-use super::container::{CHART, MARGIN, drawn};
+use super::container_chart::{CHART, MARGIN, container_chart};
 use crate::args::{ConfirmOptions, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
@@ -174,7 +174,7 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
     );
     // A lost node has no timeline. The rest is shown nevertheless.
     if let Ok(timeline) = client.timeline(id).await {
-        text.push_str(&drawn(
+        text.push_str(&container_chart(
             &timeline,
             view.peak,
             context.term.width.saturating_sub(MARGIN).min(CHART),

@@ -69,28 +69,28 @@ fn known(user: &UserFile, name: &str) -> Result<(), Failure> {
 fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure> {
     let said = &context.settings;
     let typed = |by: &SettingSource| matches!(by, SettingSource::Argument(_));
-    let settled = user.contexts.entry(name.to_owned()).or_default();
+    let saved = user.contexts.entry(name.to_owned()).or_default();
     if typed(&said.addr.by) {
         // Settings that no client can use are refused here, and not at every later call.
         Client::with_credentials(&said.addr.value, said.trust.clone())?;
-        settled.addr = Some(said.addr.value.clone());
+        saved.addr = Some(said.addr.value.clone());
     }
     if typed(&said.output.by) {
-        settled.output = Some(Shown::of(said.output.value.clone()));
+        saved.output = Some(Shown::of(said.output.value.clone()));
     }
     if typed(&said.timeout.by) {
-        settled.timeout = Some(Time(said.timeout.value));
+        saved.timeout = Some(Time(said.timeout.value));
     }
     let proofs = &context.given.proofs;
     let absolute = |path: &Option<PathBuf>| {
         path.as_ref()
             .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()))
     };
-    settled.ca = absolute(&proofs.ca).or(settled.ca.take());
-    settled.cert = absolute(&proofs.cert).or(settled.cert.take());
-    settled.key = absolute(&proofs.key).or(settled.key.take());
-    settled.token_file = absolute(&proofs.token_file).or(settled.token_file.take());
-    if settled.addr.is_none() {
+    saved.ca = absolute(&proofs.ca).or(saved.ca.take());
+    saved.cert = absolute(&proofs.cert).or(saved.cert.take());
+    saved.key = absolute(&proofs.key).or(saved.key.take());
+    saved.token_file = absolute(&proofs.token_file).or(saved.token_file.take());
+    if saved.addr.is_none() {
         return Err(
             Failure::new(Exit::Usage, format!("context {name} has no address"))
                 .help(format!("rmctl context set {name} --addr http://HOST:7070")),

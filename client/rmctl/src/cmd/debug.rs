@@ -257,16 +257,8 @@ async fn events(client: &Client) -> Result<String, Failure> {
 #[cfg(feature = "dev")]
 async fn doctor() -> Result<Value, Failure> {
     use headroom_config::NodeAgentConfig;
-    use headroom_nodeagent::doctor::{DoctorSettings, examine};
-    let config = NodeAgentConfig::default();
-    let place = DoctorSettings {
-        state: config.state,
-        cgroup_root: config.cgroup_root,
-        disk_full: config.health.disk_full,
-        private_tmp: config.isolation.private_tmp,
-        ipc: config.isolation.ipc,
-    };
-    let look = tokio::task::spawn_blocking(move || examine(&place)).await;
+    use headroom_nodeagent::doctor::examine;
+    let look = tokio::task::spawn_blocking(|| examine(&NodeAgentConfig::default())).await;
     let findings = look
         .map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))?;
     serde_json::to_value(&findings).map_err(|e| Failure::new(Exit::Failed, e.to_string()))

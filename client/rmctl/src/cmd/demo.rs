@@ -12,7 +12,10 @@ use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::args::{Demo, Format};
 use crate::cmd::dev::begin_log;
-use crate::cmd::submit;
+use crate::cmd::feasibility::refuse_infeasible;
+use crate::cmd::job_file::{Job, compiled};
+use crate::cmd::submission::submit;
+use crate::cmd::submit::stay;
 use crate::context::Context;
 use crate::demo::data::{self, Data, DataSetParams};
 use crate::demo::reference::{ComparisonResult, compare};
@@ -280,19 +283,16 @@ impl Stage<'_> {
     async fn run(&self, mode: MemoryFailureMode) -> Result<Run, Failure> {
         let out = self.dir.join(mode.as_str());
         let job = self.job(mode, &out)?;
-        submit::refuse_infeasible(&job.spec, &self.client.nodes().await?)?;
+        refuse_infeasible(&job.spec, &self.client.nodes().await?)?;
         let (started, tasks) = (Instant::now(), count(job.spec.tasks(), "task"));
-        let id = submit::submit(self.client, &job).await?.app;
+        let id = submit(self.client, &job).await?.app;
         let (executors, slots, share) = (job::EXECUTORS, job::SLOTS, self.data.share);
         let mode_name = mode.as_str();
         self.context
             .term
             .say(&format!("job    {id}: {tasks} on {executors} executors × {slots} slots of {share}, mode {mode_name}"));
-        let app = tokio::time::timeout(
-            RUN_TIMEOUT,
-            submit::stay(self.context, self.client, &id, false),
-        )
-        .await;
+        let app =
+            tokio::time::timeout(RUN_TIMEOUT, stay(self.context, self.client, &id, false)).await;
         let late = || {
             Failure::new(
                 Exit::WaitTimeout,
@@ -310,7 +310,7 @@ impl Stage<'_> {
     }
 
     /// Writes the job file and reads it like a user's file.
-    fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<submit::Job, Failure> {
+    fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<Job, Failure> {
         let unwritable =
             |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
         std::fs::create_dir_all(out).map_err(unwritable)?;
@@ -326,7 +326,7 @@ impl Stage<'_> {
         );
         let file = self.dir.join(format!("group-by-{}.toml", mode.as_str()));
         std::fs::write(&file, &text).map_err(unwritable)?;
-        submit::compiled(&file, text, None, &ClusterProfiles::new())
+        compiled(&file, text, None, &ClusterProfiles::new())
     }
 
     /// Compares the results of a finished run with the reference.

@@ -2,7 +2,7 @@
 //! checks of a node's agent.
 
 use headroom_config::NodeAgentConfig;
-use headroom_nodeagent::doctor::{self, CheckResult, DoctorFinding, DoctorSettings};
+use headroom_nodeagent::doctor::{self, CheckResult, DoctorFinding};
 use headroom_types::NodeId;
 use serde::Deserialize;
 
@@ -37,30 +37,25 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
 /// Findings of a node agent at its start, from its own interface.
 async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<DoctorFinding>, Failure> {
     #[derive(Deserialize)]
-    struct Told {
+    struct NodeFindings {
         host: Vec<DoctorFinding>,
     }
     let url = context.client()?.node(node).await?.url;
     Ok(super::metrics::of_node(context, &url)?
-        .get::<Told>("/v1/doctor")
+        .get::<NodeFindings>("/v1/doctor")
         .await?
         .host)
 }
 
 async fn of_this_host(args: Doctor) -> Result<Vec<DoctorFinding>, Failure> {
-    let config = match &args.config {
+    let mut config = match &args.config {
         None => NodeAgentConfig::default(),
         Some(path) => headroom_config::load_nodeagent(path).map_err(|problems| {
             Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
         })?,
     };
-    let place = DoctorSettings {
-        state: args.state.unwrap_or(config.state),
-        cgroup_root: args.cgroup_root.or(config.cgroup_root),
-        disk_full: config.health.disk_full,
-        private_tmp: config.isolation.private_tmp,
-        ipc: config.isolation.ipc,
-    };
-    let look = tokio::task::spawn_blocking(move || doctor::examine(&place)).await;
+    config.state = args.state.unwrap_or(config.state);
+    config.cgroup_root = args.cgroup_root.or(config.cgroup_root);
+    let look = tokio::task::spawn_blocking(move || doctor::examine(&config)).await;
     look.map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))
 }

@@ -8,7 +8,8 @@ use headroom_config::job::NodeConstraints;
 use headroom_types::{Name, Resource};
 use headroom_wire::v1::nodes::NodeView;
 
-use super::submit::{load, polls, refuse_growth, refuse_infeasible};
+use super::feasibility::{polls, refuse_growth, refuse_infeasible};
+use super::job_file::load;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{count, figures::short, plan};

@@ -14,7 +14,7 @@ use headroom_wire::v1::job::TaskRow;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::logs::{LogSource, WINDOW, ended, print, sources};
+use super::log_source::{LogSource, WINDOW, ended, print, sources};
 use crate::args::Logs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -49,7 +49,7 @@ pub(super) async fn run(
     part: &Part,
     args: &Logs,
 ) -> Result<Exit, Failure> {
-    let (tell, mut told) = mpsc::channel::<Piece>(PIECES);
+    let (sender, mut receiver) = mpsc::channel::<Piece>(PIECES);
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
     let mut printer = Printer {
@@ -68,7 +68,7 @@ pub(super) async fn run(
                 }
                 for source in sources(client, &app, part, args).await? {
                     if known.insert(source.clone()) {
-                        streams.spawn(follow(client.clone(), source, args.tail, tell.clone(), over.subscribe()));
+                        streams.spawn(follow(client.clone(), source, args.tail, sender.clone(), over.subscribe()));
                     }
                 }
                 if ended(&app, part) {
@@ -76,7 +76,7 @@ pub(super) async fn run(
                 }
                 look = Box::pin(changed(client.clone(), id.clone(), index));
             }
-            Some(piece) = told.recv() => printer.take(piece),
+            Some(piece) = receiver.recv() => printer.take(piece),
             Some(end) = streams.join_next() => match (end, part) {
                 // The next change of the job looks for this log again.
                 (Ok(End::Missing(source)), _) => drop(known.remove(&source)),
@@ -87,8 +87,8 @@ pub(super) async fn run(
         }
     }
     // Bytes that were written just before the end may still be on their way.
-    drop((tell, over.send_replace(true)));
-    while let Some(piece) = told.recv().await {
+    drop((sender, over.send_replace(true)));
+    while let Some(piece) = receiver.recv().await {
         printer.take(piece);
     }
     printer.finish();
@@ -100,7 +100,7 @@ pub(super) async fn run(
 struct Handovers {
     /// The latest attempt of each task.
     latest: BTreeMap<TaskId, u32>,
-    begun: bool,
+    has_view: bool,
 }
 
 impl Handovers {
@@ -121,7 +121,7 @@ impl Handovers {
             };
             let number = now.attempt.attempt;
             let known = self.latest.insert(row.task.clone(), number);
-            if self.begun && known.is_none_or(|known| known < number) {
+            if self.has_view && known.is_none_or(|known| known < number) {
                 let how = match before.reason {
                     Some(reason) if reason.charge() == Charge::Memory => {
                         format!("out of memory at {}", before.profile.memory())
@@ -135,7 +135,7 @@ impl Handovers {
                 ));
             }
         }
-        self.begun = true;
+        self.has_view = true;
         lines
     }
 }
@@ -162,7 +162,7 @@ async fn follow(
     client: Client,
     source: LogSource,
     tail: Option<usize>,
-    tell: mpsc::Sender<Piece>,
+    sender: mpsc::Sender<Piece>,
     over: watch::Receiver<bool>,
 ) -> End {
     let Ok((text, mut position)) = client
@@ -171,7 +171,7 @@ async fn follow(
     else {
         return End::Missing(source);
     };
-    if tell
+    if sender
         .send((source.clone(), text::tail(&text, tail).as_bytes().to_vec()))
         .await
         .is_err()
@@ -179,21 +179,21 @@ async fn follow(
         return End::Over;
     }
     loop {
-        let mut told_over = over.clone();
+        let mut cancelled = over.clone();
         let ended = tokio::select! {
-            ended = pieces(&client, &source, &mut position, &tell) => ended,
-            _ = told_over.wait_for(|over| *over) => Ended::Told,
+            ended = pieces(&client, &source, &mut position, &sender) => ended,
+            _ = cancelled.wait_for(|over| *over) => Ended::Cancelled,
         };
         match ended {
             Ended::ByItself => return End::Over,
-            Ended::Told => {
+            Ended::Cancelled => {
                 // The cancelled stream may have dropped a piece; the position says where to
                 // continue.
                 let rest = client
                     .log_after(&source.container, &source.file, position)
                     .await
                     .unwrap_or_default();
-                tell.send((source, rest)).await.ok();
+                sender.send((source, rest)).await.ok();
                 return End::Over;
             }
             Ended::BrokenOff => tokio::time::sleep(AGAIN).await,
@@ -208,14 +208,14 @@ enum Ended {
     /// The stream broke.
     BrokenOff,
     /// The caller has cancelled it.
-    Told,
+    Cancelled,
 }
 
 async fn pieces(
     client: &Client,
     source: &LogSource,
     position: &mut u64,
-    tell: &mpsc::Sender<Piece>,
+    sender: &mpsc::Sender<Piece>,
 ) -> Ended {
     let Ok(mut log) = client
         .follow_log(&source.container, &source.file, *position)
@@ -227,7 +227,7 @@ async fn pieces(
         match log.next().await {
             Some(Ok(bytes)) => {
                 // Reserve a place first, because a piece that counts as read must not be lost.
-                let Ok(room) = tell.reserve().await else {
+                let Ok(room) = sender.reserve().await else {
                     return Ended::ByItself;
                 };
                 *position = log.position();

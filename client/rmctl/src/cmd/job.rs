@@ -4,14 +4,15 @@ use std::path::Path;
 
 use headroom_types::Name;
 
+use super::job_trace::fetch_trace;
 #[cfg(feature = "dev")]
 use super::replay;
 use super::{attach, drafts, history, kill, ps, scale, submit};
 use crate::args::JobVerb;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::render::job_history as screens;
 use crate::render::json::MachineOutput;
-use crate::render::{job_history as screens, record};
 
 /// Runs a `job` verb.
 pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failure> {
@@ -40,7 +41,7 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
             let text = if html {
                 report(context, &job).await?
             } else {
-                recorded(context, &job).await?
+                fetch_trace(context, &job).await?
             };
             export(context, &text, to.as_deref())
         }
@@ -94,22 +95,4 @@ async fn report(context: &Context, job: &str) -> Result<String, Failure> {
     Ok(client
         .get_text(&format!("/v1/apps/{}/report", app.id))
         .await?)
-}
-
-/// The trace of a job that the resource manager stores.
-pub(super) async fn recorded(context: &Context, job: &str) -> Result<String, Failure> {
-    let client = context.client()?;
-    let (app, _) = context.app(&client, job).await?;
-    let text = record::trace(&app);
-    if text.lines().count() < 2 {
-        let failure = Failure::new(
-            Exit::NotFound,
-            format!(
-                "no task of {} has succeeded, so there is no record of it",
-                app.id
-            ),
-        );
-        return Err(failure.help(format!("rmctl ps {}", app.id)));
-    }
-    Ok(text)
 }

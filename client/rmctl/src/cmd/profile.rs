@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use headroom_client::{Client, ClientError, DryRunMode};
-use headroom_config::job::{ClusterProfiles, profiles as written};
+use headroom_client::{Client, DryRunMode};
+use headroom_config::job::profiles as written;
 use headroom_types::{Name, Profile};
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 
@@ -54,25 +54,6 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
             import(context, &client, &file, how(dry_run)).await
         }
     }
-}
-
-/// The cluster's profiles, if a job file names profiles that it does not define. Otherwise no
-/// profiles, and no call.
-pub(crate) async fn named_in(context: &Context, text: &str) -> Result<ClusterProfiles, Failure> {
-    let foreign = written::cluster_profile_names(text);
-    if foreign.is_empty() {
-        return Ok(ClusterProfiles::new());
-    }
-    Ok(all(&context.client()?).await?)
-}
-
-async fn all(client: &Client) -> Result<ClusterProfiles, ClientError> {
-    Ok(client
-        .profiles()
-        .await?
-        .into_iter()
-        .map(|p| (p.name.clone(), p.size()))
-        .collect())
 }
 
 fn how(dry_run: bool) -> DryRunMode {

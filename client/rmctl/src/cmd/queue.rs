@@ -90,9 +90,12 @@ async fn set(
     let text = read(file)?;
     let name = file.display().to_string();
     let tree = tree(&text, &name)?;
-    let told = |e: ClientError| at_their_places(e, &text, &name);
+    let with_places = |e: ClientError| at_their_places(e, &text, &name);
     if dry_run {
-        let checked = client.check_queues(&tree, generation).await.map_err(told)?;
+        let checked = client
+            .check_queues(&tree, generation)
+            .await
+            .map_err(with_places)?;
         let machine = MachineOutput {
             items: std::slice::from_ref(&checked),
             list: false,
@@ -103,7 +106,10 @@ async fn set(
         }));
         return Ok(Exit::Ok);
     }
-    let view: QueuesView = client.set_queues(&tree, generation).await.map_err(told)?;
+    let view: QueuesView = client
+        .set_queues(&tree, generation)
+        .await
+        .map_err(with_places)?;
     let machine = MachineOutput {
         items: std::slice::from_ref(&view),
         list: false,

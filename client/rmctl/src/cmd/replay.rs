@@ -5,7 +5,7 @@ use headroom_appmaster::replay::{
 };
 use headroom_wire::v1::error::ErrorCode;
 
-use super::job::recorded;
+use super::job_trace::fetch_trace;
 use crate::args::Replay;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -19,7 +19,7 @@ pub(super) async fn run(context: &Context, args: Replay) -> Result<Exit, Failure
     let wrong = |e: trace::TraceError| Failure::new(Exit::Usage, e.to_string());
     let datasets = match (&args.traces, &args.job) {
         (Some(path), _) => trace::read(path).map_err(wrong)?,
-        (None, Some(job)) => trace::parse(&recorded(context, job).await?, job).map_err(wrong)?,
+        (None, Some(job)) => trace::parse(&fetch_trace(context, job).await?, job).map_err(wrong)?,
         (None, None) => Vec::new(),
     };
     check_node_memory(&args, &datasets)?;

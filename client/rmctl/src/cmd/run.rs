@@ -15,8 +15,10 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 
 use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
+use super::feasibility::refuse_infeasible;
 use super::follow as logs;
-use super::submit::{Job, refuse_infeasible, submit};
+use super::job_file::Job;
+use super::submission::submit;
 use crate::args::{Logs, Run};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};

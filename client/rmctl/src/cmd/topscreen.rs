@@ -14,7 +14,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
-use super::top::look;
+use super::container_chart::{CHART, container_chart};
+use super::container_usage::fetch_usage;
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::top::{HEADERS, Usage, cells, share, spark, warning};
@@ -289,7 +290,7 @@ async fn live(
         drawn
             .map_err(|e| Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}")))?;
         tokio::select! {
-            _ = looks.tick() => match look(client, path, wanted).await {
+            _ = looks.tick() => match fetch_usage(client, path, wanted).await {
                 Ok(rows) => {
                     screen.take(rows);
                     screen.said = "measured by the nodes".to_owned();
@@ -323,12 +324,7 @@ async fn about(client: &Client, id: &ContainerId) -> String {
     };
     let mut text = containers::one(&view, now(), paint);
     match client.timeline(id).await {
-        Ok(timeline) => text.push_str(&super::container::drawn(
-            &timeline,
-            view.peak,
-            super::container::CHART,
-            paint,
-        )),
+        Ok(timeline) => text.push_str(&container_chart(&timeline, view.peak, CHART, paint)),
         Err(e) => text.push_str(&format!("no timeline: {e}\n")),
     }
     text
@@ -336,14 +332,14 @@ async fn about(client: &Client, id: &ContainerId) -> String {
 
 /// Pressed keys, from a thread that ends when the receiver is dropped.
 fn keys() -> mpsc::Receiver<KeyEvent> {
-    let (tell, told) = mpsc::channel(16);
+    let (sender, receiver) = mpsc::channel(16);
     tokio::task::spawn_blocking(move || {
-        while !tell.is_closed() {
+        while !sender.is_closed() {
             match event::poll(KEY) {
                 Ok(false) => {}
                 Ok(true) => match event::read() {
                     Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                        if tell.blocking_send(key).is_err() {
+                        if sender.blocking_send(key).is_err() {
                             return;
                         }
                     }
@@ -354,7 +350,7 @@ fn keys() -> mpsc::Receiver<KeyEvent> {
             }
         }
     });
-    told
+    receiver
 }
 
 #[cfg(test)]

@@ -22,12 +22,12 @@ pub(crate) struct Written {
 }
 
 /// Writes `keys[i]` different keys for each partition `i`. Every sixteenth row repeats a recent
-/// key. `tell` gets the number of finished keys at intervals.
+/// key. `progress` gets the number of finished keys at intervals.
 pub(crate) fn generate(
     path: &Path,
     keys: &[u64],
     seed: u32,
-    mut tell: impl FnMut(u64),
+    mut progress: impl FnMut(u64),
 ) -> Result<Written, DemoError> {
     let mut out = BufWriter::with_capacity(1 << 18, File::create(path).map_err(at(path))?);
     let mut rows = Rows::new(keys, seed);
@@ -37,7 +37,7 @@ pub(crate) fn generate(
         out.write_all(&line).map_err(at(path))?;
         written.bytes += line.len() as u64;
         if written.rows.is_multiple_of(1 << 16) {
-            tell(rows.made);
+            progress(rows.made);
         }
         line.clear();
         if !rows.next(&mut line) {
@@ -76,16 +76,16 @@ impl Rows {
 
     /// Appends one row; `false` when all keys are written.
     fn next(&mut self, line: &mut Vec<u8>) -> bool {
-        let dice = self.roll();
-        let again = usize::try_from(dice >> 40).unwrap_or(0) % RECENT;
+        let drawn = self.roll();
+        let again = usize::try_from(drawn >> 40).unwrap_or(0) % RECENT;
         let key = match self.recent.get(again) {
-            Some(key) if dice.is_multiple_of(16) && self.left > 0 => *key,
+            Some(key) if drawn.is_multiple_of(16) && self.left > 0 => *key,
             Some(_) | None => match self.fresh() {
                 Some(key) => key,
                 None => return false,
             },
         };
-        let cents = (dice >> 8) % 10_000;
+        let cents = (drawn >> 8) % 10_000;
         // Writing to a `Vec` cannot fail.
         let _ = writeln!(line, "{key:08x},{}.{:02}", cents / 100, cents % 100);
         true

@@ -68,14 +68,14 @@ pub(crate) fn open(input: &Path) -> Result<Reader<BufReader<File>>, DemoError> {
     Ok(Reader::new(BufReader::with_capacity(1 << 18, file), input)?)
 }
 
-/// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `tell` gets the
+/// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `progress` gets the
 /// number of written bytes at intervals.
 pub(crate) fn split(
     input: &Path,
     columns: &Columns,
     partitions: u32,
     dir: &Path,
-    mut tell: impl FnMut(u64),
+    mut progress: impl FnMut(u64),
 ) -> Result<Vec<Part>, DemoError> {
     let mut reader = open(input)?;
     let (key, value) = (reader.column(&columns.key)?, reader.column(&columns.value)?);
@@ -96,7 +96,7 @@ pub(crate) fn split(
         rows += 1;
         bytes += line.len() as u64;
         if rows.is_multiple_of(1 << 16) {
-            tell(bytes);
+            progress(bytes);
         }
     }
     if rows == 0 {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn bad_files_are_reported_with_their_line() {
-        let told = |text: &str, key: Option<&str>, value: Option<&str>| {
+        let split_text = |text: &str, key: Option<&str>, value: Option<&str>| {
             let (dir, path) = file(text);
             let columns = columns(&path, key, value).map_err(|e| e.to_string())?;
             split(&path, &columns, 6, dir.path(), |_| {})
@@ -207,22 +207,22 @@ mod tests {
             let text = r.expect_err(part);
             assert!(text.contains(part), "{text}");
         };
-        contains(told("", None, None), "is empty");
-        contains(told("a,b\n", None, None), "has a header and no rows");
+        contains(split_text("", None, None), "is empty");
+        contains(split_text("a,b\n", None, None), "has a header and no rows");
         contains(
-            told("a,b\n1,2\n", Some("c"), None),
+            split_text("a,b\n1,2\n", Some("c"), None),
             "has no column \"c\"; it has a, b",
         );
         contains(
-            told("a,b\nx,y\n", None, None),
+            split_text("a,b\nx,y\n", None, None),
             ":2: no column but the key's holds a number here",
         );
         contains(
-            told("a,b\nx,1\ny,z\n", None, None),
+            split_text("a,b\nx,1\ny,z\n", None, None),
             ":3: column \"b\" holds \"z\"",
         );
         contains(
-            told("a,b\nx,1\ny\n", None, None),
+            split_text("a,b\nx,1\ny\n", None, None),
             ":3: the record has 1 field, the header has 2",
         );
     }

@@ -317,21 +317,21 @@ mod tests {
 
     #[test]
     fn broken_records_are_reported_with_their_line() {
-        let told = |text: &str| all(text).expect_err(text).to_string();
+        let error_of = |text: &str| all(text).expect_err(text).to_string();
         assert_eq!(
-            told("a,b\n1,2,3\n"),
+            error_of("a,b\n1,2,3\n"),
             "x.csv:2: the record has 3 fields, the header has 2"
         );
         assert_eq!(
-            told("a\nb\n\"c\n"),
+            error_of("a\nb\n\"c\n"),
             "x.csv:3: the quote that opens in this record is never closed"
         );
         assert_eq!(
-            told("a\n\"b\"c\n"),
+            error_of("a\n\"b\"c\n"),
             "x.csv:2: a closing quote must be followed by a comma or the end of the line"
         );
         assert!(
-            told(&format!("a\n{}\n", "x".repeat(MOST + 1)))
+            error_of(&format!("a\n{}\n", "x".repeat(MOST + 1)))
                 .contains("x.csv:2: the record is longer")
         );
         let bytes = b"a\n\xff\n";

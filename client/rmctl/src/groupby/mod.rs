@@ -187,25 +187,25 @@ mod tests {
 
     #[test]
     fn bad_input_is_named_with_its_line() {
-        let told = |text: &str| group(text).expect_err(text);
-        assert!(told("").contains("in.csv is empty"), "{}", told(""));
+        let error_of = |text: &str| group(text).expect_err(text);
+        assert!(error_of("").contains("in.csv is empty"), "{}", error_of(""));
         assert!(
-            told("k,value\n").contains("no column \"key\"")
-                && told("k,value\n").contains("it has k, value")
+            error_of("k,value\n").contains("no column \"key\"")
+                && error_of("k,value\n").contains("it has k, value")
         );
         assert!(
-            told("key,value\na,1\nb,many\n").contains("in.csv:3:"),
+            error_of("key,value\na,1\nb,many\n").contains("in.csv:3:"),
             "{}",
-            told("key,value\na,1\nb,many\n")
+            error_of("key,value\na,1\nb,many\n")
         );
         assert!(
-            told("key,value\na,inf\n").contains("\"inf\""),
+            error_of("key,value\na,inf\n").contains("\"inf\""),
             "an infinite number cannot be summed"
         );
         assert!(
-            told("key,value\na\n").contains("has 1 field"),
+            error_of("key,value\na\n").contains("has 1 field"),
             "{}",
-            told("key,value\na\n")
+            error_of("key,value\na\n")
         );
     }
 

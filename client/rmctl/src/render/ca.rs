@@ -5,7 +5,7 @@ use std::time::Duration;
 use headroom_types::UnixMillis;
 
 use super::figures::{rfc3339, span};
-use crate::cmd::ca::Shown;
+use crate::certificate::Shown;
 
 /// One paragraph per certificate, with the remaining validity at `now`.
 pub(crate) fn certificates(all: &[Shown], now: UnixMillis) -> String {

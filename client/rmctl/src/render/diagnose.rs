@@ -321,8 +321,8 @@ fn did(task: &TaskRow, a: &AttemptRow) -> String {
         .iter()
         .find(|n| n.attempt.attempt == a.attempt.attempt + 1)
     else {
-        let told = task.note.is_empty() || decided.contains(&task.note);
-        return if told {
+        let is_complete = task.note.is_empty() || decided.contains(&task.note);
+        return if is_complete {
             decided
         } else {
             format!("{decided}; {}", task.note)
@@ -346,12 +346,12 @@ fn did(task: &TaskRow, a: &AttemptRow) -> String {
 fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
     if diagnosis.is_empty() {
         let plain = "memory is not the cause: read its standard error";
-        let told = if charge == Some(Charge::Plain) {
+        let fix = if charge == Some(Charge::Plain) {
             plain
         } else {
             "no rule applies to this evidence"
         };
-        return vec![told.to_owned()];
+        return vec![fix.to_owned()];
     }
     let one = |d: &Diagnosis| {
         let cost = if d.trade_off.is_empty() {

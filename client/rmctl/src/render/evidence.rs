@@ -142,7 +142,7 @@ fn parts(e: &Evidence) -> Option<String> {
     let worth = shares
         .iter()
         .filter(|share| share.bytes >= whole.mul_ratio(1, 100));
-    let told: Vec<String> = worth
+    let parts: Vec<String> = worth
         .map(|share| {
             format!(
                 "{} {} ({})",
@@ -152,7 +152,7 @@ fn parts(e: &Evidence) -> Option<String> {
             )
         })
         .collect();
-    (!told.is_empty()).then(|| format!("at its largest: {}", told.join(", ")))
+    (!parts.is_empty()).then(|| format!("at its largest: {}", parts.join(", ")))
 }
 
 fn collecting(e: &Evidence) -> Option<String> {

@@ -1,82 +1,23 @@
 //! Documents as YAML, CSV, selected columns, or by a template. Pure.
 
+use std::sync::Arc;
+
 use headroom_types::{Bytes, UnixMillis};
+use minijinja::value::{self as jinja, Object, Serde};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::Value;
 
 use super::figures::{rfc3339, short};
 use super::table::Table;
-use crate::select::field::{Doc, flat, number, text};
+use crate::select::field::{Doc, flat, text};
 
-/// A document as YAML. Ambiguous strings are quoted as in JSON, which is valid YAML.
+/// A document as YAML. Strings that a reader could take for another type are quoted.
 pub(crate) fn yaml(value: &Value) -> String {
-    let mut out = String::new();
-    block(value, 0, &mut out);
-    out
-}
-
-fn block(value: &Value, depth: usize, out: &mut String) {
-    let pad = "  ".repeat(depth);
-    match value {
-        Value::Object(map) if !map.is_empty() => {
-            for (key, value) in map {
-                out.push_str(&format!("{pad}{}:", plain(key)));
-                nested(value, depth, out);
-            }
-        }
-        Value::Array(list) if !list.is_empty() => {
-            for item in list {
-                let mut inner = String::new();
-                block(item, depth + 1, &mut inner);
-                // The first line of an item follows its dash.
-                out.push_str(&format!("{pad}- {}", inner.trim_start()));
-            }
-        }
-        Value::Object(_)
-        | Value::Array(_)
-        | Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_) => {
-            out.push_str(&format!("{pad}{}\n", scalar(value)));
-        }
-    }
-}
-
-fn nested(value: &Value, depth: usize, out: &mut String) {
-    let deep = match value {
-        Value::Object(map) => !map.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    let options = serde_saphyr::ser_options! {
+        compact_list_indent: false,
+        prefer_block_scalars: false,
     };
-    if deep {
-        out.push('\n');
-        block(value, depth + 1, out);
-    } else {
-        out.push_str(&format!(" {}\n", scalar(value)));
-    }
-}
-
-fn scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) => plain(text),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            value.to_string()
-        }
-    }
-}
-
-/// True if the string needs no quotes.
-fn plain(text: &str) -> String {
-    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-    let begins = text
-        .chars()
-        .next()
-        .is_some_and(|c| c.is_ascii_alphabetic() || c == '/');
-    let special = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
-    if begins && text.chars().all(word) && !special.contains(&text.to_ascii_lowercase().as_str()) {
-        return text.to_owned();
-    }
-    Value::from(text).to_string()
+    serde_saphyr::to_string_with_options(value, options).unwrap_or_else(|e| format!("# {e}\n"))
 }
 
 /// Rows as CSV: a column for each key of any row, in the order of first occurrence.
@@ -88,9 +29,10 @@ pub(crate) fn csv(rows: &[Value], headers: bool) -> String {
             names.push(name.clone());
         }
     }
-    let mut out = String::new();
+    let mut out = csv::Writer::from_writer(Vec::new());
+    // Writing to a `Vec` cannot fail, and every row has as many cells as there are names.
     if headers && !names.is_empty() {
-        line(names.iter().map(String::as_str), &mut out);
+        let _ = out.write_record(&names);
     }
     for row in &flats {
         let cell = |name: &String| {
@@ -99,23 +41,9 @@ pub(crate) fn csv(rows: &[Value], headers: bool) -> String {
                 .map(|(_, v)| text(v))
                 .unwrap_or_default()
         };
-        let cells: Vec<String> = names.iter().map(cell).collect();
-        line(cells.iter().map(String::as_str), &mut out);
+        let _ = out.write_record(names.iter().map(cell));
     }
-    out
-}
-
-fn line<'a>(cells: impl Iterator<Item = &'a str>, out: &mut String) {
-    let quoted = |cell: &str| {
-        let plain = !cell.contains(['"', ',', '\n', '\r']);
-        if plain {
-            cell.to_owned()
-        } else {
-            format!("\"{}\"", cell.replace('"', "\"\""))
-        }
-    };
-    let cells: Vec<String> = cells.map(quoted).collect();
-    out.push_str(&format!("{}\n", cells.join(",")));
+    String::from_utf8(out.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
 /// Selected columns as a table. Sizes stay in bytes, because programs read this format too.
@@ -140,89 +68,79 @@ pub(crate) fn columns(rows: &[Doc], names: &str, headers: bool) -> String {
     table.of(headers)
 }
 
-/// Rows by a template: `{{.id}} {{limit|size}}`, with `\n` and `\t`. One line for each row.
+/// Rows by a template in the language of Jinja: `{{id}} {{limit|size}}`, with `\n` and `\t`. One
+/// line for each row. A row that the template cannot show becomes the text of the error.
 pub(crate) fn template(rows: &[Doc], template: &str) -> Result<String, String> {
-    let pieces = pieces(template)?;
+    let (environment, source) = (environment(), source(template));
+    let template = environment
+        .template_from_str(&source)
+        .map_err(|e| e.to_string())?;
     let one = |row: &Doc| {
-        let filled: String = pieces.iter().map(|p| p.filled(row)).collect();
-        if filled.ends_with('\n') {
-            filled
+        let filled = template.render(jinja::Value::from_object(row.clone()));
+        let line = filled.unwrap_or_else(|e| format!("error: {e}"));
+        if line.ends_with('\n') {
+            line
         } else {
-            filled + "\n"
+            line + "\n"
         }
     };
     Ok(rows.iter().map(one).collect())
 }
 
-/// Checks the syntax of a template.
+/// Checks the syntax of a template and the names of its filters and functions.
 pub(crate) fn check(template: &str) -> Result<(), String> {
-    pieces(template).map(drop)
-}
-
-#[derive(Debug)]
-enum Piece {
-    Text(String),
-    Field { path: String, shown: Shown },
-}
-
-/// The format of a field in a template.
-#[derive(Clone, Copy, Debug)]
-enum Shown {
-    AsItIs,
-    Size,
-    Time,
-    Json,
-}
-
-fn pieces(template: &str) -> Result<Vec<Piece>, String> {
-    let mut rest = template;
-    let mut found = Vec::new();
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (inside, behind) = after.split_once("}}").ok_or("a template's {{ has no }}")?;
-        found.push(Piece::Text(
-            before.replace("\\n", "\n").replace("\\t", "\t"),
-        ));
-        let (path, shown) = inside.split_once('|').map_or((inside, ""), |(p, s)| (p, s));
-        let shown = match shown.trim() {
-            "" => Shown::AsItIs,
-            "size" => Shown::Size,
-            "time" => Shown::Time,
-            "json" => Shown::Json,
-            other => {
-                return Err(format!(
-                    "a template knows size, time and json, not {other:?}"
-                ));
-            }
-        };
-        let path = path.trim().trim_start_matches('.').to_owned();
-        found.push(Piece::Field { path, shown });
-        rest = behind;
+    let source = source(template);
+    match environment().render_str(&source, ()) {
+        Err(e) if is_template_error(e.kind()) => Err(e.to_string()),
+        Ok(_) | Err(_) => Ok(()),
     }
-    found.push(Piece::Text(rest.replace("\\n", "\n").replace("\\t", "\t")));
-    Ok(found)
 }
 
-impl Piece {
-    fn filled(&self, row: &Doc) -> String {
-        let (path, shown) = match self {
-            Piece::Text(text) => return text.clone(),
-            Piece::Field { path, shown } => (path, *shown),
-        };
-        let value = if path.is_empty() {
-            Some(row.value().clone())
-        } else {
-            row.get(path)
-        };
-        let value = value.unwrap_or_default();
-        // Sizes and times are integers and not negative.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let whole = || value.as_u64().or_else(|| number(&value).map(|n| n as u64));
-        match shown {
-            Shown::AsItIs => text(&value),
-            Shown::Json => value.to_string(),
-            Shown::Size => whole().map(|n| short(Bytes::new(n))).unwrap_or_default(),
-            Shown::Time => whole().map(|n| rfc3339(UnixMillis(n))).unwrap_or_default(),
-        }
+/// True for errors that do not depend on the fields of a row.
+fn is_template_error(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::SyntaxError
+            | ErrorKind::UnknownFilter
+            | ErrorKind::UnknownTest
+            | ErrorKind::UnknownFunction
+    )
+}
+
+/// A template in pure Jinja. Names of fields may begin with a dot, as in templates of `kubectl`.
+fn source(template: &str) -> String {
+    template
+        .replace("\\n", "\n")
+        .replace("\\t", "\t")
+        .replace("{{.", "{{")
+        .replace("{{ .", "{{ ")
+}
+
+/// The filters of a template. Unknown fields are empty at every depth.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    environment.set_formatter(|out, _, value| Ok(out.write_str(&text(&to_json(value)))?));
+    environment.add_filter("json", |value: &jinja::Value| to_json(value).to_string());
+    environment.add_filter("size", |value: &jinja::Value| {
+        let bytes = u64::try_from(value.clone());
+        bytes.map_or_else(|_| String::new(), |n| short(Bytes::new(n)))
+    });
+    environment.add_filter("time", |value: &jinja::Value| {
+        let millis = u64::try_from(value.clone());
+        millis.map_or_else(|_| String::new(), |n| rfc3339(UnixMillis(n)))
+    });
+    environment
+}
+
+/// A value of a template as JSON; `null` for an unknown field.
+fn to_json(value: &jinja::Value) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+impl Object for Doc {
+    fn get_value(self: &Arc<Self>, name: &jinja::Value) -> Option<jinja::Value> {
+        self.get(name.as_str()?).map(|value| Serde(value).into())
     }
 }
 
@@ -278,7 +196,11 @@ mod tests {
             fill("{{at|time}}").map(|t| t.lines().next().map(str::to_owned)),
             Ok(Some("1970-01-01T00:00:00.000Z".into()))
         );
-        assert!(fill("{{id").is_err() && fill("{{id|upper}}").is_err());
+        assert_eq!(
+            fill("{% if yes %}{{id|upper}}{% endif %}{{no.such.field}}"),
+            Ok("\nSORT.2\n".to_owned())
+        );
         assert_eq!(check("{{id}}"), Ok(()));
+        assert!(check("{{id").is_err() && check("{{id|lower|unknown}}").is_err());
     }
 }

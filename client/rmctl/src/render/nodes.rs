@@ -370,11 +370,11 @@ mod tests {
             decommission: false,
             drained: false,
         };
-        let told = |mark: &NodeDrainMark, node: &mut NodeView| {
+        let drain_text = |mark: &NodeDrainMark, node: &mut NodeView| {
             node.mark = Some(mark.clone());
             drained(node, fixture::NOW)
         };
-        let text = told(&mark, &mut node);
+        let text = drain_text(&mark, &mut node);
         assert!(
             text.starts_with(
                 "worker-01 gets no new work; 4 containers on it, the rest is stopped in 10m"
@@ -382,9 +382,9 @@ mod tests {
             "{text}"
         );
         mark.drained = true;
-        assert!(told(&mark, &mut node).starts_with("worker-01 is empty\n"));
+        assert!(drain_text(&mark, &mut node).starts_with("worker-01 is empty\n"));
         mark.decommission = true;
-        assert!(told(&mark, &mut node).contains("has left the cluster"));
+        assert!(drain_text(&mark, &mut node).contains("has left the cluster"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl ListRow for PastJob {
             ("note", json!(self.diagnostics)),
         ]
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.submitted)
     }
 }

@@ -1,19 +1,12 @@
 //! Tables without borders: upper-case headers, and columns as wide as their widest cell. The last
-//! column has no limit.
+//! column has no limit. Colour codes in a cell have no width.
 
-/// Alignment of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
-    /// For words.
-    Left,
-    /// For numbers.
-    Right,
-}
+use comfy_table::CellAlignment;
 
 /// A table under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    columns: Vec<(String, Align)>,
+    columns: Vec<(String, CellAlignment)>,
     rows: Vec<Vec<String>>,
 }
 
@@ -21,8 +14,8 @@ impl Table {
     /// A table with these headers. A header with a leading `>` aligns its column to the right.
     pub(crate) fn new(headers: &[&str]) -> Self {
         let column = |h: &&str| match h.strip_prefix('>') {
-            Some(h) => (h.to_owned(), Align::Right),
-            None => ((*h).to_owned(), Align::Left),
+            Some(h) => (h.to_owned(), CellAlignment::Right),
+            None => ((*h).to_owned(), CellAlignment::Left),
         };
         Table {
             columns: headers.iter().map(column).collect(),
@@ -48,55 +41,20 @@ impl Table {
 
     /// The lines, with or without headers.
     pub(crate) fn of(&self, headers: bool) -> String {
-        let titles: Vec<String> = self.columns.iter().map(|(h, _)| h.clone()).collect();
-        let all: Vec<&Vec<String>> = Some(&titles)
-            .filter(|_| headers)
-            .into_iter()
-            .chain(&self.rows)
-            .collect();
-        let width = |i: usize| {
-            all.iter()
-                .filter_map(|r| r.get(i))
-                .map(|c| visible(c))
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        all.iter().map(|row| self.line(row, &widths)).collect()
-    }
-
-    fn line(&self, row: &[String], widths: &[usize]) -> String {
-        let mut line = String::new();
-        for (i, ((cell, width), (_, align))) in
-            row.iter().zip(widths).zip(&self.columns).enumerate()
-        {
-            let space = " ".repeat(width.saturating_sub(visible(cell)));
-            if i > 0 {
-                line.push_str("  ");
-            }
-            match align {
-                Align::Left => line.extend([cell.as_str(), &space]),
-                Align::Right => line.extend([space.as_str(), cell]),
-            }
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        if headers {
+            table.set_header(self.columns.iter().map(|(header, _)| header));
         }
-        format!("{}\n", line.trim_end())
-    }
-}
-
-/// Number of terminal columns of a text. Colour codes have no width, and every glyph here has width
-/// one.
-pub(crate) fn visible(text: &str) -> usize {
-    let mut n = 0;
-    let mut escaped = false;
-    for c in text.chars() {
-        match (escaped, c) {
-            (false, '\u{1b}') => escaped = true,
-            (false, _) => n += 1,
-            (true, 'm') => escaped = false,
-            (true, _) => {}
+        table.add_rows(&self.rows);
+        for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
+            column.set_padding((0, 2)).set_cell_alignment(*align);
         }
+        table
+            .lines()
+            .map(|l| format!("{}\n", l.trim_end()))
+            .collect()
     }
-    n
 }
 
 /// The first `width` columns, with `…` in place of the rest. For text without colour.

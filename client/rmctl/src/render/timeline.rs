@@ -161,7 +161,7 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
     if samples.iter().any(|s| s.heap.is_some()) {
         words.push(format!("█ heap {BESIDE} other memory"));
     }
-    let begun = samples.first().map_or(0, |s| s.at_ms);
+    let first_ms = samples.first().map_or(0, |s| s.at_ms);
     for mark in [
         TimelineMark::HeapStarved,
         TimelineMark::LimitLowered,
@@ -183,7 +183,7 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
             | TimelineMark::Stopped
             | TimelineMark::Killed => String::new(),
         };
-        let when = fine_span(Duration::from_millis(at.at_ms.saturating_sub(begun)));
+        let when = fine_span(Duration::from_millis(at.at_ms.saturating_sub(first_ms)));
         words.push(format!("{} {mark}{to} at {when}", sign(mark)));
     }
     (!words.is_empty()).then(|| words.join(" · "))

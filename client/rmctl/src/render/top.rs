@@ -140,7 +140,7 @@ impl ListRow for Usage {
             ("share", json!(share(self))),
         ]
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.granted)
     }
 }

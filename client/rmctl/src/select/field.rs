@@ -21,7 +21,7 @@ pub(crate) trait ListRow: Serialize {
     /// Columns that are not a single key of the document.
     fn extra_columns(&self) -> Vec<(&'static str, Value)>;
     /// Start time.
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         None
     }
 }
@@ -156,7 +156,7 @@ impl ListRow for AppView {
             ("note", json!(self.diagnostics)),
         ]
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.submitted)
     }
 }
@@ -196,7 +196,7 @@ impl ListRow for ContainerView {
             ("reason", json!(self.reason.map(|r| r.name()))),
         ]
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.granted)
     }
 }
@@ -233,8 +233,8 @@ impl ListRow for TaskRow {
             ),
         ]
     }
-    fn begun(&self) -> Option<UnixMillis> {
-        // A task that has not begun counts as the newest.
+    fn started_at(&self) -> Option<UnixMillis> {
+        // A task that has not started counts as the newest.
         Some(
             self.attempts
                 .first()
@@ -256,7 +256,7 @@ impl ListRow for AttemptRow {
             ("reason", json!(self.reason.map(|r| r.name()))),
         ]
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.started)
     }
 }
@@ -283,7 +283,7 @@ impl ListRow for LoggedEvent {
     fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.time)
     }
 }
@@ -295,7 +295,7 @@ impl ListRow for AuditLine {
     fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.time)
     }
 }
@@ -329,7 +329,7 @@ impl ListRow for JobHistoryRow {
     fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.last)
     }
 }
@@ -341,7 +341,7 @@ impl ListRow for ClusterProfile {
     fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![("memory", json!(self.size().memory()))]
     }
-    fn begun(&self) -> Option<UnixMillis> {
+    fn started_at(&self) -> Option<UnixMillis> {
         Some(self.changed)
     }
 }

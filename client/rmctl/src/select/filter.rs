@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_expected_token() {
-        for (text, told) in [
+        for (text, expected) in [
             ("", "a field is missing"),
             ("state", "after \"state\""),
             ("state ==", "a value is missing"),
@@ -361,7 +361,7 @@ mod tests {
             ("&& a==b", "found, but a field is expected"),
         ] {
             let wrong = text.parse::<Filter>().expect_err(text);
-            assert!(wrong.contains(told), "{text}: {wrong}");
+            assert!(wrong.contains(expected), "{text}: {wrong}");
         }
     }
 }

@@ -89,13 +89,16 @@ impl RowSelection {
             known(field, &kept)?;
         }
         if let Some(since) = self.since {
-            if kept.iter().any(|(row, _)| row.begun().is_none()) {
+            if kept.iter().any(|(row, _)| row.started_at().is_none()) {
                 return Err(Failure::new(
                     Exit::Usage,
                     "--since: these rows have no time",
                 ));
             }
-            kept.retain(|(row, _)| row.begun().is_some_and(|begun| now.since(begun) <= since));
+            kept.retain(|(row, _)| {
+                row.started_at()
+                    .is_some_and(|started_at| now.since(started_at) <= since)
+            });
         }
         if let Some(filter) = &self.filter {
             kept.retain(|(_, doc)| filter.holds(doc));

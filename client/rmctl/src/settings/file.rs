@@ -276,7 +276,7 @@ mod tests {
             .map(|key| format!("{} = {}\n", key.name, key.default))
             .collect();
         let usual = read_machine(&defaults, "client.toml").expect("reads");
-        assert_eq!(usual.addr.as_deref(), Some(crate::args::DEFAULT_ADDR));
+        assert_eq!(usual.addr.as_deref(), Some(crate::settings::DEFAULT_ADDR));
         assert_eq!(usual.trusted(), CredentialFiles::default());
         assert_eq!((usual.output, usual.timeout), (file.output, file.timeout));
     }

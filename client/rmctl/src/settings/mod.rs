@@ -3,6 +3,7 @@
 //!
 //! The socket of a resource manager on this machine has precedence over the default address only.
 
+pub(crate) mod arguments;
 pub(crate) mod file;
 
 use std::fmt;
@@ -12,9 +13,15 @@ use std::time::Duration;
 use headroom_client::{ClientCredentials, TokenSource};
 use headroom_transport::KeyFiles;
 
-use crate::args::{DEFAULT_ADDR, DEFAULT_SOCKET, Format, Global, Output, TrustArgs};
+use crate::args::{Format, Output};
 use crate::exit::{Exit, Failure};
 use file::{CredentialFiles, Machine, SettingsPath, UserFile};
+
+/// Default address of the resource manager.
+pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
+
+/// Socket of a resource manager on this host.
+const DEFAULT_SOCKET: &str = "/run/headroom/resourcemanager.sock";
 
 /// Default timeout of a call.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
@@ -161,57 +168,6 @@ pub(crate) struct Given {
     pub(crate) token: Option<String>,
     /// The socket of a resource manager of this host.
     pub(crate) socket: Option<(String, SettingSource)>,
-}
-
-impl Given {
-    /// Collects parsed arguments. `typed` returns whether an argument was typed or comes from the
-    /// environment.
-    pub(crate) fn of(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
-        let by = |id: &str, argument, variable| {
-            if typed(id) {
-                SettingSource::Argument(argument)
-            } else {
-                SettingSource::Variable(variable)
-            }
-        };
-        let named = |value: &Option<String>, by: SettingSource| {
-            value.clone().filter(|v| !v.is_empty()).map(|v| (v, by))
-        };
-        let output = global
-            .output
-            .clone()
-            .map(|o| (o, by("format", "-o", "HEADROOM_OUTPUT")));
-        let quiet = global
-            .quiet
-            .then(|| (Output::plain(Format::Name), SettingSource::Argument("-q")));
-        Given {
-            addr: named(&global.addr, by("addr", "--addr", "HEADROOM_ADDR")),
-            context: named(
-                &global.context,
-                by("context", "--context", "HEADROOM_CONTEXT"),
-            ),
-            output: quiet.or(output),
-            timeout: global
-                .call_timeout
-                .map(|t| (t, by("call_timeout", "--call-timeout", "HEADROOM_TIMEOUT"))),
-            proofs: proofs(&global.trust),
-            token: std::env::var("HEADROOM_TOKEN")
-                .ok()
-                .filter(|token| !token.is_empty()),
-            socket: None,
-        }
-    }
-}
-
-/// An empty variable is ignored.
-fn proofs(args: &TrustArgs) -> CredentialFiles {
-    let said = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
-    CredentialFiles {
-        ca: said(&args.cacert),
-        cert: said(&args.client_cert),
-        key: said(&args.client_key),
-        token_file: said(&args.token_file),
-    }
 }
 
 /// Determines the effective settings.

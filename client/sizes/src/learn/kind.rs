@@ -7,11 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use super::float::{count, count_u64};
 use super::ladder::{self, CheapestLadder, KillPrices, ObservedTask};
-use super::predict::{History, Observation, PREDICTION_METHODS, PredictionMethod};
+use super::predict::{
+    History, MAX_OBSERVATIONS, Observation, PREDICTION_METHODS, PredictionMethod,
+};
 use super::prediction_error::{ErrorOrder, PredictionError, PredictionErrors};
-use super::{MAX_OBSERVATIONS, MIN_AGREEING_WEIGHT, count, count_u64};
 
+/// Minimum weight of tasks that needed more than a killed one, for their needs to be used for it.
+pub(super) const MIN_AGREEING_WEIGHT: f64 = 3.0;
 /// Number of later tasks after which an observation has half its weight.
 const HALF_LIFE: f64 = 125.0;
 /// Assumed need of a killed task as a multiple of its size, if no larger need is known.

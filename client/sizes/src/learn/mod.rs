@@ -8,6 +8,7 @@
 //! *Architecture Invariant*: no clock, no files; the same observations in the same order give the
 //! same sizes.
 
+mod float;
 mod kind;
 pub mod ladder;
 pub mod predict;
@@ -17,12 +18,11 @@ use std::collections::BTreeMap;
 
 use headroom_types::Bytes;
 
-use kind::KindObservations;
+use float::{count_u64, float, whole};
+use kind::{KindObservations, MIN_AGREEING_WEIGHT};
 use ladder::{KillPrices, ObservedTask};
 use predict::{Observation, PredictionMethod};
 
-/// Maximum number of observations per kind.
-const MAX_OBSERVATIONS: usize = 250;
 /// Minimum number of known kinds before they are used for an unknown kind.
 const MIN_POOLED_KINDS: usize = 5;
 /// Granularity of sizes in bytes, for small sizes; for large sizes it is [`FACTOR`].
@@ -35,8 +35,6 @@ const MIN_STEP_FACTOR: f64 = 1.1;
 const MIN_WAVE_KILLS: usize = 3;
 /// Factor between a size that was too small for a kind and the next first size of the kind.
 const WAVE_SIZE_FACTOR: f64 = 1.25;
-/// Minimum weight of tasks that needed more than a killed one, for their needs to be used for it.
-const MIN_AGREEING_WEIGHT: f64 = 3.0;
 /// Maximum number of running tasks of a kind without observations.
 const MAX_CANARIES: usize = 8;
 /// Number of additional running tasks per success.
@@ -146,13 +144,13 @@ impl Learner {
             .ladder(asks)
             .and_then(|ladder| Some((ladder.first()?, ladder.way)))
         {
-            let herd = self
+            let wave_size = self
                 .kinds
                 .get(asks.kind)
                 .filter(|kind| kind.wave.0 >= MIN_WAVE_KILLS)
                 .map_or(0.0, |kind| kind.wave.1 * WAVE_SIZE_FACTOR);
             return FirstSize {
-                size: step_to(size.max(herd), asks.request),
+                size: step_to(size.max(wave_size), asks.request),
                 source: SizeOrigin::Kind(way),
             };
         }
@@ -347,23 +345,6 @@ fn step_to(size: f64, request: Option<Bytes>) -> Bytes {
     request
         .filter(|request| size <= float(*request))
         .map_or(stepped, |request| stepped.min(request))
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // sizes are far below 2^53
-fn whole(size: f64) -> Bytes {
-    Bytes::new(size.ceil().min(1e18) as u64)
-}
-#[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
-fn float(size: Bytes) -> f64 {
-    size.get() as f64
-}
-#[allow(clippy::cast_precision_loss)] // small numbers
-fn count(n: usize) -> f64 {
-    n as f64
-}
-#[allow(clippy::cast_precision_loss)] // small numbers
-fn count_u64(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! [`History`] keeps the tasks sorted by input and by need, so that a new task costs a few
 //! insertions, and a prediction a binary search.
 
-use super::MAX_OBSERVATIONS;
+use super::float::count;
 
 /// A successful task.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub const PREDICTION_METHODS: [PredictionMethod; 4] = [
     PredictionMethod::LogLog,
     PredictionMethod::Nearest,
 ];
+/// Maximum number of observations per kind.
+pub(super) const MAX_OBSERVATIONS: usize = 250;
 /// Number of neighbours of [`PredictionMethod::Nearest`].
 const NEIGHBOURS: usize = 5;
 /// The mean of a predictor uses one of this number of tasks.
@@ -158,7 +160,7 @@ impl History {
 
     fn fit(&mut self) {
         self.runtime = self.points.iter().map(|point| point.runtime).sum::<f64>()
-            / super::count(self.points.len()).max(1.0);
+            / count(self.points.len()).max(1.0);
         let known = || {
             self.points
                 .iter()

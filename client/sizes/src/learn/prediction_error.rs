@@ -1,7 +1,8 @@
 //! Prediction errors of one predictor for the last tasks of a kind, sorted for the computation of a
 //! ladder.
 
-use super::MAX_OBSERVATIONS;
+use super::float::count;
+use super::predict::MAX_OBSERVATIONS;
 
 /// A prediction and the observed need.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +79,7 @@ impl PredictionErrors {
             .chain(newer)
             .map(|miss| miss.runtime)
             .sum::<f64>()
-            / super::count(self.len()).max(1.0)
+            / count(self.len()).max(1.0)
     }
 
     /// Entries in sort order.

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use headroom_types::Bytes;
 use proptest::prelude::*;
 
+use super::float::{count, count_u64, float};
 use super::ladder::{self, KillPrices, ObservedTask};
-use super::predict::{Observation, PREDICTION_METHODS, PredictionMethod};
-use super::{Learner, MAX_OBSERVATIONS, SizeRequest, count, count_u64, float};
+use super::predict::{MAX_OBSERVATIONS, Observation, PREDICTION_METHODS, PredictionMethod};
+use super::{Learner, SizeRequest};
 
 #[derive(Clone, Copy)]
 struct Miss {

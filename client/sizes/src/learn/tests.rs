@@ -1,3 +1,4 @@
+use super::predict::MAX_OBSERVATIONS;
 use super::*;
 
 const MIB: u64 = 1 << 20;

@@ -207,11 +207,11 @@ impl Serialize for ResourceShare {
 impl<'de> Deserialize<'de> for ResourceShare {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         ResourceShare::read(&Value::deserialize(d)?).map_err(|wrong| {
-            let told: Vec<String> = wrong
+            let problems: Vec<String> = wrong
                 .into_iter()
                 .map(|(k, w)| if k.is_empty() { w } else { format!("{k}: {w}") })
                 .collect();
-            D::Error::custom(told.join("; "))
+            D::Error::custom(problems.join("; "))
         })
     }
 }

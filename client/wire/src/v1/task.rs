@@ -235,7 +235,7 @@ impl HelloPreamble {
     pub fn read(line: &str) -> Option<HelloPreamble> {
         serde_json::from_str(line)
             .ok()
-            .filter(|salute: &HelloPreamble| salute.kind == "hello")
+            .filter(|hello: &HelloPreamble| hello.kind == "hello")
     }
 }
 
@@ -369,11 +369,11 @@ mod tests {
 
     #[test]
     fn the_preamble_of_a_later_version_is_readable() {
-        let salute =
+        let hello =
             HelloPreamble::read(r#"{"kind":"hello","version":9,"token":"s","slots":{"cores":4}}"#)
                 .expect("a hello");
-        assert_eq!((salute.version, salute.token.as_str()), (9, "s"));
-        assert!(!format!("{salute:?}").contains("\"s\""));
+        assert_eq!((hello.version, hello.token.as_str()), (9, "s"));
+        assert!(!format!("{hello:?}").contains("\"s\""));
         assert_eq!(
             HelloPreamble::read(r#"{"kind":"started","version":9,"token":"s"}"#),
             None

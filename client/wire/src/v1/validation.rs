@@ -213,8 +213,8 @@ mod tests {
             ("a", "file:///srv/a", None, "neither"),
             ("a", "/srv/a\nb", None, "one word"),
         ] {
-            let told = problem(name, from, sha256).unwrap_or_default();
-            assert!(told.contains(word), "{name} {from}: {told}");
+            let text = problem(name, from, sha256).unwrap_or_default();
+            assert!(text.contains(word), "{name} {from}: {text}");
         }
     }
 

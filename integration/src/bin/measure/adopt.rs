@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::{guest_run, progress};
 
 /// Interval of progress messages. Rounds.
-const TELL: u32 = 10;
+const PRINTED_ROUNDS: u32 = 10;
 
 /// Timeout of a round in a guest on a busy machine.
 const ROUND: Duration = Duration::from_secs(60);
@@ -22,15 +22,15 @@ const ROUND: Duration = Duration::from_secs(60);
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<AgentKillResults> {
     let seed =
         seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
-    progress::tell(&format!("adopt: {rounds} rounds of seed {seed}"));
-    kill_rounds::run(rounds, seed, &mut |n, tally| {
-        if (n + 1) % TELL == 0 {
-            progress::tell(&format!(
+    progress::print_line(&format!("adopt: {rounds} rounds of seed {seed}"));
+    kill_rounds::run(rounds, seed, &mut |n, results| {
+        if (n + 1) % PRINTED_ROUNDS == 0 {
+            progress::print_line(&format!(
                 "{} rounds: {} kills, {} lost, {} twice",
                 n + 1,
-                tally.kills,
-                tally.lost,
-                tally.twice
+                results.kills,
+                results.lost,
+                results.twice
             ));
         }
     })

@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 use integration::clock;
 use integration::single_agent::agent::{container, order, words};
-use integration::single_agent::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::{Shape, SingleAgent, start_manager};
 use serde::Serialize;
 
 use crate::progress;
 
 /// Timeout of all launches.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Wait after the last launch, before the window.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Length of the window.
@@ -45,42 +45,43 @@ pub(crate) struct AgentCostResults {
 
 /// Starts the containers and measures.
 pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
-    let desk = FakeManager::open()?;
+    let manager = start_manager()?;
     let mut agent = SingleAgent::new(
-        &desk,
+        &manager,
         Shape {
             memory: Bytes::from_gib(16),
             cpus: 256,
         },
     )?;
-    agent.start(&desk)?;
+    agent.start(&manager)?;
     let ids: Vec<_> = (1..=containers).map(container).collect::<Result<_>>()?;
     let orders: Result<Vec<_>> = ids
         .iter()
         .map(|id| {
             Ok((
                 id.clone(),
-                order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?,
+                order(id, Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?,
             ))
         })
         .collect();
-    desk.run(orders?);
-    let all = |book: &integration::single_agent::fake_manager::ReceivedReports| {
+    manager.run(orders?);
+    let all = |received: &mut headroom_test_fakes::ReceivedReports| {
         ids.iter()
-            .all(|id| book.running.contains_key(id))
+            .all(|id| received.running.contains_key(id))
             .then_some(())
     };
-    desk.until("all containers to run", PATIENCE, all)
-        .with_context(|| agent.last_words())?;
-    progress::tell(&format!(
+    manager
+        .until("all containers to run", TIMEOUT, all)
+        .with_context(|| agent.log_tail())?;
+    progress::print_line(&format!(
         "{containers} containers run; measuring for {} s",
         WINDOW.as_secs()
     ));
     clock::pause(SETTLE);
     let pid = agent.pid()?;
-    let (before, begun) = (ticks(pid)?, Instant::now());
+    let (before, started) = (ticks(pid)?, Instant::now());
     clock::pause(WINDOW);
-    let (after, took) = (ticks(pid)?, begun.elapsed().as_secs_f64());
+    let (after, took) = (ticks(pid)?, started.elapsed().as_secs_f64());
     let shims: Vec<f64> = ids
         .iter()
         .filter_map(|id| private_kib(agent.process(id, "shim.pid")?))

@@ -58,9 +58,9 @@ pub(crate) fn measure(rounds: u32) -> Result<CliStartResults> {
 fn one(arguments: &[&str]) -> Result<u128> {
     let mut command = Command::new(programs::path("rmctl")?);
     command.args(arguments).env_clear().stdin(Stdio::null());
-    let begun = Instant::now();
+    let started = Instant::now();
     let output = command.output().context("starting rmctl")?;
-    let time = begun.elapsed().as_nanos();
+    let time = started.elapsed().as_nanos();
     ensure!(
         output.status.success() && !output.stdout.is_empty(),
         "rmctl: {}",

@@ -75,7 +75,7 @@ pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<DiagnosisResults> {
 fn one(bench: &DiagnosisBench, case: &DiagnosisCase, round: u32) -> Result<DiagnosisRow> {
     let report = bench.run(case)?;
     let row = DiagnosisRow::of(case, &report);
-    progress::tell(&format!(
+    progress::print_line(&format!(
         "round {round}: {} is {} ({})",
         row.program,
         row.named,
@@ -83,7 +83,7 @@ fn one(bench: &DiagnosisBench, case: &DiagnosisCase, round: u32) -> Result<Diagn
     ));
     if !row.right {
         // A developer needs the whole report to correct the rules.
-        progress::tell(&serde_json::to_string(&report).context("the report")?);
+        progress::print_line(&serde_json::to_string(&report).context("the report")?);
     }
     Ok(row)
 }

@@ -42,7 +42,7 @@ const OVER: &str = "300";
 /// Parallel tasks of one job.
 const AT_ONCE: u32 = 4;
 /// Timeout of one step.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval of polls.
 const GLANCE: Duration = Duration::from_millis(2);
 /// Timeout of a round in a guest on a busy machine.
@@ -96,12 +96,12 @@ pub(crate) fn measure(rounds: u32) -> Result<GrowthResults> {
         kills_without += totals(&without)?.memory_kills;
         grown += totals(&with)?.grown;
         held.extend(holds(&with)?);
-        progress::tell(&format!(
+        progress::print_line(&format!(
             "job {n}: {kills_with} kills with growth, {kills_without} without"
         ));
     }
     drop(cluster);
-    let (told, enforcer) = told(jobs * AT_ONCE)?;
+    let (delays, enforcer) = measure_delays(jobs * AT_ONCE)?;
     let at = |times: &[u128], percent| {
         quantile(times, percent)
             .map(millis)
@@ -113,8 +113,8 @@ pub(crate) fn measure(rounds: u32) -> Result<GrowthResults> {
         kills_without,
         kills_with,
         grown,
-        pressure_to_master_p50_ms: at(&told, 50)?,
-        pressure_to_master_p99_ms: at(&told, 99)?,
+        pressure_to_master_p50_ms: at(&delays, 50)?,
+        pressure_to_master_p99_ms: at(&delays, 99)?,
         pressure_to_limit_p50_ms: at(&held, 50)?,
         pressure_to_limit_p99_ms: at(&held, 99)?,
     })
@@ -166,13 +166,13 @@ fn workload(log: &Path, arguments: &[&str]) -> Result<Vec<String>> {
 }
 
 /// Times from the kernel's notification to the master's line in nanoseconds, and the enforcer.
-fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
+fn measure_delays(rounds: u32) -> Result<(Vec<u128>, String)> {
     let mut lone = SingleExecutor::start()?;
     let mut times = Vec::new();
     for n in 0..rounds {
         times.extend(lone.round(n).with_context(|| format!("round {n}"))?);
     }
-    progress::tell(&format!(
+    progress::print_line(&format!(
         "{} of {rounds} pressure notifications were seen by both",
         times.len()
     ));
@@ -219,7 +219,7 @@ impl SingleExecutor {
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
         let executor = executor(dir.path(), &group, listener.local_addr()?.port())?;
         let (write, _) = listener.accept().context("the executor")?;
-        write.set_read_timeout(Some(PATIENCE))?;
+        write.set_read_timeout(Some(TIMEOUT))?;
         write.set_nodelay(true)?;
         let read = BufReader::new(write.try_clone()?);
         Ok(SingleExecutor {
@@ -262,7 +262,7 @@ impl SingleExecutor {
         let watcher = std::thread::spawn(move || watch.wait());
         std::fs::write(&gate, "").context("opening the gate")?;
         self.until(|line| matches!(line, FromExecutor::Pressure { .. }))?;
-        let told = Instant::now();
+        let received = Instant::now();
         self.send(&ToExecutor::Resize {
             attempt: attempt.clone(),
             limit: Bytes::from_mib(256),
@@ -274,7 +274,7 @@ impl SingleExecutor {
         };
         // The executor can handle the same event before this thread runs; the difference then
         // counts as 0.
-        Ok(rang?.map(|rang| told.saturating_duration_since(rang).as_nanos()))
+        Ok(rang?.map(|rang| received.saturating_duration_since(rang).as_nanos()))
     }
 
     fn send(&mut self, message: &ToExecutor) -> Result<()> {
@@ -356,7 +356,7 @@ struct Pressure {
 
 impl Pressure {
     fn of(container: &Group, attempt: &TaskAttemptId) -> Result<Self> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let name = attempt.file_name();
         let task = loop {
             if let Some((_, task)) = container.tasks()?.into_iter().find(|(n, _)| *n == name) {
@@ -380,7 +380,7 @@ impl Pressure {
     fn wait(self) -> Result<Option<Instant>> {
         go_first()?;
         let most = Timespec {
-            tv_sec: i64::try_from(PATIENCE.as_secs())?,
+            tv_sec: i64::try_from(TIMEOUT.as_secs())?,
             tv_nsec: 0,
         };
         loop {
@@ -390,7 +390,7 @@ impl Pressure {
             ensure!(
                 ready > 0,
                 "no pressure notification for {} s",
-                PATIENCE.as_secs()
+                TIMEOUT.as_secs()
             );
             self.watch.clear()?;
             let Ok(facts) = self.task.facts() else {

@@ -27,7 +27,7 @@ use crate::guest_run;
 use crate::quantiles::{millis, quantile};
 
 /// Timeout of one task.
-const PATIENCE: Timespec = Timespec {
+const TIMEOUT: Timespec = Timespec {
     tv_sec: 30,
     tv_nsec: 0,
 };
@@ -110,7 +110,7 @@ struct AttemptStart {
     line: UnixStream,
     attempt: u32,
     pid: i32,
-    born: u128,
+    started: u128,
 }
 
 /// Time from the kill of the first attempt of a task to the start of its second. Nanoseconds.
@@ -125,15 +125,15 @@ fn one(listener: &UnixListener) -> Result<u128> {
         second.attempt
     );
     second
-        .born
+        .started
         .checked_sub(killed)
         .context("the clock moved backwards")
 }
 
 fn next(listener: &UnixListener) -> Result<AttemptStart> {
-    let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&PATIENCE))
+    let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&TIMEOUT))
         .context("waiting for an attempt")?;
-    ensure!(ready > 0, "no attempt for {} s", PATIENCE.tv_sec);
+    ensure!(ready > 0, "no attempt for {} s", TIMEOUT.tv_sec);
     let (line, _) = listener.accept()?;
     line.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut text = String::new();
@@ -141,14 +141,14 @@ fn next(listener: &UnixListener) -> Result<AttemptStart> {
         .read_line(&mut text)
         .context("reading the line of an attempt")?;
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [_task, attempt, pid, born] = words[..] else {
+    let [_task, attempt, pid, started] = words[..] else {
         bail!("an attempt sent {text:?}")
     };
     Ok(AttemptStart {
         line,
         attempt: attempt.parse()?,
         pid: pid.parse()?,
-        born: born.parse()?,
+        started: started.parse()?,
     })
 }
 
@@ -158,14 +158,14 @@ fn end_of(mut victim: AttemptStart) -> Result<u128> {
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
         .context("watching the attempt")?;
     victim.line.write_all(b"!")?;
-    let begun = Instant::now();
-    let gone = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE))
+    let started = Instant::now();
+    let gone = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&TIMEOUT))
         .context("waiting for the kill")?;
     let killed = clock::realtime_nanos();
     ensure!(
         gone > 0,
         "the attempt still runs {} s after its limit was exceeded",
-        begun.elapsed().as_secs()
+        started.elapsed().as_secs()
     );
     Ok(killed)
 }

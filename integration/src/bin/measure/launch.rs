@@ -18,9 +18,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::{Bytes, ContainerId};
+use headroom_test_fakes::FakeResourceManager;
+use headroom_types::{Bytes, ContainerId, ExitReason};
 use integration::single_agent::agent::{container, order, words};
-use integration::single_agent::{FakeManager, Shape, SingleAgent};
+use integration::single_agent::{Shape, SingleAgent, start_manager};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -28,7 +29,7 @@ use crate::quantiles::{millis, quantile};
 use crate::{guest_run, progress};
 
 /// Timeout of one step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of parallel containers in the burst.
 const AT_ONCE: u64 = 32;
 /// Timeout for one container in a guest on a busy machine, for all parts.
@@ -67,17 +68,17 @@ pub(crate) struct LaunchResults {
 
 /// Runs all parts.
 pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
-    let desk = FakeManager::open()?;
+    let manager = start_manager()?;
     let mut agent = SingleAgent::new(
-        &desk,
+        &manager,
         Shape {
             memory: Bytes::from_gib(4),
             cpus: 64,
         },
     )?;
-    agent.start(&desk)?;
+    agent.start(&manager)?;
     let mut next = 1;
-    let (starts, ends) = one_by_one(&desk, &agent, &mut next, rounds)?;
+    let (starts, ends) = one_by_one(&manager, &agent, &mut next, rounds)?;
     let at = |times: &[u128], percent| {
         quantile(times, percent)
             .map(millis)
@@ -86,9 +87,9 @@ pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
     let bare = Bare::new(&agent)?;
     let (mut crowd, mut loops) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
-        crowd.push(crowd_of(&desk, &agent, &mut next, u64::from(rounds))?);
+        crowd.push(crowd_of(&manager, &agent, &mut next, u64::from(rounds))?);
         loops.push(bare.turn(rounds)?);
-        progress::tell(&format!(
+        progress::print_line(&format!(
             "turn {turn}: {:?} and {:?}",
             crowd.last(),
             loops.last()
@@ -137,7 +138,7 @@ fn median(mut paces: Vec<Pace>) -> Result<Pace> {
 
 /// Runs single containers. Returns nanoseconds from order to running, and from kill to report.
 fn one_by_one(
-    desk: &FakeManager,
+    manager: &FakeResourceManager,
     agent: &SingleAgent,
     next: &mut u64,
     rounds: u32,
@@ -145,14 +146,15 @@ fn one_by_one(
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let id = fresh(next)?;
-        let begun = Instant::now();
-        desk.run([(id.clone(), order(MEMORY, words(&["/bin/sleep", "60"]))?)]);
-        let running = desk
-            .until("a container", PATIENCE, |book| {
-                book.running.get(&id).copied()
+        let started = Instant::now();
+        let launch = order(&id, MEMORY, words(&["/bin/sleep", "60"]))?;
+        manager.run([(id.clone(), launch)]);
+        let running = manager
+            .until("a container", TIMEOUT, |received| {
+                received.running.get(&id).copied()
             })
-            .with_context(|| agent.last_words())?;
-        starts.push(running.duration_since(begun).as_nanos());
+            .with_context(|| agent.log_tail())?;
+        starts.push(running.duration_since(started).as_nanos());
         let pid = agent.process(&id, "pid").context("the process id")?;
         let killed = Instant::now();
         nix::sys::signal::kill(
@@ -160,52 +162,54 @@ fn one_by_one(
             nix::sys::signal::Signal::SIGKILL,
         )
         .context("the kill")?;
-        let told = desk.until("the end of the container", PATIENCE, |book| {
-            book.ends.get(&id).map(|end| end.at)
+        let reported = manager.until("the end of the container", TIMEOUT, |received| {
+            received.ends.get(&id).map(|end| end.at)
         })?;
-        ends.push(told.duration_since(killed).as_nanos());
-        let_go(desk, &[id]);
+        ends.push(reported.duration_since(killed).as_nanos());
+        let_go(manager, &[id]);
     }
     Ok((starts, ends))
 }
 
 /// Runs `count` containers whose program exits at once, at most `AT_ONCE` in parallel.
-fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64) -> Result<Pace> {
+fn crowd_of(
+    manager: &FakeResourceManager,
+    agent: &SingleAgent,
+    next: &mut u64,
+    count: u64,
+) -> Result<Pace> {
     let before = cpu_of(agent)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut open, mut left) = (Vec::<ContainerId>::new(), count);
     while left > 0 || !open.is_empty() {
         let free = AT_ONCE.saturating_sub(u64::try_from(open.len())?).min(left);
         let mut orders = Vec::new();
         for _ in 0..free {
             let id = fresh(next)?;
-            orders.push((id.clone(), order(MEMORY, words(&[PROGRAM]))?));
+            orders.push((id.clone(), order(&id, MEMORY, words(&[PROGRAM]))?));
             open.push(id);
         }
         left -= free;
-        desk.run(orders);
-        let done: Vec<ContainerId> = desk
-            .until("an end", PATIENCE, |book| {
+        manager.run(orders);
+        let done: Vec<ContainerId> = manager
+            .until("an end", TIMEOUT, |received| {
                 let done: Vec<_> = open
                     .iter()
-                    .filter(|id| book.ends.contains_key(*id))
+                    .filter(|id| received.ends.contains_key(*id))
                     .cloned()
                     .collect();
                 (!done.is_empty()).then_some(done)
             })
-            .with_context(|| agent.last_words())?;
+            .with_context(|| agent.log_tail())?;
         open.retain(|id| !done.contains(id));
-        let_go(desk, &done);
+        let_go(manager, &done);
     }
-    let took = begun.elapsed().as_secs_f64();
-    let wrong = desk
-        .book()
-        .ends
-        .values()
-        .filter(|end| {
-            end.report.reason.name() != "exit" && end.report.reason.name() != "killed_externally"
-        })
-        .count();
+    let took = started.elapsed().as_secs_f64();
+    let is_wrong = |reason: ExitReason| !["exit", "killed_externally"].contains(&reason.name());
+    let wrong = manager.with(|received| {
+        let ends = received.ends.values();
+        ends.filter(|end| is_wrong(end.report.reason)).count()
+    });
     ensure!(wrong == 0, "{wrong} containers ended for another reason");
     Ok(Pace {
         per_s: as_f64(count) / took,
@@ -213,9 +217,9 @@ fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64)
     })
 }
 
-fn let_go(desk: &FakeManager, ids: &[ContainerId]) {
-    desk.forget(ids.iter().cloned());
-    desk.drop_wants(ids);
+fn let_go(manager: &FakeResourceManager, ids: &[ContainerId]) {
+    manager.forget(ids.iter().cloned());
+    manager.remove_desired(ids);
 }
 
 fn fresh(next: &mut u64) -> Result<ContainerId> {
@@ -273,11 +277,11 @@ impl Bare {
 
     fn turn(&self, rounds: u32) -> Result<Pace> {
         let before = own_cpu()?;
-        let begun = Instant::now();
+        let started = Instant::now();
         for n in 0..rounds {
             self.one(n)?;
         }
-        let (took, count) = (begun.elapsed().as_secs_f64(), f64::from(rounds));
+        let (took, count) = (started.elapsed().as_secs_f64(), f64::from(rounds));
         Ok(Pace {
             per_s: count / took,
             cpu_ms: (own_cpu()? - before) * 1e3 / count,
@@ -317,12 +321,12 @@ impl Bare {
     }
 }
 
-/// Runs the program in both groups, which the child enters by the file `door` of each, and waits
+/// Runs the program in both groups, which the child enters by the file `entry` of each, and waits
 /// for it. It uses `vfork`, the faster kind of fork.
-fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
+fn run_in(main: &Path, mirror: Option<&Path>, entry: &str) -> Result<()> {
     let groups: Vec<PathBuf> = std::iter::once(main)
         .chain(mirror)
-        .map(|dir| dir.join(door))
+        .map(|dir| dir.join(entry))
         .collect();
     let command = headroom_node_exec::Command {
         procs_files: &groups,
@@ -337,13 +341,13 @@ fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
 }
 
 fn remove(dir: &Path) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match fs::remove_dir(dir) {
             Ok(()) => return Ok(()),
             Err(e)
                 if e.kind() == std::io::ErrorKind::ResourceBusy
-                    && begun.elapsed() < Duration::from_secs(2) =>
+                    && started.elapsed() < Duration::from_secs(2) =>
             {
                 std::thread::yield_now();
             }
@@ -375,7 +379,7 @@ fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
         .stderr(Stdio::null())
         .status();
     if !installed.is_ok_and(|status| status.success()) {
-        progress::tell("crun is not installed; measuring without it");
+        progress::print_line("crun is not installed; measuring without it");
         return Ok(None);
     }
     let bundle = dir.join("bundle");
@@ -389,14 +393,14 @@ fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
         bundle = bundle.display(),
         own = std::process::id()
     );
-    let begun = Instant::now();
+    let started = Instant::now();
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", &script])
         .output()
         .context("unshare")?;
-    let took = begun.elapsed().as_secs_f64();
+    let took = started.elapsed().as_secs_f64();
     if !output.status.success() {
-        progress::tell(&format!(
+        progress::print_line(&format!(
             "crun does not run here: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ));

@@ -116,7 +116,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<LeftoverResults> {
 
 fn play(bench: &mut LeftoverBench, case: &LeftoverCase) -> Result<LeftoverRow> {
     let row = bench.play(case).with_context(|| case.program)?;
-    progress::tell(line(&row).trim_end());
+    progress::print_line(line(&row).trim_end());
     Ok(row)
 }
 

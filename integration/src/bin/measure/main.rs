@@ -160,7 +160,7 @@ fn main() -> Result<ExitCode> {
     }
     let cli = Cli::parse();
     if let Some(table) = table(&cli)? {
-        tell(&table);
+        print_text(&table);
         return Ok(ExitCode::SUCCESS);
     }
     let figures = match cli.name {
@@ -259,7 +259,7 @@ fn figures<T: Serialize>(measured: &T) -> Result<Map<String, Value>> {
 }
 
 #[allow(clippy::print_stdout)] // the table is the output of this program
-fn tell(text: &str) {
+fn print_text(text: &str) {
     print!("{text}");
 }
 

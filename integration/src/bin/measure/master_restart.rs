@@ -11,7 +11,7 @@ use crate::progress;
 use crate::quantiles::quantile;
 
 /// Interval of progress messages. Rounds.
-const TELL: u32 = 10;
+const PRINTED_ROUNDS: u32 = 10;
 
 /// Results.
 #[derive(Debug, Serialize)]
@@ -34,9 +34,9 @@ pub(crate) struct MasterRestartResults {
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<MasterRestartResults> {
     let seed =
         seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
-    progress::tell(&format!("master-restart: {rounds} rounds of seed {seed}"));
-    let tally = masters::run(rounds, seed, &mut |n, tally| {
-        if (n + 1) % TELL == 0 {
+    progress::print_line(&format!("master-restart: {rounds} rounds of seed {seed}"));
+    let results = masters::run(rounds, seed, &mut |n, results| {
+        if (n + 1) % PRINTED_ROUNDS == 0 {
             let masters::MasterKillResults {
                 kills,
                 mid_escalation,
@@ -44,28 +44,28 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<MasterRestartRes
                 twice,
                 rerun_finished,
                 ..
-            } = tally;
+            } = results;
             let words = format!(
                 "{kills} kills, {mid_escalation} of them during an escalation, {lost} lost, {twice} twice"
             );
-            progress::tell(&format!(
+            progress::print_line(&format!(
                 "{} rounds: {words}, {rerun_finished} run again",
                 n + 1
             ));
         }
     })?;
-    let at = |percent| quantile(&tally.recoveries_ms, percent).context("no kill");
+    let at = |percent| quantile(&results.recoveries_ms, percent).context("no kill");
     Ok(MasterRestartResults {
-        rounds: tally.rounds,
-        kills: tally.kills,
-        escalations: tally.escalations,
-        rerun_finished: tally.rerun_finished,
-        lost: tally.lost,
-        twice: tally.twice,
+        rounds: results.rounds,
+        kills: results.kills,
+        escalations: results.escalations,
+        rerun_finished: results.rerun_finished,
+        lost: results.lost,
+        twice: results.twice,
         p50_recovery_ms: at(50)?,
         max_recovery_ms: at(100)?,
-        mid_escalation: tally.mid_escalation,
+        mid_escalation: results.mid_escalation,
         seed,
-        notes: tally.notes.clone(),
+        notes: results.notes.clone(),
     })
 }

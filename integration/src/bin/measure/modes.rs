@@ -24,7 +24,7 @@ use integration::programs;
 use crate::progress;
 
 /// Timeout of one job.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Share of one slot in MiB. An executor has four slots.
 const SHARE: u32 = 64;
 /// Number of JVMs in their stage.
@@ -98,7 +98,7 @@ type Way = (MemoryFailureMode, bool, Holds);
 struct Stage {
     name: &'static str,
     needs: Vec<u32>,
-    told: bool,
+    declares_inputs: bool,
 }
 
 /// Runs all stages with `only` in their name, in all modes.
@@ -132,7 +132,7 @@ pub(crate) fn measure(only: &str) -> Result<ModeResults> {
         for way in MemoryFailureMode::ALL.into_iter().map(usual).chain(also) {
             let run = run(&cluster, &stage, way)
                 .with_context(|| format!("{} in mode {}", stage.name, way.0.as_str()))?;
-            progress::tell(&format!("{run:?}"));
+            progress::print_line(&format!("{run:?}"));
             runs.push(run);
         }
     }
@@ -142,9 +142,9 @@ pub(crate) fn measure(only: &str) -> Result<ModeResults> {
         .filter(|(stage, ..)| stage.contains(only))
     {
         let app = cluster.submit(&jvms(stage, mode, (heap, overhead), &classes))?;
-        let run = told(stage, (mode, false, Holds::Task), &ended(&cluster, &app)?)
+        let run = run_results(stage, (mode, false, Holds::Task), &ended(&cluster, &app)?)
             .with_context(|| stage.to_owned())?;
-        progress::tell(&format!("{run:?}"));
+        progress::print_line(&format!("{run:?}"));
         runs.push(run);
     }
     Ok(ModeResults { runs })
@@ -209,17 +209,17 @@ fn stages() -> Vec<Stage> {
         Stage {
             name: "uber",
             needs: uber,
-            told: false,
+            declares_inputs: false,
         },
         Stage {
             name: "pinterest",
             needs: skewed.clone(),
-            told: false,
+            declares_inputs: false,
         },
         Stage {
-            name: "pinterest-told",
+            name: "pinterest-inputs",
             needs: skewed,
-            told: true,
+            declares_inputs: true,
         },
     ]
 }
@@ -231,11 +231,11 @@ fn pareto(n: u32) -> u32 {
 
 fn run(cluster: &Cluster, stage: &Stage, way: Way) -> Result<Run> {
     let app = cluster.submit(&job(stage, way, &cluster.dir().join("work.log"))?)?;
-    told(stage.name, way, &ended(cluster, &app)?)
+    run_results(stage.name, way, &ended(cluster, &app)?)
 }
 
 /// The results of one job.
-fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Result<Run> {
+fn run_results(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Result<Run> {
     let view = end.job.as_ref().context("no job")?;
     let attempts: Vec<&AttemptRow> = view.tasks.iter().flat_map(|task| &task.attempts).collect();
     let (first, last) = (
@@ -266,7 +266,7 @@ fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Res
 
 /// Waits for the end. A job that loses a task fails, which some modes are measured for.
 fn ended(cluster: &Cluster, app: &AppId) -> Result<AppView> {
-    until("the job to end", PATIENCE, || {
+    until("the job to end", TIMEOUT, || {
         Ok(cluster.app(app).ok().filter(|view| view.state.is_final()))
     })
 }
@@ -288,7 +288,7 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     let (needs, program) = (needs.join(" "), program.display());
     // A task with a declared input size reads that much, otherwise the master does not trust the
     // declaration.
-    let reads = if stage.told {
+    let reads = if stage.declares_inputs {
         "head -c $(($1 * 2))M /dev/zero > /dev/null; "
     } else {
         ""
@@ -324,7 +324,7 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     } else {
         "grow = false\n"
     });
-    if stage.told {
+    if stage.declares_inputs {
         // Twice the need: proportional to it, but not equal.
         let inputs: Vec<String> = stage
             .needs

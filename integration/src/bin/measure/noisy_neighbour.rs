@@ -92,10 +92,10 @@ pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
         .enforcer
         .to_string();
     let mut alone = victim(&cluster, &program)?;
-    progress::tell(&format!("alone: {}", alone.line()));
+    progress::print_line(&format!("alone: {}", alone.line()));
     let beside = run_beside(&cluster, &program, seconds)?;
     alone.add(victim(&cluster, &program)?);
-    progress::tell(&format!("alone, before and after: {}", alone.line()));
+    progress::print_line(&format!("alone, before and after: {}", alone.line()));
     ensure!(
         alone.failed == 0,
         "{} tasks failed that ran alone",
@@ -147,7 +147,7 @@ struct BesideHostile {
 /// Runs jobs of the victim, one after the other, beside hostile jobs for `seconds`.
 fn run_beside(cluster: &Cluster, program: &str, seconds: u64) -> Result<BesideHostile> {
     let (over, jobs, tasks) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
-    let begun = Instant::now();
+    let started = Instant::now();
     let url = cluster.url();
     let (victim, victim_jobs) = std::thread::scope(|scope| -> Result<(Victim, u32)> {
         let hostile = scope.spawn(|| {
@@ -161,11 +161,11 @@ fn run_beside(cluster: &Cluster, program: &str, seconds: u64) -> Result<BesideHo
         let mut all = Victim::default();
         let mut rounds = 0;
         let ended = (|| {
-            while rounds == 0 || begun.elapsed().as_secs() < seconds {
+            while rounds == 0 || started.elapsed().as_secs() < seconds {
                 all.add(self::victim(cluster, program)?);
                 rounds += 1;
-                let at = begun.elapsed().as_secs();
-                progress::tell(&format!(
+                let at = started.elapsed().as_secs();
+                progress::print_line(&format!(
                     "{at} s, beside {} hostile jobs: {}",
                     jobs.load(Ordering::Relaxed),
                     all.line()
@@ -184,7 +184,7 @@ fn run_beside(cluster: &Cluster, program: &str, seconds: u64) -> Result<BesideHo
         victim_jobs,
         hostile_jobs: jobs.into_inner(),
         hostile_tasks: tasks.into_inner(),
-        seconds: begun.elapsed().as_secs(),
+        seconds: started.elapsed().as_secs(),
     })
 }
 
@@ -366,7 +366,7 @@ fn submit(url: &str, file: &std::path::Path, job: &JobFile, user: &str) -> Resul
 
 fn stop(url: &str, app: &AppId) -> Result<()> {
     let ran = rmctl(url, &["kill", &app.to_string()], "hostile")?;
-    progress::tell(&format!(
+    progress::print_line(&format!(
         "the hostile job is stopped: {}",
         ran.stdout.trim()
     ));

@@ -22,7 +22,7 @@ use integration::load::master::{self, MasterPool, RequestPace};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::progress::{tell, until, wait};
+use crate::progress::{print_line, until, wait};
 
 /// Number of masters that hold the containers.
 const MASTERS: usize = 16;
@@ -37,7 +37,7 @@ const ARRIVAL: Duration = Duration::from_secs(300);
 /// Length of one measurement. Seconds.
 const WATCHED: u64 = 10;
 /// Timeout of the first view.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Records when the first node was painted. Milliseconds after the navigation.
 const FIRST_VIEW: &str = "
@@ -78,7 +78,7 @@ pub(crate) fn measure(agents: usize) -> Result<PageResults> {
         runtime.block_on(async { wait("without the page", Duration::from_secs(WATCHED)).await })
     })?;
     let mut browser = open_overview(&format!("http://{rm}/ui/#/overview"))?;
-    let first_view_ms = number(&browser.until("window.firstView", PATIENCE)?)?;
+    let first_view_ms = number(&browser.until("window.firstView", TIMEOUT)?)?;
     let bytes = browser.received;
     let mut frames = Value::Null;
     let with = busy(&daemon, || {
@@ -95,7 +95,7 @@ pub(crate) fn measure(agents: usize) -> Result<PageResults> {
         "the page reported errors: {:?}",
         browser.complaints
     );
-    tell(&format!("frames: {frames}"));
+    print_line(&format!("frames: {frames}"));
     let figures = PageResults {
         nodes: agents,
         containers: all,

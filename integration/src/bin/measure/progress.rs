@@ -7,17 +7,17 @@ use anyhow::{Result, bail};
 /// Interval of polls.
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval of progress messages.
-const TELL: Duration = Duration::from_secs(5);
+const PRINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Prints a message.
 #[allow(clippy::print_stderr)] // results go to standard output, messages go here
-pub(crate) fn tell(what: &str) {
+pub(crate) fn print_line(what: &str) {
     eprintln!("{what}");
 }
 
 /// Waits.
 pub(crate) async fn wait(what: &str, time: Duration) {
-    tell(&format!("{what}: {} s", time.as_secs()));
+    print_line(&format!("{what}: {} s", time.as_secs()));
     tokio::time::sleep(time).await;
 }
 
@@ -28,21 +28,21 @@ pub(crate) async fn until(
     time: Duration,
     mut look: impl FnMut() -> usize,
 ) -> Result<()> {
-    let (begun, mut told) = (Instant::now(), Instant::now());
+    let (started, mut printed) = (Instant::now(), Instant::now());
     loop {
         let there = look();
         if there >= wanted {
-            tell(&format!(
+            print_line(&format!(
                 "{what}: {there} after {:.1} s",
-                begun.elapsed().as_secs_f64()
+                started.elapsed().as_secs_f64()
             ));
             return Ok(());
         }
-        if told.elapsed() >= TELL {
-            told = Instant::now();
-            tell(&format!("{what}: {there} of {wanted}"));
+        if printed.elapsed() >= PRINT_INTERVAL {
+            printed = Instant::now();
+            print_line(&format!("{what}: {there} of {wanted}"));
         }
-        if begun.elapsed() >= time {
+        if started.elapsed() >= time {
             bail!(
                 "timed out after {} s waiting for {wanted} {what}; there are {there}",
                 time.as_secs()

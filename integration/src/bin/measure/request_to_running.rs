@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::quantiles::{millis, quantile};
 
 /// Timeout of one step.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Results.
 #[derive(Debug, Serialize)]
@@ -94,7 +94,7 @@ impl Master {
     /// Requests the `n`th container and returns the time from the request to the report that it
     /// runs.
     async fn round(&mut self, n: u32) -> Result<Duration> {
-        let begun = Instant::now();
+        let started = Instant::now();
         self.say(Some(self.ask(n)?), Vec::new()).await?;
         let container = loop {
             let update = self.update().await?;
@@ -108,7 +108,7 @@ impl Master {
                 break container;
             }
         };
-        let time = begun.elapsed();
+        let time = started.elapsed();
         self.say(None, vec![container]).await?;
         while !matches!(self.update().await?, ApplicationUpdateKind::Exited { .. }) {}
         // Acknowledges the end, so that the next round starts without open updates.
@@ -117,7 +117,7 @@ impl Master {
     }
 
     async fn update(&mut self) -> Result<ApplicationUpdateKind> {
-        let update = tokio::time::timeout(PATIENCE, self.lines.next())
+        let update = tokio::time::timeout(TIMEOUT, self.lines.next())
             .await
             .context("no update came")?;
         let update = update.context("the updates ended")??;

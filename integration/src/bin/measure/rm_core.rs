@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use headroom_rm_core::load::{ClusterLoad, LoadShape};
+use headroom_rm_core::testkit::load::{ClusterLoad, LoadShape};
 use headroom_rm_core::{Cluster, ClusterEvent, Restored};
 use headroom_types::{Epoch, Tick};
 use serde::Serialize;
@@ -92,7 +92,7 @@ impl Run {
         };
         let mut cluster = Cluster::new(ClusterLoad::settings(shape), restored, Tick(0));
         let mut load = ClusterLoad::new(shape, epoch);
-        load.settle(|event| {
+        load.register_all(|event| {
             let mut out = Vec::new();
             cluster.step(Tick(1), event, &mut out);
             out

@@ -22,7 +22,7 @@ use integration::load::master::{self, MasterPool, RequestPace};
 use integration::load::records::{RecordComparison, compare};
 use serde::Serialize;
 
-use crate::progress::{tell, until, wait};
+use crate::progress::{print_line, until, wait};
 use crate::quantiles::{millis, quantile};
 use crate::submissions;
 
@@ -182,7 +182,7 @@ async fn idle(daemon: &Daemon, fleet: &AgentFleet) -> Result<(f64, f64)> {
         after.cpus_since(&before),
         as_f64(count(&fleet.totals.reports) - reports) / seconds,
     );
-    tell(&format!(
+    print_line(&format!(
         "idle: {cpus:.2} processors, {per_s:.0} reports/s, {} MiB",
         after.rss_mib
     ));
@@ -193,11 +193,11 @@ async fn idle(daemon: &Daemon, fleet: &AgentFleet) -> Result<(f64, f64)> {
 async fn watch(what: &str, daemon: &Daemon, crowd: &MasterPool) -> Result<Phase> {
     wait("warming", WARM).await;
     crowd.seen.take_times();
-    let (before, running, begun) = (daemon.usage()?, count(&crowd.seen.running), Instant::now());
+    let (before, running, started) = (daemon.usage()?, count(&crowd.seen.running), Instant::now());
     wait(what, WATCHED).await;
     let (ran, seconds) = (
         count(&crowd.seen.running) - running,
-        begun.elapsed().as_secs_f64(),
+        started.elapsed().as_secs_f64(),
     );
     let times = crowd
         .seen
@@ -213,7 +213,7 @@ async fn watch(what: &str, daemon: &Daemon, crowd: &MasterPool) -> Result<Phase>
         after,
     };
     let middle = quantile(&phase.times, 50).map(millis);
-    tell(&format!(
+    print_line(&format!(
         "{what}: {:.0} containers/s, p50 {middle:?} ms, {:.2} processors",
         phase.per_s, phase.cpus
     ));
@@ -227,7 +227,7 @@ async fn close(fleet: AgentFleet, crowd: MasterPool) -> Result<RecordComparison>
         .context("the masters did not end in time")??;
     let agents = fleet.end().await?;
     let balance = compare(&agents, &masters);
-    tell(&format!("records: {balance:?}"));
+    print_line(&format!("records: {balance:?}"));
     Ok(balance)
 }
 

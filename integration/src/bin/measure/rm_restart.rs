@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use integration::load::restart::{RestartPlan, RestartResults, run};
 use serde::Serialize;
 
-use crate::progress::tell;
+use crate::progress::print_line;
 use crate::quantiles::quantile;
 
 /// Nodes of the small cluster.
@@ -57,7 +57,7 @@ pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> 
         rounds,
         seed: 1,
     };
-    let small = runtime.block_on(run(&small, &|what| tell(&what)))?;
+    let small = runtime.block_on(run(&small, &|what| print_line(&what)))?;
     let life = Duration::from_secs(2);
     let large = RestartPlan {
         agents,
@@ -69,9 +69,9 @@ pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> 
         rounds: LARGE_ROUNDS,
         seed: 2,
     };
-    let large = runtime.block_on(run(&large, &|what| tell(&what)))?;
+    let large = runtime.block_on(run(&large, &|what| print_line(&what)))?;
     for outcome in [&small, &large] {
-        tell(&format!("{:?}", outcome.balance));
+        print_line(&format!("{:?}", outcome.balance));
         ensure!(
             outcome.faults.is_empty(),
             "the daemon logged errors: {:?}",

@@ -7,7 +7,7 @@ use integration::seed_sweep::{Seeds, SweepControl, replay, sweep};
 use serde::Serialize;
 
 /// Interval of progress messages.
-const TELL: Duration = Duration::from_secs(10);
+const PRINT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -21,7 +21,8 @@ pub(crate) struct Measured {
 /// Runs `count` seeds from `from` on. Progress and failures go to standard error.
 #[allow(clippy::print_stderr)] // only results go to standard output
 pub(crate) fn measure(from: u64, count: u64) -> Measured {
-    let (begun, mut told, mut ran, mut violations) = (Instant::now(), Instant::now(), 0_u64, 0);
+    let (started, mut printed, mut ran, mut violations) =
+        (Instant::now(), Instant::now(), 0_u64, 0);
     sweep(
         Seeds {
             from,
@@ -39,9 +40,9 @@ pub(crate) fn measure(from: u64, count: u64) -> Measured {
                     replay(outcome.seed)
                 );
             }
-            if told.elapsed() >= TELL || ran == count {
-                told = Instant::now();
-                let ms = begun.elapsed().as_millis() / u128::from(ran);
+            if printed.elapsed() >= PRINT_INTERVAL || ran == count {
+                printed = Instant::now();
+                let ms = started.elapsed().as_millis() / u128::from(ran);
                 eprintln!("{ran} of {count} seeds, {violations} violations, {ms} ms each");
             }
             SweepControl::On

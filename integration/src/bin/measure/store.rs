@@ -47,12 +47,12 @@ struct Done {
 
 impl Done {
     fn for_a_slice(&mut self, mut once: impl FnMut(u64) -> Result<()>) -> Result<()> {
-        let begun = Instant::now();
-        while begun.elapsed() < SLICE {
+        let started = Instant::now();
+        while started.elapsed() < SLICE {
             once(self.times)?;
             self.times += 1;
         }
-        self.time += begun.elapsed();
+        self.time += started.elapsed();
         Ok(())
     }
     fn per_second(&self) -> u64 {

@@ -14,7 +14,7 @@ use integration::load::http::HttpConnection;
 use integration::load::limits;
 use integration::load::master::unmanaged;
 
-use crate::progress::tell;
+use crate::progress::print_line;
 use crate::quantiles::quantile;
 
 /// Number of parallel callers.
@@ -42,7 +42,7 @@ pub(crate) async fn measure() -> Result<SubmissionRates> {
         durable.push(rate(daemon.address(), turn).await?);
         empty(daemon.address()).await?;
         bare.push(rate(echo.address, turn).await?);
-        tell(&format!(
+        print_line(&format!(
             "applications {:?}/s, bare {:?}/s",
             durable.last(),
             bare.last()
@@ -66,7 +66,7 @@ async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
     for n in 0..CALLERS {
         wires.push(HttpConnection::connect(to, limits::address(n as usize)).await?);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let callers = wires.into_iter().zip(0_u32..).map(|(mut wire, caller)| {
         tokio::spawn(async move {
             for n in 0..TURN / CALLERS {
@@ -80,7 +80,7 @@ async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
     for caller in callers.collect::<Vec<_>>() {
         caller.await.context("a caller panicked")??;
     }
-    Ok(u128::from(TURN) * 1_000_000_000 / begun.elapsed().as_nanos().max(1))
+    Ok(u128::from(TURN) * 1_000_000_000 / started.elapsed().as_nanos().max(1))
 }
 
 /// Kills all applications to free the quota for the next turn. The list also proves that they

@@ -18,7 +18,7 @@ use integration::cluster::{Cluster, NodeShape};
 use crate::quantiles::{millis, quantile};
 
 /// Timeout of all tasks.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval of polls for the end of a single task.
 const GLANCE: Duration = Duration::from_millis(2);
 /// Interval of polls for the end of all tasks. Polls use processor time of the tasks.
@@ -51,10 +51,10 @@ pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
         cpus: 4,
         enforcer: None,
     }])?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let app = cluster.submit(&job(n))?;
     end_of(&cluster, &app, SELDOM)?;
-    let all = begun.elapsed();
+    let all = started.elapsed();
     let done = cluster.app(&app)?.job.map_or(0, |job| job.totals.done);
     ensure!(done == n, "{done} of {n} tasks are reported as done");
     let singles: Vec<u128> = (0..SINGLES)
@@ -89,7 +89,7 @@ fn job(n: u32) -> String {
 
 /// Waits until the application is over, with a list that contains no tasks.
 fn end_of(cluster: &Cluster, app: &AppId, every: Duration) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let apps = cluster.call(cluster.client().apps())?;
         let view = apps
@@ -108,7 +108,7 @@ fn end_of(cluster: &Cluster, app: &AppId, every: Duration) -> Result<()> {
         ensure!(
             Instant::now() < deadline,
             "{app} has not ended within {} s",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         );
         clock::pause(every);
     }
@@ -116,15 +116,15 @@ fn end_of(cluster: &Cluster, app: &AppId, every: Duration) -> Result<()> {
 
 /// Time for one application of one task. Nanoseconds.
 fn single(cluster: &Cluster) -> Result<u128> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let app = cluster.submit(&job(1))?;
     end_of(cluster, &app, GLANCE)?;
-    Ok(begun.elapsed().as_nanos())
+    Ok(started.elapsed().as_nanos())
 }
 
 /// Programs per second that another tool starts; `None` if it is not installed.
 fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut child = match Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
@@ -142,7 +142,7 @@ fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
         .context("the input of the program")?
         .write_all(lines.as_bytes())?;
     ensure!(child.wait()?.success(), "{program} failed");
-    Ok(Some(f64::from(PEERS) / begun.elapsed().as_secs_f64()))
+    Ok(Some(f64::from(PEERS) / started.elapsed().as_secs_f64()))
 }
 
 /// Tasks per second of HyperQueue; `None` if `python3` has no such package.
@@ -174,8 +174,11 @@ fn hyperqueue(n: u32) -> Result<Option<f64>> {
         "HyperQueue ended with {}",
         output.status
     );
-    let told = String::from_utf8_lossy(&output.stdout);
-    let rate = told.lines().rev().find_map(|line| line.trim().parse().ok());
-    rate.with_context(|| format!("HyperQueue printed no rate: {told}"))
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let rate = stdout
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().parse().ok());
+    rate.with_context(|| format!("HyperQueue printed no rate: {stdout}"))
         .map(Some)
 }

@@ -64,7 +64,7 @@ fn measure(only: &str) -> Result<TreatmentResults> {
     for (n, case) in wanted.iter().enumerate() {
         let (row, end) = ward.run(case).with_context(|| case.program.clone())?;
         let verdict = if row.right { "right" } else { "WRONG" };
-        progress::tell(&format!(
+        progress::print_line(&format!(
             "{} of {}: {} is {} → {}: {verdict}",
             n + 1,
             wanted.len(),
@@ -74,7 +74,7 @@ fn measure(only: &str) -> Result<TreatmentResults> {
         ));
         if !row.right {
             // A developer needs the whole job to correct the rules.
-            progress::tell(&serde_json::to_string(&end).context("the job")?);
+            progress::print_line(&serde_json::to_string(&end).context("the job")?);
         }
         rows.push(row);
     }

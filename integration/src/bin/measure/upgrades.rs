@@ -12,19 +12,19 @@ use integration::fleet::{Fleet, TranscriptOutput};
 use crate::progress;
 
 /// Interval of progress messages. Rounds.
-const TELL: u32 = 5;
+const PRINTED_ROUNDS: u32 = 5;
 /// Timeout of boot and installation, and of a round.
 const SETUP: Duration = Duration::from_secs(300);
 const ROUND: Duration = Duration::from_secs(60);
 
 /// Installs a fleet and runs the rounds.
 pub(crate) fn measure(rounds: u32) -> Result<FleetRoundResults> {
-    progress::tell(&format!("upgrades: {rounds} rounds on three hosts"));
+    progress::print_line(&format!("upgrades: {rounds} rounds on three hosts"));
     let mut fleet = Fleet::boot(TranscriptOutput::Silent, SETUP + ROUND * rounds)?;
     fleet.set_up()?;
-    progress::tell("the hosts are installed");
-    fault_rounds::run(&fleet, rounds, &mut |tally| {
-        if tally.rounds % TELL == 0 {
+    progress::print_line("the hosts are installed");
+    fault_rounds::run(&fleet, rounds, &mut |results| {
+        if results.rounds % PRINTED_ROUNDS == 0 {
             let FleetRoundResults {
                 rounds,
                 restarts,
@@ -34,9 +34,9 @@ pub(crate) fn measure(rounds: u32) -> Result<FleetRoundResults> {
                 twice,
                 verdicts_lost,
                 ..
-            } = tally;
+            } = results;
             let done = format!("{restarts} restarts, {kills} kills, {upgrades} upgrades");
-            progress::tell(&format!(
+            progress::print_line(&format!(
                 "{rounds} rounds: {done}, {lost} lost, {twice} twice, {verdicts_lost} verdicts lost"
             ));
         }

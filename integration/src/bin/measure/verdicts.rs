@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// their name
     #[arg(long, default_value = "")]
     pub(crate) only: String,
-    /// verdicts: parts of the matrix (roomy, herd, fenced, nested, fragile, swapped, starved)
+    /// verdicts: parts of the matrix (roomy, burst, fenced, nested, fragile, swapped, starved)
     #[arg(long, value_delimiter = ',')]
     stages: Vec<Stage>,
 }

@@ -18,8 +18,8 @@ use nix::sys::signal::{SigSet, Signal};
 /// Exit code of a program that was not killed as expected.
 const UNHARMED: u8 = 98;
 /// Timeout of all waits.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Interval of gate polls.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of file polls.
 const GLANCE: Duration = Duration::from_millis(2);
 const MIB: usize = 1 << 20;
 
@@ -58,7 +58,7 @@ pub(crate) fn act(steps: &[String]) -> Result<u8> {
 fn one(held: &mut Held, word: &str, value: &str) -> Result<Option<u8>> {
     match word {
         "ready" => say("ready")?,
-        "gate" => until("the gate", || Path::new("go").exists())?,
+        "await-go" => until("the file `go`", || Path::new("go").exists())?,
         "sleep" => clock::pause(Duration::from_millis(value.parse()?)),
         "take" => take(held, value.parse()?),
         "hog" => return hog(held, value.parse()?).map(Some),
@@ -109,7 +109,7 @@ fn say(what: &str) -> Result<()> {
 }
 
 fn until(what: &str, mut see: impl FnMut() -> bool) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !see() {
         if Instant::now() > deadline {
             bail!("timed out waiting for {what}");
@@ -129,7 +129,7 @@ fn take(held: &mut Held, mib: usize) {
 /// Allocates memory and then waits to be killed.
 fn hog(held: &mut Held, mib: usize) -> Result<u8> {
     take(held, mib);
-    clock::pause(PATIENCE);
+    clock::pause(TIMEOUT);
     Ok(UNHARMED)
 }
 
@@ -184,7 +184,7 @@ fn sockets(held: &mut Held, mib: usize) -> Result<()> {
         }
         held.sockets.extend([near, far]);
     }
-    clock::pause(PATIENCE);
+    clock::pause(TIMEOUT);
     Ok(())
 }
 

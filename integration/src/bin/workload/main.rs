@@ -22,7 +22,7 @@ use integration::clock;
 /// Interval of gate polls.
 const GLANCE: Duration = Duration::from_millis(10);
 /// Timeout of a wait; the workload continues after it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
 enum Workload {
@@ -38,7 +38,7 @@ enum Workload {
         #[arg(long)]
         mib: usize,
     },
-    /// Run these steps: `take:8 ready gate hog:64`; see `act.rs` for all of them.
+    /// Run these steps: `take:8 ready await-go hog:64`; see `act.rs` for all of them.
     Act {
         /// Steps, one word each.
         steps: Vec<String>,
@@ -76,10 +76,10 @@ struct Run {
 
 fn main() -> Result<ExitCode> {
     // First, because this time is the end of a measurement.
-    let born = clock::realtime_nanos();
+    let started = clock::realtime_nanos();
     match Workload::parse() {
         Workload::Run(run) => work(&run),
-        Workload::Stamp { socket, mib } => stamp(&socket, mib, born),
+        Workload::Stamp { socket, mib } => stamp(&socket, mib, started),
         Workload::Act { steps } => act::act(&steps).map(ExitCode::from),
         Workload::Enter { dir, steps } => act::enter(&dir, &steps).map(ExitCode::from),
     }
@@ -96,7 +96,7 @@ fn work(run: &Run) -> Result<ExitCode> {
 }
 
 fn wait_for(gate: Option<&Path>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while gate.is_some_and(|gate| !gate.exists()) && Instant::now() < deadline {
         clock::pause(GLANCE);
     }
@@ -136,12 +136,12 @@ fn take(mib: usize, over: Duration) -> Vec<Vec<u8>> {
     kept
 }
 
-fn stamp(socket: &Path, mib: usize, born: u128) -> Result<ExitCode> {
+fn stamp(socket: &Path, mib: usize, started: u128) -> Result<ExitCode> {
     let attempt = variable("HEADROOM_ATTEMPT");
     let mut line = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
     writeln!(
         line,
-        "{} {attempt} {} {born}",
+        "{} {attempt} {} {started}",
         variable("HEADROOM_TASK"),
         std::process::id()
     )?;

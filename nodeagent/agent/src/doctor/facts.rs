@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_config::IpcScope;
+use headroom_config::NodeAgentConfig;
 use headroom_node_cgroup::{CgroupFeatures, Group};
 use headroom_node_exec::syscalls::{self, KernelCall};
 use headroom_types::{Bytes, EnforcerKind};
@@ -16,21 +16,6 @@ use serde::Deserialize;
 use crate::host;
 use crate::privileges::AgentPrivileges;
 use crate::unattributed_memory;
-
-/// Settings of a node agent that the checks need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoctorSettings {
-    /// State directory. It need not exist.
-    pub state: PathBuf,
-    /// Configured cgroup directory.
-    pub cgroup_root: Option<PathBuf>,
-    /// Disk use from which the disk counts as full. Percent.
-    pub disk_full: u32,
-    /// Whether containers get their own `/tmp`.
-    pub private_tmp: bool,
-    /// Scope of shared `/dev/shm` and IPC.
-    pub ipc: IpcScope,
-}
 
 /// The facts about the host, before any judgement.
 #[derive(Clone, Debug)]
@@ -71,7 +56,7 @@ pub(super) struct Disk {
 
 impl DoctorFacts {
     /// Reads the facts. Blocking.
-    pub(super) fn read(place: &DoctorSettings) -> DoctorFacts {
+    pub(super) fn read(config: &NodeAgentConfig) -> DoctorFacts {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let first_process = text("/proc/1/comm").trim().to_owned();
         let clock = SystemTime::now()
@@ -79,7 +64,7 @@ impl DoctorFacts {
             .map_or(0, |t| t.as_secs());
         DoctorFacts {
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
-            cgroup: headroom_node_cgroup::detect_features(place.cgroup_root.as_deref()),
+            cgroup: headroom_node_cgroup::detect_features(config.cgroup_root.as_deref()),
             calls: [
                 KernelCall::PidfdOpen,
                 KernelCall::Openat2,
@@ -96,7 +81,7 @@ impl DoctorFacts {
             first_process,
             open_files: getrlimit(Resource::Nofile).maximum,
             processes: getrlimit(Resource::Nproc).maximum,
-            disk: Disk::of(&place.state),
+            disk: Disk::of(&config.state),
             // Years of 365.25 days are precise enough to detect a clock that was never set.
             clock: (syscalls::clock_is_set(), 1970 + clock / 31_557_600),
             rights: AgentPrivileges::own(),
@@ -104,7 +89,7 @@ impl DoctorFacts {
                 .trim()
                 .parse()
                 .unwrap_or(0),
-            left: left_on(&place.state),
+            left: left_on(&config.state),
         }
     }
 }

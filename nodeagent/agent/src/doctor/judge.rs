@@ -1,12 +1,12 @@
 //! Judges the facts of the doctor. Pure.
 
-use headroom_config::IpcScope;
+use headroom_config::{IpcScope, NodeAgentConfig};
 use headroom_node_cgroup::HierarchyMode;
 use headroom_node_exec::Privilege;
 use headroom_node_exec::syscalls::KernelCall;
 use headroom_types::Bytes;
 
-use super::facts::{DoctorFacts, DoctorSettings};
+use super::facts::DoctorFacts;
 use super::finding::{CheckResult, DoctorFinding};
 
 /// Minimum number of open files. A container needs about eight descriptors of the agent; with fewer
@@ -25,7 +25,7 @@ const YEAR: u64 = 2025;
 const UNIFY: &str = "boot with systemd.unified_cgroup_hierarchy=1 and cgroup_no_v1=all";
 const DELEGATE: &str = "run headroom-containers.service, or give your own cgroup with --cgroup-root (systemd-run --user -p Delegate=yes)";
 
-pub(super) fn all(facts: &DoctorFacts, place: &DoctorSettings) -> Vec<DoctorFinding> {
+pub(super) fn all(facts: &DoctorFacts, config: &NodeAgentConfig) -> Vec<DoctorFinding> {
     let mut findings = vec![cgroup(facts), controllers(facts), delegation(facts)];
     findings.extend([oom_group(facts), kill(facts), high(facts), psi(facts)]);
     findings.extend(
@@ -42,11 +42,11 @@ pub(super) fn all(facts: &DoctorFacts, place: &DoctorSettings) -> Vec<DoctorFind
         processes(facts),
     ]);
     findings.extend([
-        disk(facts, place),
+        disk(facts, config),
         clock(facts),
         users(facts),
-        tmp(facts, place),
-        namespaces(facts, place),
+        tmp(facts, config),
+        namespaces(facts, config),
     ]);
     findings.push(left_behind(facts.left));
     findings
@@ -347,7 +347,7 @@ fn processes(facts: &DoctorFacts) -> DoctorFinding {
     )
 }
 
-fn disk(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
+fn disk(facts: &DoctorFacts, config: &NodeAgentConfig) -> DoctorFinding {
     let disk = &facts.disk;
     let about = |found: String| {
         fine(
@@ -356,7 +356,7 @@ fn disk(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
             found,
         )
     };
-    let (at, full) = (disk.dir.display(), u64::from(place.disk_full));
+    let (at, full) = (disk.dir.display(), u64::from(config.health.disk_full));
     match disk.room {
         None => {
             about(format!("the free space of {at} cannot be read")).fail("choose another --state")
@@ -401,7 +401,7 @@ fn users(facts: &DoctorFacts) -> DoctorFinding {
     }
 }
 
-fn tmp(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
+fn tmp(facts: &DoctorFacts, config: &NodeAgentConfig) -> DoctorFinding {
     let about = |found: String| {
         fine(
             "private_tmp",
@@ -410,7 +410,7 @@ fn tmp(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
         )
     };
     let only = "all programs share the /tmp of the host; only TMPDIR is private";
-    match (place.private_tmp, facts.rights.mounts) {
+    match (config.isolation.private_tmp, facts.rights.mounts) {
         (true, true) => about("each container has its own".into()),
         (true, false) => about(format!(
             "no CAP_SYS_ADMIN (user namespaces: {}); {only}",
@@ -422,7 +422,7 @@ fn tmp(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
     }
 }
 
-fn namespaces(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
+fn namespaces(facts: &DoctorFacts, config: &NodeAgentConfig) -> DoctorFinding {
     let about = |found: &str| {
         fine(
             "namespaces",
@@ -430,7 +430,7 @@ fn namespaces(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
             found,
         )
     };
-    match (place.ipc, facts.rights.namespaces) {
+    match (config.isolation.ipc, facts.rights.namespaces) {
         (IpcScope::Task | IpcScope::Container, Some(Privilege::SysAdmin)) => {
             about("each container has its own; tasks of user 0 too, and tasks of other users if user namespaces are available")
         }
@@ -471,17 +471,6 @@ mod tests {
     use super::*;
     use crate::privileges::AgentPrivileges;
     use headroom_node_cgroup::CgroupFeatures;
-    use std::path::PathBuf;
-
-    fn place() -> DoctorSettings {
-        DoctorSettings {
-            state: PathBuf::from("/s"),
-            cgroup_root: None,
-            disk_full: 90,
-            private_tmp: true,
-            ipc: IpcScope::Task,
-        }
-    }
 
     fn good() -> DoctorFacts {
         let words = |all: &str| all.split(' ').map(str::to_owned).collect();
@@ -529,7 +518,7 @@ mod tests {
 
     /// Code and result of each finding that is not `Ok`.
     fn ills(facts: &DoctorFacts) -> Vec<(String, CheckResult)> {
-        let findings = all(facts, &place());
+        let findings = all(facts, &NodeAgentConfig::default());
         for finding in &findings {
             assert_eq!(
                 finding.fix.is_none(),
@@ -551,7 +540,10 @@ mod tests {
     #[test]
     fn a_good_host_passes_every_check() {
         assert!(ills(&good()).is_empty());
-        assert_eq!(worst(&all(&good(), &place())), CheckResult::Ok);
+        assert_eq!(
+            worst(&all(&good(), &NodeAgentConfig::default())),
+            CheckResult::Ok
+        );
     }
 
     #[test]
@@ -629,21 +621,13 @@ mod tests {
             maps_root: false,
             limits: false,
         };
-        let finding = tmp(&facts, &place());
+        let finding = tmp(&facts, &NodeAgentConfig::default());
         assert!(
             finding.state == CheckResult::Warn && finding.found.contains("only TMPDIR is private"),
             "{finding:?}"
         );
-        assert!(
-            tmp(
-                &good(),
-                &DoctorSettings {
-                    private_tmp: false,
-                    ..place()
-                }
-            )
-            .found
-            .contains("not configured")
-        );
+        let mut config = NodeAgentConfig::default();
+        config.isolation.private_tmp = false;
+        assert!(tmp(&good(), &config).found.contains("not configured"));
     }
 }

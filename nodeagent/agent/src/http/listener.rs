@@ -124,7 +124,7 @@ impl NodeListener {
                         let open = format_args!("{} connections are open", self.peers.most());
                         self.refusals.connections.record_rejection(
                             peer.ip(),
-                            RejectionReason::Crowded,
+                            RejectionReason::PerIpLimit,
                             &open,
                         );
                         continue;
@@ -176,7 +176,8 @@ impl NodeConnection {
             error
         };
         let greeted = accept_handshake(stream, self.keys.as_ref().map(|keys| keys.server())).await;
-        let (stream, caller) = greeted.map_err(|error| away(RejectionReason::Unproven, error))?;
+        let (stream, caller) =
+            greeted.map_err(|error| away(RejectionReason::HandshakeFailed, error))?;
         let stranger = match caller {
             PeerIdentity::Nobody => {
                 let strangers = self.inside.strangers.clone().try_acquire_owned();
@@ -185,7 +186,7 @@ impl NodeConnection {
                         "{MAX_UNAUTHENTICATED} callers without a certificate are connected"
                     ))
                 };
-                Some(strangers.map_err(|_| away(RejectionReason::Strangers, full()))?)
+                Some(strangers.map_err(|_| away(RejectionReason::UnauthenticatedLimit, full()))?)
             }
             PeerIdentity::Unasked | PeerIdentity::Known(_) => None,
         };
@@ -272,15 +273,15 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
 
     /// A listener with a short header timeout, and its address.
-    async fn door(headers: Duration) -> (SocketAddr, tokio::task::JoinHandle<()>) {
+    async fn node_listener(headers: Duration) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
-        let door = NodeListener {
+        let node_listener = NodeListener {
             headers,
             ..NodeListener::new(listener, None)
         };
         let router = Router::new().route("/", get(|| async { "well" }));
-        (address, tokio::spawn(door.serve(router)))
+        (address, tokio::spawn(node_listener.serve(router)))
     }
 
     async fn asked(address: SocketAddr) -> String {
@@ -300,7 +301,7 @@ mod tests {
     /// Each client sends one header byte at a time, without end.
     #[tokio::test]
     async fn slow_headers_time_out_without_blocking_others() {
-        let (address, serving) = door(Duration::from_millis(500)).await;
+        let (address, serving) = node_listener(Duration::from_millis(500)).await;
         let mut dripping = Vec::new();
         for _ in 0..50 {
             let mut stream = TcpStream::connect(address).await.expect("connects");
@@ -332,7 +333,7 @@ mod tests {
     /// Connections that send nothing occupy permits and release them.
     #[tokio::test]
     async fn silent_connections_are_closed_in_time() {
-        let (address, serving) = door(Duration::from_millis(500)).await;
+        let (address, serving) = node_listener(Duration::from_millis(500)).await;
         let mut silent = TcpStream::connect(address).await.expect("connects");
         let mut text = Vec::new();
         timeout(SOON, silent.read_to_end(&mut text))
@@ -403,17 +404,18 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
         let keys = ReloadingKeys::open(&dir.path().join("node-n1")).expect("opens");
-        let door = NodeListener::new(listener, Some(Arc::new(keys)));
-        let refusals = door.refusals().clone();
-        let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
+        let node_listener = NodeListener::new(listener, Some(Arc::new(keys)));
+        let refusals = node_listener.refusals().clone();
+        let serving =
+            tokio::spawn(node_listener.serve(Router::new().route("/", get(|| async { "well" }))));
         let manager = KeyFiles::of(&dir.path().join("manager"));
-        let nobody = KeyFiles {
+        let no_keys = KeyFiles {
             own: None,
             ..manager.clone()
         };
         let mut silent = Vec::new();
         for _ in 0..=MAX_UNAUTHENTICATED {
-            silent.push(shake(address, &nobody).await);
+            silent.push(shake(address, &no_keys).await);
         }
         let mut known = shake(address, &manager).await;
         known
@@ -438,7 +440,9 @@ mod tests {
         refusals.put(&mut page);
         let page = page.write(headroom_telemetry::Format::Text);
         assert!(
-            page.contains("headroom_node_connections_refused_total{reason=\"strangers\"} 1.0\n"),
+            page.contains(
+                "headroom_node_connections_refused_total{reason=\"unauthenticated_limit\"} 1.0\n"
+            ),
             "{page}"
         );
         serving.abort();
@@ -451,12 +455,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
         let peers = ConnectionLimiter::new(2, LoopbackPolicy::Counted);
-        let door = NodeListener {
+        let node_listener = NodeListener {
             peers: peers.clone(),
             ..NodeListener::new(listener, None)
         };
-        let refusals = door.refusals().clone();
-        let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
+        let refusals = node_listener.refusals().clone();
+        let serving =
+            tokio::spawn(node_listener.serve(Router::new().route("/", get(|| async { "well" }))));
         let mut inside = Vec::new();
         for _ in 0..2 {
             inside.push(TcpStream::connect(address).await.expect("connects"));
@@ -471,7 +476,7 @@ mod tests {
         refusals.put(&mut page);
         let page = page.write(headroom_telemetry::Format::Text);
         assert!(
-            page.contains("headroom_node_connections_refused_total{reason=\"crowded\"} 1.0\n"),
+            page.contains("headroom_node_connections_refused_total{reason=\"per_ip_limit\"} 1.0\n"),
             "{page}"
         );
         drop(inside);

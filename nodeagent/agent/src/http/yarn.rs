@@ -29,7 +29,7 @@ use crate::logs;
 
 /// The routes of this interface.
 pub(super) fn router() -> Router<Shared> {
-    let told = Router::new()
+    let routes = Router::new()
         .route("/ws/v1/node", get(info))
         .route("/ws/v1/node/", get(info))
         .route("/ws/v1/node/info", get(info))
@@ -44,7 +44,7 @@ pub(super) fn router() -> Router<Shared> {
         .route("/ws/v1/node/containers/{container}/logs/{file}", get(log))
         .route("/ws/v1/node/containerlogs/{container}/{file}", get(log))
         .route("/ws/{*rest}", any(no_route))
-        .merge(told)
+        .merge(routes)
         .method_not_allowed_fallback(no_method)
 }
 

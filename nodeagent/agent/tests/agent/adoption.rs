@@ -10,15 +10,17 @@ const COUNTED: &str = "echo launched >> launches; while [ ! -e go ]; do sleep 0.
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_container_is_adopted_and_its_exit_is_reported() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 32, sh(COUNTED));
     rm.running(&id).await;
     let pid = node.pid(&id);
     node.crash();
     node.start_again();
     let again = rm
-        .until("a second registration", |b| b.registrations.get(1).cloned())
+        .until("a second registration", |received| {
+            received.registrations.get(1).cloned()
+        })
         .await;
     assert_eq!(again.containers.len(), 1, "{again:#?}");
     assert_eq!(node.pid(&id), pid);
@@ -34,8 +36,8 @@ async fn a_running_container_is_adopted_and_its_exit_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exit_without_an_agent_is_reported_after_the_restart() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let plain = rm.run(1, 32, sh(COUNTED));
     let greedy = rm.run(
         2,
@@ -49,7 +51,7 @@ async fn an_exit_without_an_agent_is_reported_after_the_restart() {
         std::fs::write(node.file(id, "work/go"), "").expect("writes");
     }
     // Without kernel enforcement an agent must run to see the second end.
-    let kernel = rm.with(|b| b.registrations[0].enforcer.is_kernel());
+    let kernel = rm.with(|received| received.registrations[0].enforcer.is_kernel());
     let ended = |id| node.file(id, "exit").exists();
     rm.until("both records", |_| {
         (ended(&plain) && (ended(&greedy) || !kernel)).then_some(())
@@ -67,8 +69,8 @@ async fn an_exit_without_an_agent_is_reported_after_the_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_without_its_shim_is_killed_and_reported() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 32, sh("sleep 60"));
     rm.running(&id).await;
     node.crash();
@@ -101,16 +103,16 @@ async fn a_container_without_its_shim_is_killed_and_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unacknowledged_report_survives_a_restart() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
-    rm.with(|b| b.deaf = true);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
+    rm.set_faults(|faults| faults.ignore_ends = true);
     let id = rm.run(1, 32, sh("exit 6"));
     rm.until("the report in a file", |_| {
         node.file(&id, "report.json").exists().then_some(())
     })
     .await;
     node.crash();
-    rm.with(|b| b.deaf = false);
+    rm.set_faults(|faults| faults.ignore_ends = false);
     node.start_again();
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 6 });
     rm.forget(&id);
@@ -121,7 +123,9 @@ async fn an_unacknowledged_report_survives_a_restart() {
     node.crash();
     node.start_again();
     let last = rm
-        .until("a third registration", |b| b.registrations.get(2).cloned())
+        .until("a third registration", |received| {
+            received.registrations.get(2).cloned()
+        })
         .await;
     assert!(
         last.containers.is_empty() && last.exits.is_empty(),
@@ -131,8 +135,8 @@ async fn an_unacknowledged_report_survives_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recorded_stop_is_finished_by_the_next_agent() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let mut launch = sh("trap '' TERM; echo up; while :; do sleep 0.05; done");
     launch.stop_grace_ms = Some(60_000);
     let id = rm.run(1, 32, launch);
@@ -152,8 +156,8 @@ async fn a_recorded_stop_is_finished_by_the_next_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_launcher_is_replaced_and_loses_no_container() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let before = rm.run(1, 32, sh(COUNTED));
     rm.running(&before).await;
     let first = node.launcher().expect("a launcher");

@@ -8,8 +8,8 @@ use crate::node::{GREEDY, Node, kill, sh};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_exits_0_is_reported_and_forgotten() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(
         1,
         32,
@@ -25,7 +25,7 @@ async fn a_program_that_exits_0_is_reported_and_forgotten() {
         "{report:#?}"
     );
     assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(32)));
-    rm.with(|b| assert_eq!(b.registrations[0].health, NodeHealthState::Healthy));
+    rm.with(|received| assert_eq!(received.registrations[0].health, NodeHealthState::Healthy));
     rm.forget(&id);
     rm.until("the container to be forgotten", |_| {
         node.file(&id, "forgotten").exists().then_some(())
@@ -35,8 +35,8 @@ async fn a_program_that_exits_0_is_reported_and_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn environment_files_placeholders_and_logs_are_provided() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let mut launch = sh(
         "cat greeting; ./hello $0 $A; echo $HEADROOM_CONTAINER $HEADROOM_MEMORY_BYTES $HEADROOM_HEAP_BYTES; pwd >&2; exit 7",
     );
@@ -76,8 +76,8 @@ async fn environment_files_placeholders_and_logs_are_provided() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_over_its_limit_is_killed_for_memory() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 24, sh(GREEDY));
     let report = rm.exit(&id).await;
     let e = &report.evidence;
@@ -101,8 +101,8 @@ async fn a_program_over_its_limit_is_killed_for_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_over_the_limit_ends_the_whole_container() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(
         1,
         24,
@@ -114,8 +114,8 @@ async fn a_child_over_the_limit_ends_the_whole_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_poll_enforcer_kills_a_program_over_its_limit() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &["--enforcer=poll"]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &["--enforcer=poll"]);
     let id = rm.run(1, 24, sh(GREEDY));
     let report = rm.exit(&id).await;
     assert_eq!(report.evidence.stop_asked, Some(StopCause::OverLimit));
@@ -132,14 +132,14 @@ async fn the_poll_enforcer_kills_a_program_over_its_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_victim_of_the_limit_of_the_node_is_not_charged() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 48, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 48, &[]);
     // A real resource manager would never grant more than the node has. Here the size lets the
     // node's limit be hit first.
     let id = rm.run(1, 512, sh(GREEDY));
     let kind = rm
-        .until("the registration", |b| {
-            b.registrations.first().map(|r| r.enforcer)
+        .until("the registration", |received| {
+            received.registrations.first().map(|r| r.enforcer)
         })
         .await;
     if !kind.is_kernel() {
@@ -167,11 +167,11 @@ async fn a_victim_of_the_limit_of_the_node_is_not_charged() {
 /// by which the kernel counts a container as larger than a master.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_the_limit_of_the_node_masters_are_killed_last() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 400, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 400, &[]);
     let kind = rm
-        .until("the registration", |b| {
-            b.registrations.first().map(|r| r.enforcer)
+        .until("the registration", |received| {
+            received.registrations.first().map(|r| r.enforcer)
         })
         .await;
     if !kind.is_kernel() {
@@ -182,8 +182,12 @@ async fn at_the_limit_of_the_node_masters_are_killed_last() {
     let hold = |mib: u64| format!("dd if=/dev/zero bs={mib}M count=1 | sleep 60");
     let holds = async |id: &ContainerId, mib: u64| {
         let enough = Some(Bytes::from_mib(mib));
-        rm.until(&format!("{id} to hold {mib} MiB"), |b| {
-            b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())
+        rm.until(&format!("{id} to hold {mib} MiB"), |received| {
+            received
+                .observed
+                .get(id)
+                .filter(|o| o.used >= enough)
+                .map(|_| ())
         })
         .await;
     };
@@ -193,7 +197,9 @@ async fn at_the_limit_of_the_node_masters_are_killed_last() {
     }
     let master = rm.run_master(4, 200, sh(&hold(150)));
     let report = rm
-        .until("a kill", |b| b.exits.values().next().cloned())
+        .until("a kill", |received| {
+            received.ends.values().next().map(|end| end.report.clone())
+        })
         .await;
     assert_ne!(report.container, master, "{report:#?}");
     assert_eq!(
@@ -206,8 +212,8 @@ async fn at_the_limit_of_the_node_masters_are_killed_last() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_external_kill_is_not_charged() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 32, sh("sleep 60"));
     rm.running(&id).await;
     kill(node.pid(&id), 9);
@@ -222,8 +228,8 @@ async fn an_external_kill_is_not_charged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_heap_is_recognized_by_the_message_of_the_runtime() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &[]);
     let jvm = |script: &str| LaunchSpec {
         heap: Some(Bytes::from_mib(24)),
         heap_exit_codes: vec![3],
@@ -257,8 +263,8 @@ async fn a_full_heap_is_recognized_by_the_message_of_the_runtime() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_program_is_a_failed_launch() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(
         1,
         32,
@@ -282,8 +288,8 @@ async fn a_missing_program_is_a_failed_launch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_report_lists_the_task_groups_of_an_executor() {
-    let rm = FakeRm::start().await;
-    let _node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let _node = Node::start(rm.url(), 256, &[]);
     let mut launch =
         sh("[ -n \"$HEADROOM_CGROUP\" ] && mkdir $HEADROOM_CGROUP/task-map-7-1; exit 0");
     launch.task_groups = true;

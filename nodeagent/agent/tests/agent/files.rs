@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -11,6 +10,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use headroom_types::{Bytes, ExitReason, FetchedFile, FileKind, LaunchSpec, Sha256, StopCause};
 use sha2::Digest as _;
+use tokio::sync::Notify;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, on_any_disk, sh};
@@ -19,7 +19,14 @@ use crate::secured::TlsTestListener;
 /// Serves the files of the tests, and counts the requests.
 struct Server {
     url: String,
-    asked: Arc<AtomicU32>,
+    state: Arc<ServerState>,
+}
+
+#[derive(Default)]
+struct ServerState {
+    requests: AtomicU32,
+    /// Lets the server send the file `held`.
+    release: Notify,
 }
 
 /// Content of every file except the archives.
@@ -27,24 +34,24 @@ const TEXT: &[u8] = b"#!/bin/sh\necho fetched\n";
 
 impl Server {
     async fn start() -> Server {
-        let asked = Arc::new(AtomicU32::new(0));
+        let state = Arc::new(ServerState::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("binds");
         let url = format!("http://{}", listener.local_addr().expect("address"));
-        let router = router(&asked);
+        let router = router(&state);
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Server { url, asked }
+        Server { url, state }
     }
 
     /// A server with TLS, and the PEM certificate that its clients must trust.
     async fn secure() -> (Server, String) {
-        let asked = Arc::new(AtomicU32::new(0));
+        let state = Arc::new(ServerState::default());
         let (listener, pem) = TlsTestListener::bind().await;
         let url = format!("https://localhost:{}", listener.port);
-        let router = router(&asked);
+        let router = router(&state);
         tokio::spawn(async move { axum::serve(listener, router).await });
-        (Server { url, asked }, pem)
+        (Server { url, state }, pem)
     }
 
     fn file(&self, name: &str, bytes: &[u8], kind: FileKind) -> FetchedFile {
@@ -58,27 +65,24 @@ impl Server {
         }
     }
 
-    fn asked(&self) -> u32 {
-        self.asked.load(Ordering::Relaxed)
+    fn requests(&self) -> u32 {
+        self.state.requests.load(Ordering::Relaxed)
     }
 }
 
-fn router(asked: &Arc<AtomicU32>) -> Router {
+fn router(state: &Arc<ServerState>) -> Router {
     Router::new()
         .route("/{file}", get(serve))
-        .with_state(Arc::clone(asked))
+        .with_state(Arc::clone(state))
 }
 
-async fn serve(State(asked): State<Arc<AtomicU32>>, Path(file): Path<String>) -> Response {
-    asked.fetch_add(1, Ordering::Relaxed);
+async fn serve(State(state): State<Arc<ServerState>>, Path(file): Path<String>) -> Response {
+    state.requests.fetch_add(1, Ordering::Relaxed);
     match file.as_str() {
         "missing" => axum::http::StatusCode::NOT_FOUND.into_response(),
-        "never" => {
-            tokio::time::sleep(Duration::from_secs(600)).await;
-            TEXT.into_response()
-        }
-        "slow" => {
-            tokio::time::sleep(Duration::from_millis(700)).await;
+        "never" => std::future::pending().await,
+        "held" => {
+            state.release.notified().await;
             TEXT.into_response()
         }
         "moved" => Redirect::temporary("a").into_response(),
@@ -103,7 +107,7 @@ fn tar_with(name: &str) -> Vec<u8> {
     archive
 }
 
-fn with(file: FetchedFile, script: &str) -> LaunchSpec {
+fn with_file(file: FetchedFile, script: &str) -> LaunchSpec {
     LaunchSpec {
         fetch: vec![file],
         ..sh(script)
@@ -112,7 +116,7 @@ fn with(file: FetchedFile, script: &str) -> LaunchSpec {
 
 /// The reason why the container did not start.
 async fn refusal(rm: &FakeRm, n: u64, file: FetchedFile) -> String {
-    let id = rm.run(n, 32, with(file, "exit 0"));
+    let id = rm.run(n, 32, with_file(file, "exit 0"));
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::LaunchFailed, "{report:#?}");
     format!("{report:?}")
@@ -120,17 +124,17 @@ async fn refusal(rm: &FakeRm, n: u64, file: FetchedFile) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_fetched_before_the_program_starts() {
-    let (rm, server) = (FakeRm::start().await, Server::start().await);
-    let node = Node::start(&rm.url, 256, &[]);
+    let (rm, server) = (FakeRm::start(), Server::start().await);
+    let node = Node::start(rm.url(), 256, &[]);
     let program = rm.run(
         1,
         32,
-        with(server.file("a", TEXT, FileKind::Program), "./it"),
+        with_file(server.file("a", TEXT, FileKind::Program), "./it"),
     );
     assert_eq!(rm.exit(&program).await.reason, ExitReason::Exit { code: 0 });
     assert_eq!(node.text(&program, "stdout"), "fetched\n");
     let archive = server.file("good.tar", &tar_with("bin/it"), FileKind::Archive);
-    let archive = rm.run(2, 32, with(archive, "./it/bin/it; ls -a . it"));
+    let archive = rm.run(2, 32, with_file(archive, "./it/bin/it; ls -a . it"));
     assert_eq!(rm.exit(&archive).await.reason, ExitReason::Exit { code: 0 });
     assert!(
         node.text(&archive, "stdout").starts_with("fetched\n"),
@@ -151,15 +155,15 @@ async fn files_are_fetched_before_the_program_starts() {
         kind: FileKind::File,
         most: None,
     };
-    let id = rm.run(3, 32, with(file, "cat it"));
+    let id = rm.run(3, 32, with_file(file, "cat it"));
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
     assert_eq!(node.text(&id, "stdout"), "local");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_file_fails_the_launch_with_a_reason() {
-    let (rm, server) = (FakeRm::start().await, Server::start().await);
-    let node = Node::start(&rm.url, 256, &[]);
+    let (rm, server) = (FakeRm::start(), Server::start().await);
+    let node = Node::start(rm.url(), 256, &[]);
     let other = refusal(&rm, 1, server.file("a", b"other bytes", FileKind::File)).await;
     assert!(
         other.contains("its SHA-256 is") && other.contains("sha256sum"),
@@ -189,41 +193,47 @@ async fn an_invalid_file_fails_the_launch_with_a_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_share_one_fetch_and_a_later_agent_uses_the_cache() {
-    let (rm, server) = (FakeRm::start().await, Server::start().await);
-    let mut node = Node::start(&rm.url, 512, &[]);
+    let (rm, server) = (FakeRm::start(), Server::start().await);
+    let mut node = Node::start(rm.url(), 512, &[]);
     let ids: Vec<_> = (1..=6)
         .map(|n| {
             rm.run(
                 n,
                 32,
-                with(server.file("slow", TEXT, FileKind::Program), "./it"),
+                with_file(server.file("held", TEXT, FileKind::Program), "./it"),
             )
         })
         .collect();
+    rm.until("all containers to wait for the file", |received| {
+        let known = ids.iter().all(|id| received.observed.contains_key(id));
+        known.then_some(())
+    })
+    .await;
+    server.state.release.notify_one();
     for id in &ids {
         assert_eq!(rm.exit(id).await.reason, ExitReason::Exit { code: 0 });
         assert_eq!(node.text(id, "stdout"), "fetched\n");
     }
-    assert_eq!(server.asked(), 1, "all containers share one fetch");
+    assert_eq!(server.requests(), 1, "all containers share one fetch");
     node.crash();
     node.start_again();
     let id = rm.run(
         7,
         32,
-        with(server.file("slow", TEXT, FileKind::Program), "./it"),
+        with_file(server.file("held", TEXT, FileKind::Program), "./it"),
     );
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
-    assert_eq!(server.asked(), 1, "the cache outlives the agent");
+    assert_eq!(server.requests(), 1, "the cache outlives the agent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fetch_from_a_silent_server_times_out() {
-    let (rm, server) = (FakeRm::start().await, Server::start().await);
+    let (rm, server) = (FakeRm::start(), Server::start().await);
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
     let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\ndeadline = '1s'\n";
     std::fs::write(&config, on_any_disk(text)).expect("writes");
-    let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let _node = Node::start(rm.url(), 256, &[&format!("--config={}", config.display())]);
     let late = refusal(&rm, 1, server.file("never", TEXT, FileKind::File)).await;
     assert!(
         late.contains("did not finish within 1s") && late.contains("deadline"),
@@ -233,7 +243,7 @@ async fn a_fetch_from_a_silent_server_times_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let (server, pem) = Server::secure().await;
     let dir = tempfile::tempdir().expect("dir");
     let (config, authorities) = (
@@ -247,12 +257,12 @@ async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
         on_any_disk(&format!("{text}ca_file = '{}'\n", authorities.display())),
     )
     .expect("writes");
-    let node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let node = Node::start(rm.url(), 256, &[&format!("--config={}", config.display())]);
     for (n, name) in [(1, "a"), (2, "moved")] {
         let id = rm.run(
             n,
             32,
-            with(server.file(name, TEXT, FileKind::Program), "./it"),
+            with_file(server.file(name, TEXT, FileKind::Program), "./it"),
         );
         assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
         assert_eq!(node.text(&id, "stdout"), "fetched\n");
@@ -264,8 +274,8 @@ async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
     );
     let round = refusal(&rm, 4, server.file("round", b"else", FileKind::File)).await;
     assert!(round.contains("more than 10 times"), "{round}");
-    let stranger = FakeRm::start().await;
-    let _other = Node::start(&stranger.url, 256, &[]);
+    let stranger = FakeRm::start();
+    let _other = Node::start(stranger.url(), 256, &[]);
     let distrusted = refusal(&stranger, 1, server.file("a", TEXT, FileKind::File)).await;
     assert!(
         distrusted.contains("certificate of the server is not trusted")
@@ -276,21 +286,21 @@ async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_a_fetch() {
-    let (rm, server) = (FakeRm::start().await, Server::start().await);
-    let node = Node::start(&rm.url, 256, &[]);
+    let (rm, server) = (FakeRm::start(), Server::start().await);
+    let node = Node::start(rm.url(), 256, &[]);
     let fetching = rm.run(
         1,
         32,
-        with(server.file("never", TEXT, FileKind::File), "exit 0"),
+        with_file(server.file("never", TEXT, FileKind::File), "exit 0"),
     );
     // A second container waits for the same fetch.
     let waiting = rm.run(
         2,
         32,
-        with(server.file("never", TEXT, FileKind::File), "exit 0"),
+        with_file(server.file("never", TEXT, FileKind::File), "exit 0"),
     );
     rm.until("a request to the server", |_| {
-        (server.asked() == 1).then_some(())
+        (server.requests() == 1).then_some(())
     })
     .await;
     for id in [&fetching, &waiting] {

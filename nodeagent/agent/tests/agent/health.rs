@@ -10,18 +10,18 @@ use crate::node::{Node, on_any_disk, sh};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_health_script_makes_the_node_unhealthy_and_healthy_again() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let dir = tempfile::tempdir().expect("dir");
-    let (config, check, ill) = (
+    let (config, check, unhealthy) = (
         dir.path().join("node.toml"),
         dir.path().join("check"),
-        dir.path().join("ill"),
+        dir.path().join("unhealthy"),
     );
     fs::write(
         &check,
         format!(
             "#!/bin/sh\n[ ! -f {} ] || echo 'ERROR scratch is read-only'\n",
-            ill.display()
+            unhealthy.display()
         ),
     )
     .expect("writes");
@@ -31,29 +31,29 @@ async fn the_health_script_makes_the_node_unhealthy_and_healthy_again() {
         check.display()
     );
     fs::write(&config, on_any_disk(&text)).expect("writes");
-    let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let _node = Node::start(rm.url(), 256, &[&format!("--config={}", config.display())]);
     let runs = rm.run(1, 32, sh("sleep 64"));
     rm.running(&runs).await;
-    fs::write(&ill, "").expect("writes");
-    let reason = rm.until("an unhealthy node", |book| match &book.health {
+    fs::write(&unhealthy, "").expect("writes");
+    let reason = rm.until("an unhealthy node", |received| match &received.health {
         Some(NodeHealthState::Unhealthy { reason }) => Some(reason.clone()),
         Some(NodeHealthState::Healthy) | None => None,
     });
     assert_eq!(reason.await, "ERROR scratch is read-only");
     assert!(
-        rm.with(|book| !book.exits.contains_key(&runs)),
+        rm.with(|received| !received.ends.contains_key(&runs)),
         "the running container is not ended"
     );
-    fs::remove_file(&ill).expect("removes");
-    rm.until("a healthy node", |book| {
-        (book.health == Some(NodeHealthState::Healthy)).then_some(())
+    fs::remove_file(&unhealthy).expect("removes");
+    rm.until("a healthy node", |received| {
+        (received.health == Some(NodeHealthState::Healthy)).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_reported_at_registration() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("node.toml");
     fs::write(
@@ -61,10 +61,10 @@ async fn a_full_disk_is_reported_at_registration() {
         "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 1\n",
     )
     .expect("writes");
-    let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let _node = Node::start(rm.url(), 256, &[&format!("--config={}", config.display())]);
     let health = rm
-        .until("a registration", |book| {
-            book.registrations.first().map(|r| r.health.clone())
+        .until("a registration", |received| {
+            received.registrations.first().map(|r| r.health.clone())
         })
         .await;
     assert!(

@@ -8,10 +8,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use headroom_test_fakes::ReceivedReports;
 use headroom_types::{ContainerId, ExitReason, StopCause};
 use headroom_wire::v1::container_access::NODE_KEY_HEADER;
 
-use crate::fake_rm::{FakeRm, PATIENCE};
+use crate::fake_rm::{FakeRm, WAIT_TIMEOUT};
 use crate::node::{Node, kill, on_any_disk, sh};
 
 /// Running programs as other users needs root.
@@ -31,8 +32,12 @@ async fn node(dir: &Path) -> (FakeRm, Node) {
         on_any_disk("[isolation]\nrun_as = \"submitter\"\nmin_uid = 1\n"),
     )
     .expect("writes");
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 512, &["--config", config.to_str().expect("UTF-8")]);
+    let rm = FakeRm::start();
+    let node = Node::start(
+        rm.url(),
+        512,
+        &["--config", config.to_str().expect("UTF-8")],
+    );
     fs::set_permissions(node.state(), fs::Permissions::from_mode(0o711)).expect("mode");
     (rm, node)
 }
@@ -63,7 +68,7 @@ fn groups(pid: i32) -> Vec<std::path::PathBuf> {
 }
 
 /// The result of one attempt. Each output line has the form `attempt=result`.
-fn tried(text: &str, attempt: &str) -> String {
+fn attempt_result(text: &str, attempt: &str) -> String {
     let line = text
         .lines()
         .find_map(|l| l.strip_prefix(attempt)?.strip_prefix('='));
@@ -141,7 +146,7 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
         node.text(&id, "stderr")
     );
     assert_eq!(
-        tried(&text, "own-signal"),
+        attempt_result(&text, "own-signal"),
         "done",
         "the script can send signals: {text}"
     );
@@ -154,7 +159,11 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
         "trace",
         "descriptors",
     ] {
-        assert_eq!(tried(&text, attempt), "refused", "{attempt}: {text}");
+        assert_eq!(
+            attempt_result(&text, attempt),
+            "refused",
+            "{attempt}: {text}"
+        );
     }
     for attempt in [
         "agent-environment",
@@ -164,7 +173,11 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
         "node",
         "oom-score",
     ] {
-        assert_eq!(tried(&text, attempt), "refused", "{attempt}: {text}");
+        assert_eq!(
+            attempt_result(&text, attempt),
+            "refused",
+            "{attempt}: {text}"
+        );
     }
     for done in ["raised=", "left=", "made="] {
         assert!(!text.contains(done), "{text}");
@@ -193,8 +206,8 @@ async fn a_task_cannot_leave_its_cgroup_raise_its_limit_or_reach_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_whose_name_is_not_utf8_is_adopted() {
     let dir = tempfile::tempdir().expect("a directory");
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let cut = dir.path().join("ääääääää");
     fs::copy("/bin/sleep", &cut).expect("copies");
     let command = vec![cut.to_str().expect("UTF-8").to_owned(), "600".into()];
@@ -221,7 +234,7 @@ async fn a_program_whose_name_is_not_utf8_is_adopted() {
     node.crash();
     rm.restart();
     node.start_again();
-    let seen = |book: &mut crate::fake_rm::FakeRmState| book.seen.get(&id).map(|o| o.phase);
+    let seen = |received: &mut ReceivedReports| received.observed.get(&id).map(|o| o.phase);
     let phase = rm
         .until("the container in a report of the next agent", seen)
         .await;
@@ -231,14 +244,19 @@ async fn a_program_whose_name_is_not_utf8_is_adopted() {
         kill(pid, 15);
         let report = rm.exit(id).await;
         assert_eq!(report.evidence.signal, Some(15), "{report:#?}");
-        assert_eq!(rm.with(|book| book.told.get(id).copied()), Some(1));
+        assert_eq!(
+            rm.with(|received| received.ends.get(id).map(|end| end.reports)),
+            Some(1)
+        );
     }
 }
 
 /// The response on a separate connection. Empty if the connection is closed without one.
 fn call(node: &Node, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(node.url.trim_start_matches("http://")).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    stream
+        .set_read_timeout(Some(WAIT_TIMEOUT))
+        .expect("a deadline");
     // The agent may close the connection during the write.
     let _ = stream.write_all(bytes);
     let mut text = Vec::new();
@@ -256,7 +274,7 @@ fn get(node: &Node, key: &str, path: &str) -> (Option<u16>, String) {
     (status(&text), text)
 }
 
-fn lives(node: &Node) {
+fn check_other_calls(node: &Node) {
     let from = Instant::now();
     assert_eq!(get(node, "", "/livez").0, Some(200));
     assert!(
@@ -267,11 +285,11 @@ fn lives(node: &Node) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_calls_are_refused_without_blocking_other_calls() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let key = rm
-        .until("the key of the node", |book| {
-            book.registrations.last().and_then(|r| r.key.clone())
+        .until("the key of the node", |received| {
+            received.registrations.last().and_then(|r| r.key.clone())
         })
         .await;
     let id = rm.run(1, 64, sh("echo said; exec sleep 600"));
@@ -334,10 +352,10 @@ async fn malformed_calls_are_refused_without_blocking_other_calls() {
         Some(200),
         "two body lengths are refused"
     );
-    lives(&node);
-    names_lead_nowhere(&node, &key, &id);
+    check_other_calls(&node);
+    check_path_traversal(&node, &key, &id);
     assert!(
-        rm.with(|book| !book.exits.contains_key(&id)),
+        rm.with(|received| !received.ends.contains_key(&id)),
         "the container still runs"
     );
 }
@@ -345,16 +363,16 @@ async fn malformed_calls_are_refused_without_blocking_other_calls() {
 /// A body arrives byte by byte and never ends. Clients with and without the node's key try it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_body_is_cut_off_without_blocking_other_calls() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let key = rm
-        .until("the key of the node", |book| {
-            book.registrations.last().and_then(|r| r.key.clone())
+        .until("the key of the node", |received| {
+            received.registrations.last().and_then(|r| r.key.clone())
         })
         .await;
     let id = rm.run(1, 64, sh("exec sleep 600"));
     rm.running(&id).await;
-    let mut dripping = Vec::new();
+    let mut slow_calls = Vec::new();
     for (path, body) in [
         ("exec", "{\"command\":[\"true\"]"),
         ("signal", "{\"signal\":\"TERM\""),
@@ -366,15 +384,15 @@ async fn a_slow_body_is_cut_off_without_blocking_other_calls() {
                 "POST /v1/containers/{id}/{path} {head}\r\n{NODE_KEY_HEADER}: {key}\r\n\r\n{body}"
             );
             let url = node.url.trim_start_matches("http://").to_owned();
-            dripping.push((
+            slow_calls.push((
                 key != "guess",
-                tokio::task::spawn_blocking(move || drip(&url, &text)),
+                tokio::task::spawn_blocking(move || send_slowly(&url, &text)),
             ));
         }
     }
-    lives(&node);
-    for (known, drip) in dripping {
-        let answer = tokio::time::timeout(PATIENCE, drip)
+    check_other_calls(&node);
+    for (known, call) in slow_calls {
+        let answer = tokio::time::timeout(WAIT_TIMEOUT, call)
             .await
             .expect("the connection is closed")
             .expect("ends");
@@ -383,27 +401,27 @@ async fn a_slow_body_is_cut_off_without_blocking_other_calls() {
             status == Some(400) || (!known && status == Some(403)),
             "{answer:.300}"
         );
-        lives(&node);
+        check_other_calls(&node);
     }
     assert!(
-        rm.with(|book| !book.exits.contains_key(&id)),
+        rm.with(|received| !received.ends.contains_key(&id)),
         "the container still runs"
     );
 }
 
 /// Sends blanks until the agent closes the connection. Returns the response.
-fn drip(address: &str, beginning: &str) -> String {
+fn send_slowly(address: &str, beginning: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.write_all(beginning.as_bytes()).expect("writes");
     stream
         .set_read_timeout(Some(Duration::from_millis(50)))
         .expect("a deadline");
-    let (mut text, mut room, end) = (Vec::new(), [0; 4096], Instant::now() + PATIENCE);
+    let (mut text, mut buffer, end) = (Vec::new(), [0; 4096], Instant::now() + WAIT_TIMEOUT);
     while Instant::now() < end {
         let _ = stream.write_all(b" "); // the read below detects the end
-        match stream.read(&mut room) {
+        match stream.read(&mut buffer) {
             Ok(0) => return String::from_utf8_lossy(&text).into_owned(),
-            Ok(n) => text.extend_from_slice(&room[..n]),
+            Ok(n) => text.extend_from_slice(&buffer[..n]),
             Err(e)
                 if matches!(
                     e.kind(),
@@ -416,7 +434,7 @@ fn drip(address: &str, beginning: &str) -> String {
 }
 
 /// Each of these names would lead to another file if it were not checked.
-fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
+fn check_path_traversal(node: &Node, key: &str, id: &ContainerId) {
     assert!(
         get(node, key, &format!("/v1/containers/{id}/logs/stdout"))
             .1
@@ -454,18 +472,18 @@ fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
             "{name}: {answer:.300}"
         );
     }
-    lives(node);
+    check_other_calls(node);
 }
 
 /// The task swaps its log directory and files with links to a secret while they are read. The
 /// reader gets only the task's own bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn links_swapped_during_reads_do_not_lead_out() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let key = rm
-        .until("the key of the node", |book| {
-            book.registrations.last().and_then(|r| r.key.clone())
+        .until("the key of the node", |received| {
+            received.registrations.last().and_then(|r| r.key.clone())
         })
         .await;
     let script = "cd ..; echo own > work/f; mkdir -p tasks real; echo own > tasks/map-0-1.out; echo own > real/map-0-1.out\n\

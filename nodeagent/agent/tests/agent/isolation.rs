@@ -19,7 +19,7 @@ fn is_root(test: &str) -> bool {
 
 /// A node whose state directory other users can traverse.
 fn node(rm: &FakeRm, extra: &[&str]) -> Node {
-    let node = Node::start(&rm.url, 256, extra);
+    let node = Node::start(rm.url(), 256, extra);
     fs::set_permissions(node.state(), fs::Permissions::from_mode(0o711)).expect("mode");
     node
 }
@@ -33,7 +33,7 @@ fn field<'t>(text: &'t str, name: &str) -> &'t str {
 }
 
 /// Prints the user, rights and limits of its own process.
-const LOOK: &str = "cat /proc/self/status; echo umask=$(umask); echo files=$(ulimit -n) ; echo core=$(ulimit -c); \
+const INSPECT: &str = "cat /proc/self/status; echo umask=$(umask); echo files=$(ulimit -n) ; echo core=$(ulimit -c); \
      echo fds=$(ls /proc/self/fd | tr '\\n' ' '); echo oom=$(cat /proc/self/oom_score_adj); \
      set -- $(cat /proc/$$/stat); echo pid=$1 session=$6; echo session_of=$6; echo own=$$; echo stdin=$(readlink /proc/$$/fd/0); \
      env | sort | sed 's/^/env /'; \
@@ -68,10 +68,10 @@ async fn a_program_has_only_the_rights_of_its_user() {
     if !is_root("a_program_has_only_the_rights_of_its_user") {
         return;
     }
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     // The agent's own rights must not be inherited.
     let node = node(&rm, &["--run-as=nobody"]);
-    let id = rm.run(1, 64, sh(LOOK));
+    let id = rm.run(1, 64, sh(INSPECT));
     let report = rm.exit(&id).await;
     let text = node.text(&id, "stdout");
     assert_eq!(
@@ -137,7 +137,7 @@ async fn a_program_of_root_has_no_capabilities() {
     if !is_root("a_program_of_root_has_no_capabilities") {
         return;
     }
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let node = node(&rm, &[]);
     let script = "cat /proc/self/status; mount -t tmpfs none /mnt 2>/dev/null && echo mounted=yes || echo mounted=no; exit 0";
     let id = rm.run(1, 64, sh(script));
@@ -163,7 +163,7 @@ async fn shared_memory_is_freed_with_its_container() {
     if !is_root("shared_memory_is_freed_with_its_container") {
         return;
     }
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     for (n, extra) in [(1, &[][..]), (2, &["--run-as=nobody"][..])] {
         let node = node(&rm, extra);
         let name = format!("headroom-shared-{}-{n}", std::process::id());
@@ -198,7 +198,7 @@ async fn each_container_has_its_own_tmp() {
     if !is_root("each_container_has_its_own_tmp") {
         return;
     }
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let node = node(&rm, &["--run-as=nobody"]);
     let name = format!("headroom-private-{}", std::process::id());
     let script = |own: u32| {
@@ -238,7 +238,7 @@ async fn a_refused_user_gets_a_cause_and_a_fix() {
     if !is_root("a_refused_user_gets_a_cause_and_a_fix") {
         return;
     }
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let _node = node(&rm, &["--run-as=submitter"]);
     for (n, user, why) in [
         (1, Some("root"), "as root"),

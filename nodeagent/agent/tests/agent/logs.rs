@@ -2,16 +2,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
-use crate::fake_rm::{FakeRm, PATIENCE};
+use crate::fake_rm::{FakeRm, WAIT_TIMEOUT};
 use crate::node::{Node, on_any_disk, sh};
 
 /// Head and body of one call.
 fn call(node: &Node, path: &str, headers: &str) -> (String, String) {
     let host = node.url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    stream
+        .set_read_timeout(Some(WAIT_TIMEOUT))
+        .expect("a deadline");
     write!(
         stream,
         "GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n"
@@ -25,8 +26,8 @@ fn call(node: &Node, path: &str, headers: &str) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_request_continues_a_log() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 64, sh("printf 0123456789; exit 0"));
     rm.exit(&id).await;
     let log = |headers: &str| call(&node, &format!("/v1/containers/{id}/logs/stdout"), headers);
@@ -62,8 +63,8 @@ async fn a_range_request_continues_a_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_gets_every_line_until_the_end() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(
         1,
         64,
@@ -81,12 +82,12 @@ async fn a_follower_gets_every_line_until_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_bounded_and_a_killed_agent_loses_no_line() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
     let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[logs]\nsize = '64KiB'\ncount = 2\n";
     std::fs::write(&config, on_any_disk(text)).expect("writes");
-    let mut node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let mut node = Node::start(rm.url(), 256, &[&format!("--config={}", config.display())]);
     let script = "n=0; while [ $n -lt 60000 ]; do echo $n; n=$((n+1)); done; echo done; sleep 63";
     let id = rm.run(1, 64, sh(script));
     rm.running(&id).await;
@@ -108,20 +109,15 @@ async fn a_log_is_bounded_and_a_killed_agent_loses_no_line() {
         "a line is missing"
     );
     node.start_again();
-    let facts = || {
+    let disk_usage = || {
         std::os::unix::fs::MetadataExt::blocks(
-            &std::fs::metadata(node.file(&id, "stdout")).expect("facts"),
+            &std::fs::metadata(node.file(&id, "stdout")).expect("metadata"),
         ) * 512
     };
-    let deadline = Instant::now() + PATIENCE;
-    while facts() > 2 * 65_536 + 4096 {
-        assert!(
-            Instant::now() < deadline,
-            "{} bytes are still on the disk",
-            facts()
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    rm.until("the log to be trimmed", |_| {
+        (disk_usage() <= 2 * 65_536 + 4096).then_some(())
+    })
+    .await;
     let (head, body) = call(
         &node,
         &format!("/v1/containers/{id}/logs/stdout"),

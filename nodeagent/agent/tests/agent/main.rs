@@ -12,16 +12,16 @@ mod node;
 mod secured;
 
 mod adoption;
+mod container_access;
 mod disconnected;
 mod ends;
 mod files;
 mod health;
 mod hostile;
 mod isolation;
-mod life;
 mod logs;
-mod reach;
 mod reload;
 mod resize;
 mod start;
+mod stops;
 mod yarn;

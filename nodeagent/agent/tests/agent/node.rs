@@ -113,13 +113,13 @@ impl Node {
         let log = child.stderr.take().expect("piped");
         self.child = Some(child);
         let mut lines = BufReader::new(log).lines();
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         let ready = lines
             .by_ref()
             .map_while(Result::ok)
-            .inspect(|l| said.push(l.clone()))
+            .inspect(|l| output.push(l.clone()))
             .any(|l| l.contains("agent is ready"));
-        assert!(ready, "the agent did not become ready: {said:#?}");
+        assert!(ready, "the agent did not become ready: {output:#?}");
         // The rest of its log belongs to the output of the test.
         std::thread::spawn(move || {
             lines

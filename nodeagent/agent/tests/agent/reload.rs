@@ -8,7 +8,7 @@ use crate::node::{Node, on_any_disk, sh};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_applies_the_whole_file_or_no_key() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let dir = tempfile::tempdir().expect("dir");
     let config = dir.path().join("nodeagent.toml");
     let write = |text: &str| {
@@ -16,7 +16,7 @@ async fn a_reload_applies_the_whole_file_or_no_key() {
         std::fs::write(&config, on_any_disk(&format!("{usual}{text}"))).expect("writes");
     };
     write("");
-    let node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
+    let node = Node::start(rm.url(), 256, &[&format!("--config={}", config.display())]);
     let id = rm.run(1, 64, sh("sleep 61"));
     rm.running(&id).await;
 
@@ -30,8 +30,8 @@ async fn a_reload_applies_the_whole_file_or_no_key() {
     ));
     node.hang_up();
     let seen = rm
-        .until("the result of the reload", |book| {
-            book.reloads.first().cloned()
+        .until("the result of the reload", |received| {
+            received.reloads.first().cloned()
         })
         .await;
     assert!(
@@ -45,16 +45,16 @@ async fn a_reload_applies_the_whole_file_or_no_key() {
         "{seen:?}"
     );
     let ill = |health: &NodeHealthState| matches!(health, NodeHealthState::Unhealthy { reason } if reason.contains("the fan is off"));
-    rm.until("the result of the new script", |book| {
-        book.health.as_ref().is_some_and(ill).then_some(())
+    rm.until("the result of the new script", |received| {
+        received.health.as_ref().is_some_and(ill).then_some(())
     })
     .await;
 
     write("[logs]\ncount = 1\n[health]\nevery = '1s'\n");
     node.hang_up();
     let seen = rm
-        .until("the result of the reload", |book| {
-            book.reloads.get(1).cloned()
+        .until("the result of the reload", |received| {
+            received.reloads.get(1).cloned()
         })
         .await;
     assert!(
@@ -67,17 +67,17 @@ async fn a_reload_applies_the_whole_file_or_no_key() {
     write("");
     node.hang_up();
     let seen = rm
-        .until("the result of the reload", |book| {
-            book.reloads.get(2).cloned()
+        .until("the result of the reload", |received| {
+            received.reloads.get(2).cloned()
         })
         .await;
     assert!(
         seen.message.contains("logs.count: 7 → "),
         "the refused file was not applied: {seen:?}"
     );
-    rm.until("a healthy host", |book| {
-        (book.health == Some(NodeHealthState::Healthy)).then_some(())
+    rm.until("a healthy host", |received| {
+        (received.health == Some(NodeHealthState::Healthy)).then_some(())
     })
     .await;
-    rm.with(|book| assert!(book.exits.is_empty(), "the reloads ended no container"));
+    rm.with(|received| assert!(received.ends.is_empty(), "the reloads ended no container"));
 }

@@ -12,21 +12,25 @@ const GROWS: &str = "echo $HEADROOM_MEMORY_BYTES; while [ ! -e go ]; do sleep 0.
                      x=0123456789abcdef; n=0; while [ $n -lt 20 ]; do x=$x$x; n=$((n+1)); done; \
                      echo grown; while [ ! -e end ]; do sleep 0.05; done; exit 0";
 
-fn let_it(node: &Node, id: &ContainerId, file: &str) {
+fn create_work_file(node: &Node, id: &ContainerId, file: &str) {
     std::fs::write(node.file(id, &format!("work/{file}")), "").expect("writes");
 }
 
 async fn has_version(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedContainer {
-    rm.until(&format!("version {version}"), |b| {
-        b.seen.get(id).filter(|o| o.version == version).cloned()
+    rm.until(&format!("version {version}"), |received| {
+        received
+            .observed
+            .get(id)
+            .filter(|o| o.version == version)
+            .cloned()
     })
     .await
 }
 
 async fn is_refused(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedContainer {
     let refused = |o: &&ObservedContainer| o.refused.as_ref().is_some_and(|r| r.version == version);
-    rm.until(&format!("a refusal of version {version}"), |b| {
-        b.seen.get(id).filter(refused).cloned()
+    rm.until(&format!("a refusal of version {version}"), |received| {
+        received.observed.get(id).filter(refused).cloned()
     })
     .await
 }
@@ -37,16 +41,20 @@ async fn grown(rm: &FakeRm, node: &Node, id: &ContainerId) {
     })
     .await;
     let enough = Some(Bytes::from_mib(16));
-    rm.until("the use of the container", |b| {
-        b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())
+    rm.until("the use of the container", |received| {
+        received
+            .observed
+            .get(id)
+            .filter(|o| o.used >= enough)
+            .map(|_| ())
     })
     .await;
 }
 
 /// The same scenario for each enforcer.
 async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more: &[&str]) {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, more);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, more);
     let id = rm.run(1, 12, sh(GROWS));
     rm.running(&id).await;
     rm.resize(&id, 2, 120);
@@ -59,7 +67,7 @@ async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more:
         ),
         (Bytes::from_mib(120), 2000, None)
     );
-    let_it(&node, &id, "go");
+    create_work_file(&node, &id, "go");
     grown(&rm, &node, &id).await;
 
     rm.resize(&id, 3, 8);
@@ -78,7 +86,7 @@ async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more:
     rm.resize(&id, 4, 96);
     assert_eq!(has_version(&rm, &id, 4).await.refused, None);
 
-    let_it(&node, &id, "end");
+    create_work_file(&node, &id, "end");
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}");
     assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(96)));
@@ -110,13 +118,13 @@ async fn a_resize_with_the_poll_enforcer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_beyond_the_raised_limit_is_killed_at_that_limit() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 8, sh(GROWS));
     rm.running(&id).await;
     rm.resize(&id, 2, 16);
     has_version(&rm, &id, 2).await;
-    let_it(&node, &id, "go");
+    create_work_file(&node, &id, "go");
     let report = rm.exit(&id).await;
     assert_eq!(
         (report.reason, report.evidence.own.limit),
@@ -137,22 +145,24 @@ fn torn(node: &Node, id: &ContainerId, version: u32, memory_mib: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_agent_reports_the_size_in_the_kernel() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 12, sh(GROWS));
     rm.running(&id).await;
     let first = node.text(&id, "order.json");
     rm.resize(&id, 2, 120);
     has_version(&rm, &id, 2).await;
-    let kernel = rm.with(|b| b.registrations[0].enforcer.is_kernel());
+    let kernel = rm.with(|received| received.registrations[0].enforcer.is_kernel());
     let registered = async |node: &mut Node, n: usize| {
         node.start_again();
-        let told = rm
-            .until("a registration", |b| b.registrations.get(n).cloned())
+        let registration = rm
+            .until("a registration", |received| {
+                received.registrations.get(n).cloned()
+            })
             .await;
         (
-            told.containers[0].version,
-            told.containers[0].resource.memory,
+            registration.containers[0].version,
+            registration.containers[0].resource.memory,
         )
     };
 
@@ -161,9 +171,9 @@ async fn a_later_agent_reports_the_size_in_the_kernel() {
 
     // Killed before the limit was changed: the order is unchanged.
     node.crash();
-    rm.set_gone(true);
+    rm.set_faults(|faults| faults.unavailable = true);
     torn(&node, &id, 3, 60);
-    rm.set_gone(false);
+    rm.set_faults(|faults| faults.unavailable = false);
     assert_eq!(registered(&mut node, 2).await, (2, Bytes::from_mib(120)));
 
     // Killed after the limit was changed: only the kernel has the new size.
@@ -176,7 +186,7 @@ async fn a_later_agent_reports_the_size_in_the_kernel() {
         (1, Bytes::from_mib(12))
     };
     assert_eq!(registered(&mut node, 3).await, wanted);
-    let_it(&node, &id, "go");
-    let_it(&node, &id, "end");
+    create_work_file(&node, &id, "go");
+    create_work_file(&node, &id, "end");
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
 }

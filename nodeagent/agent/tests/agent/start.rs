@@ -114,8 +114,8 @@ fn check_config_reports_errors_and_starts_no_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_the_agent_with_0_and_a_second_agent_is_refused() {
-    let rm = FakeRm::start().await;
-    let mut node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
     let state = node.state().to_str().expect("text").to_owned();
     let (code, said) = refusal(&[
         "--name",
@@ -136,20 +136,23 @@ async fn sigterm_ends_the_agent_with_0_and_a_second_agent_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_embedded_agent_ends_its_containers() {
-    let rm = FakeRm::start().await;
+    let rm = FakeRm::start();
     let dir = tempfile::tempdir().expect("dir");
     let name = format!("test-{}-embedded", std::process::id());
-    let options = AgentOptions {
-        name: Some(name.parse().expect("name")),
-        memory: Some(Bytes::from_mib(128)),
-        bin_dir: Some(bin_dir()),
-        ..AgentOptions::new(rm.url.clone(), dir.path())
-    };
+    let mut options = AgentOptions::new(rm.url(), dir.path());
+    options.config.name = Some(name.parse().expect("name"));
+    options.config.memory = Some(Bytes::from_mib(128));
+    options.config.bin_dir = Some(bin_dir());
     let agent = start(options).await.expect("starts");
-    assert_eq!(agent.health, NodeHealthState::Healthy, "{:?}", agent.notes);
-    let client = headroom_client::Client::new(&agent.url).expect("client");
+    assert_eq!(
+        agent.ready.health,
+        NodeHealthState::Healthy,
+        "{:?}",
+        agent.ready.notes
+    );
+    let client = headroom_client::Client::new(&agent.ready.url).expect("client");
     let doctor: serde_json::Value = client.get("/v1/doctor").await.expect("doctor");
-    assert_eq!(doctor["enforcer"], agent.enforcer.as_str());
+    assert_eq!(doctor["enforcer"], agent.ready.enforcer.as_str());
     let pidfd = doctor["host"]
         .as_array()
         .and_then(|all| all.iter().find(|f| f["code"] == "pidfd"))

@@ -53,36 +53,36 @@ fn name(id: &ContainerId) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_listed_while_running_and_after_its_end() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
-    let (lives, dies) = (
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
+    let (running, killed) = (
         rm.run(1, 32, sh("echo hello; exec sleep 60")),
         rm.run(2, 32, sh(GREEDY)),
     );
-    rm.running(&lives).await;
-    let report = rm.exit(&dies).await;
+    rm.running(&running).await;
+    let report = rm.exit(&killed).await;
     assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
 
     // The API may show the ended container a moment after its report arrived.
     rm.until("the ended container in the YARN API", |_| {
         let (status, _) = call(
             &node,
-            &format!("/ws/v1/node/containers/{}", name(&dies)),
+            &format!("/ws/v1/node/containers/{}", name(&killed)),
             "application/json",
         );
         (status == 200).then_some(())
     })
     .await;
-    let live = get(&node, &format!("containers/{}", name(&lives)))["container"].clone();
+    let live = get(&node, &format!("containers/{}", name(&running)))["container"].clone();
     assert_eq!(
         (&live["state"], &live["exitCode"]),
         (&json!("RUNNING"), &json!(-1000))
     );
     assert_eq!(
         (&live["totalMemoryNeededMB"], &live["headroomId"]),
-        (&json!(32), &json!(lives.to_string()))
+        (&json!(32), &json!(running.to_string()))
     );
-    let over = get(&node, &format!("containers/{}", name(&dies)))["container"].clone();
+    let over = get(&node, &format!("containers/{}", name(&killed)))["container"].clone();
     assert_eq!(
         (&over["state"], &over["exitCode"], &over["exitReason"]),
         (
@@ -108,7 +108,7 @@ async fn a_container_is_listed_while_running_and_after_its_end() {
     let app = get(&node, "apps/application_1700000000000_0001")["app"].clone();
     assert_eq!(
         (&app["state"], &app["containerids"]),
-        (&json!("RUNNING"), &json!([name(&lives), name(&dies)]))
+        (&json!("RUNNING"), &json!([name(&running), name(&killed)]))
     );
     assert_eq!(
         get(&node, "apps?state=FINISHED"),
@@ -117,10 +117,10 @@ async fn a_container_is_listed_while_running_and_after_its_end() {
     assert_eq!(get(&node, "apps?state=RUNNING")["apps"]["app"][0], app);
 
     // The container is forgotten; its directory is kept for its logs.
-    rm.forget(&dies);
+    rm.forget(&killed);
     rm.until("the forgotten container", |_| {
         let state =
-            get(&node, &format!("containers/{}", name(&dies)))["container"]["state"].clone();
+            get(&node, &format!("containers/{}", name(&killed)))["container"]["state"].clone();
         (state == "DONE").then_some(())
     })
     .await;
@@ -128,8 +128,8 @@ async fn a_container_is_listed_while_running_and_after_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_are_read_from_the_beginning_or_the_end() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let id = rm.run(1, 32, sh("echo first; echo last; echo oops >&2"));
     rm.exit(&id).await;
     let base = format!("/ws/v1/node/containers/{}/logs", name(&id));
@@ -179,8 +179,8 @@ async fn logs_are_read_from_the_beginning_or_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_information_and_errors_have_the_format_of_yarn() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let info = get(&node, "info")["nodeInfo"].clone();
     assert_eq!(
         (
@@ -223,8 +223,8 @@ async fn node_information_and_errors_have_the_format_of_yarn() {
 /// Every address of the node agent that the documentation page names is served.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documented_yarn_addresses_are_served() {
-    let rm = FakeRm::start().await;
-    let node = Node::start(&rm.url, 256, &[]);
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
     let page = include_str!("../../../../docs/yarn.md");
     let paths: Vec<&str> = page
         .lines()

@@ -12,7 +12,7 @@ use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, OomGro
 use headroom_types::{Bytes, EnforcerKind};
 
 /// Time limit of each wait.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The enforcer under test.
 pub struct Host {
@@ -110,7 +110,7 @@ pub fn holder(mib: u64) -> String {
 
 /// Waits for a condition, with a deadline.
 pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(
             Instant::now() < deadline,

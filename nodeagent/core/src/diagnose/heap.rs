@@ -4,7 +4,7 @@
 use headroom_types::exit::{GarbageCollector, GcCause, HeapReport};
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
-use super::{Case, next_size, row};
+use super::case::{Case, next_size, row};
 
 /// From this share of the last seconds on, a runtime mainly collects. In percent.
 const BOUND: u8 = 50;
@@ -165,7 +165,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
         return None;
     }
     let Some((heap, budget)) = c.heap() else {
-        return (!c.was_refused()).then(|| untold(c));
+        return (!c.was_refused()).then(|| unexplained(c));
     };
     let larger = next_size(budget.max(heap.used));
     let long_lived = heap
@@ -203,7 +203,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// There are no counters, only the runtime message.
-fn untold(c: &Case<'_>) -> Diagnosis {
+fn unexplained(c: &Case<'_>) -> Diagnosis {
     match c.e.heap_budget {
         Some(budget) => row(
             SubCause::LiveHeap,

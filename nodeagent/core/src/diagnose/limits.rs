@@ -3,7 +3,7 @@
 
 use headroom_types::{Bytes, Certainty, Diagnosis, OwnLimit, OwnLimitKind, SubCause};
 
-use super::{Case, row};
+use super::case::{Case, row};
 use crate::classify::{MarkedMemory, is_refused};
 use crate::marker;
 
@@ -112,7 +112,7 @@ pub(super) fn heap(c: &Case<'_>) -> Option<Diagnosis> {
 
 /// A kind of memory outside the heap is full at a maximum that was set by hand.
 pub(super) fn beside_heap(c: &Case<'_>) -> Option<Diagnosis> {
-    if c.told != Some(MarkedMemory::Beside) {
+    if c.marked != Some(MarkedMemory::Beside) {
         return None;
     }
     let kind = if c.message_contains("direct buffer") {

@@ -3,8 +3,8 @@
 use headroom_types::exit::OuterLevel;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
+use super::case::{Case, next_size, row};
 use super::overhead;
-use super::{Case, next_size, row};
 
 pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
     if c.verdict.dimension != Some(Dimension::Native)
@@ -21,7 +21,7 @@ pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
                 c.limit
             ),
         ),
-        (_, _) if c.told.is_some() => (
+        (_, _) if c.marked.is_some() => (
             Certainty::Likely,
             format!(
                 "the runtime reported that its memory is full, at a limit of {}",

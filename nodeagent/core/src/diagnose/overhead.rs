@@ -4,7 +4,8 @@
 use headroom_types::exit::ProcessMemory;
 use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
 
-use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, heap, next_size, row};
+use super::case::{Case, LESS_AT_ONCE, MORE_OVERHEAD, next_size, row};
+use super::heap;
 
 /// A program with fewer threads is not diagnosed for its threads.
 const MANY_THREADS: u64 = 64;
@@ -62,7 +63,7 @@ pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
 pub(super) fn children(c: &Case<'_>) -> Option<Diagnosis> {
     let (largest, rest) = c.e.victims.split_first()?;
     let others = others(c);
-    if rest.is_empty() || !c.is_share(others, 30) || c.told.is_some() {
+    if rest.is_empty() || !c.is_share(others, 30) || c.marked.is_some() {
         return None;
     }
     let cause = format!(
@@ -109,7 +110,7 @@ pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
         None if count >= 200 && c.is_share(guessed, 10) => (guessed, Certainty::Likely),
         None => return None,
     };
-    if count < MANY_THREADS || c.told.is_some() {
+    if count < MANY_THREADS || c.marked.is_some() {
         return None;
     }
     let cause = format!("about {count} threads: their stacks take {taken} or more");
@@ -125,7 +126,7 @@ pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
     let inside =
         c.e.inside
             .filter(|i| i.arena_count >= MANY_ARENAS && c.is_share(i.arenas, 30))?;
-    if c.told.is_some() {
+    if c.marked.is_some() {
         return None;
     }
     let cause = format!(
@@ -154,7 +155,7 @@ pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
             .file?
             .saturating_sub(c.e.own.stat.shmem.unwrap_or_default());
     let demand = c.e.own.stat.demand()?;
-    if !c.is_share(file, 30) || c.is_share(demand, 85) || c.told.is_some() {
+    if !c.is_share(file, 30) || c.is_share(demand, 85) || c.marked.is_some() {
         return None;
     }
     let mapped =

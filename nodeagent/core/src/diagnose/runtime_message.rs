@@ -2,11 +2,11 @@
 
 use headroom_types::{Certainty, Diagnosis, SubCause};
 
-use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, row};
+use super::case::{Case, LESS_AT_ONCE, MORE_OVERHEAD, row};
 use crate::classify::MarkedMemory;
 
 fn says(c: &Case<'_>, words: &str) -> bool {
-    c.told == Some(MarkedMemory::Beside) && c.message_contains(words)
+    c.marked == Some(MarkedMemory::Beside) && c.message_contains(words)
 }
 
 pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {

@@ -72,14 +72,14 @@ impl Cluster {
                 .filter(|(_, used)| *used != Resource::default())
                 .collect();
             let (containers, masters) = (account.containers, account.masters.clone());
-            let told = Sum {
+            let ledger_sum = Sum {
                 containers,
                 used: account.used.clone(),
                 masters,
                 users,
             };
             assert_eq!(
-                Some(told),
+                Some(ledger_sum),
                 sums.remove(&ix),
                 "{}: the ledger differs from the sum of its containers",
                 slot.path

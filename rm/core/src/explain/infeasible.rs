@@ -63,7 +63,7 @@ impl Cluster {
                     .map(|(offers, node)| (node.clone(), offers))
             };
         let kind = largest(&mut group().filter(could));
-        let sentence = self.nobody_has(place, size).or_else(|| match &kind {
+        let sentence = self.no_node_has(place, size).or_else(|| match &kind {
             Some((node, offers)) => Some(too_small(size, place, node, offers)),
             None => self.closest(place),
         })?;
@@ -74,7 +74,7 @@ impl Cluster {
     }
 
     /// First required property that no node has.
-    fn nobody_has(&self, place: &PlacementRules, size: &Resource) -> Option<String> {
+    fn no_node_has(&self, place: &PlacementRules, size: &Resource) -> Option<String> {
         let index = &self.index;
         if let Some(label) = place
             .labels
@@ -105,10 +105,10 @@ impl Cluster {
             .find_map(|(name, wanted)| match wanted {
                 AttributeCondition::OneOf(values) => {
                     let known = index.attributes.get(name);
-                    let nobody = !values
+                    let no_node = !values
                         .iter()
                         .any(|value| known.is_some_and(|known| known.contains_key(value)));
-                    nobody.then(|| format!("no node has {name} {}", either(values.iter())))
+                    no_node.then(|| format!("no node has {name} {}", either(values.iter())))
                 }
                 AttributeCondition::Exists
                 | AttributeCondition::Absent

@@ -178,6 +178,8 @@ impl Cluster {
                 )
             } else if count == 0 {
                 format!("no node is {those} now")
+            } else if count == 1 {
+                format!("the only node {those} takes no work now")
             } else {
                 format!("none of the {count} nodes {those} takes work now")
             };
@@ -212,7 +214,7 @@ impl Cluster {
     /// Reason why no schedulable node has enough free resources.
     fn open_sentence(&self, need: PlacementNeed<'_>) -> String {
         let Some((most, room)) = self.index.most_memory() else {
-            return self.nobody_sentence();
+            return self.no_node_sentence();
         };
         let size = need.size;
         if self.offers_down().all(|(_, offers)| !size.fits(offers))
@@ -258,21 +260,24 @@ impl Cluster {
         rooms.max_by_key(|(node, room)| (room.extra.get(name).copied(), room.memory, *node))
     }
 
-    fn nobody_sentence(&self) -> String {
+    fn no_node_sentence(&self) -> String {
         let Some(node) = self.nodes.values().find(|n| n.state.is_member()) else {
             return "no node has registered".into();
         };
-        let members = self.nodes.values().filter(|n| n.state.is_member()).count();
+        let none = match self.nodes.values().filter(|n| n.state.is_member()).count() {
+            1 => "the only node does not take".to_owned(),
+            members => format!("none of {members} nodes takes"),
+        };
         if let Some(kept) = self.index.rooms().map(|(node, _)| node).next() {
             let why = self.slot_of(kept).and_then(|slot| misfit(&ANYWHERE, slot));
             let why = why
                 .map(|misfit| format!("; {kept}: {misfit}"))
                 .unwrap_or_default();
-            return format!("none of {members} nodes takes this work now{why}");
+            return format!("{none} this work now{why}");
         }
         let left = self.left_words(&node.id);
         format!(
-            "none of {members} nodes takes work now; {} is {}{left}",
+            "{none} work now; {} is {}{left}",
             node.id,
             self.standing_words(node)
         )

@@ -52,7 +52,7 @@ impl Cluster {
         let Some(app) = self.apps.get(id) else {
             return RequestVerdict::Fits;
         };
-        let size = self.size_that_tells(app, request);
+        let size = self.size_to_explain(app, request);
         let known = size.and_then(|size| said.of(size));
         let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from))
         else {
@@ -67,7 +67,7 @@ impl Cluster {
 
     /// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
     /// a reservation or a claim.
-    fn size_that_tells<'a>(&self, app: &'a App, request: &RequestId) -> Option<&'a Resource> {
+    fn size_to_explain<'a>(&self, app: &'a App, request: &RequestId) -> Option<&'a Resource> {
         let need = PlacementNeed::of(app, Some(request))
             .filter(|need| need.is_plain() && app.missing(request) > 0)?;
         let own =

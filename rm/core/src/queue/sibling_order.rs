@@ -105,10 +105,12 @@ impl SiblingOrder {
         }
     }
     /// Number of siblings.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn len(&self) -> usize {
         self.classes.values().map(BTreeSet::len).sum()
     }
     /// True when the sibling is present.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn has(&self, class: SizeClass, rank: &SiblingRank) -> bool {
         self.classes
             .get(&class)
@@ -170,28 +172,28 @@ mod tests {
             }
         };
         let class = |gib| SizeClass::of(&Resource::new(Bytes::from_gib(gib), Cpus::ZERO));
-        let mut seats = SiblingOrder::default();
+        let mut siblings = SiblingOrder::default();
         for (gib, rank) in [
             (1, rank(0, 30, 1)),
             (8, rank(0, 20, 2)),
             (1, rank(0, 40, 3)),
             (8, rank(1, 90, 4)),
         ] {
-            seats.put(class(gib), rank);
+            siblings.put(class(gib), rank);
         }
         let mut order = Vec::new();
         let mut at = None;
-        while let Some(next) = seats.next(at, |_| true, |rank| rank.who == 3) {
+        while let Some(next) = siblings.next(at, |_| true, |rank| rank.who == 3) {
             order.push(next.who);
             at = Some(next);
         }
         assert_eq!(order, [4, 2, 1]);
         assert_eq!(
-            seats
+            siblings
                 .next(None, |c| c == class(1), |_| false)
                 .map(|r| r.who),
             Some(1)
         );
-        assert_eq!(seats.least(), Some(class(1)));
+        assert_eq!(siblings.least(), Some(class(1)));
     }
 }

@@ -48,7 +48,7 @@ pub struct QueueEntry {
     /// Waiting requests and masters of the queue and its descendants.
     pub waiting: usize,
     /// Waiting child queues or applications that may be granted containers.
-    seats: SiblingOrder,
+    sibling_order: SiblingOrder,
     seat: Option<(SizeClass, SiblingRank)>,
     /// Memory and processors of the latest computed rank, with that rank; `None` when other
     /// resources are used.
@@ -128,7 +128,10 @@ impl Queues {
         let ix = QueueIx::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.slots.push(QueueEntry {
             path: path.clone(),
-            spec: shallow(spec),
+            spec: QueueSpec {
+                children: BTreeMap::new(),
+                ..spec.clone()
+            },
             parent,
             children: Vec::new(),
             guaranteed: ResourceBound::default(),
@@ -139,7 +142,7 @@ impl Queues {
             apps: BTreeSet::new(),
             running: 0,
             waiting: 0,
-            seats: SiblingOrder::default(),
+            sibling_order: SiblingOrder::default(),
             seat: None,
             ranked: None,
             failed: 0,
@@ -486,23 +489,5 @@ impl Queues {
             slot.waiting = what(slot.waiting);
             at = slot.parent;
         }
-    }
-}
-
-fn shallow(spec: &QueueSpec) -> QueueSpec {
-    QueueSpec {
-        guaranteed: spec.guaranteed.clone(),
-        maximum: spec.maximum.clone(),
-        weight: spec.weight,
-        priority: spec.priority,
-        order: spec.order,
-        user_limit: spec.user_limit,
-        master_share: spec.master_share,
-        max_running: spec.max_running,
-        max_apps: spec.max_apps,
-        state: spec.state,
-        preemptable: spec.preemptable,
-        max_lifetime_ms: spec.max_lifetime_ms,
-        children: BTreeMap::new(),
     }
 }

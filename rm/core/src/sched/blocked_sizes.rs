@@ -33,14 +33,14 @@ mod tests {
     #[test]
     fn a_blocked_size_covers_only_larger_sizes() {
         let size = |gib, cores| Resource::new(Bytes::from_gib(gib), Cpus::from_cores(cores));
-        let mut hopeless = BlockedSizes::default();
-        hopeless.add(&size(4, 2));
-        assert!(hopeless.covers(&size(4, 2)) && hopeless.covers(&size(5, 2)));
-        assert!(!hopeless.covers(&size(3, 2)) && !hopeless.covers(&size(8, 1)));
-        hopeless.add(&size(2, 1));
-        assert!(hopeless.covers(&size(3, 1)));
+        let mut blocked = BlockedSizes::default();
+        blocked.add(&size(4, 2));
+        assert!(blocked.covers(&size(4, 2)) && blocked.covers(&size(5, 2)));
+        assert!(!blocked.covers(&size(3, 2)) && !blocked.covers(&size(8, 1)));
+        blocked.add(&size(2, 1));
+        assert!(blocked.covers(&size(3, 1)));
         assert_eq!(
-            hopeless.sizes.len(),
+            blocked.sizes.len(),
             1,
             "the smaller size covers the larger one"
         );

@@ -162,6 +162,7 @@ impl Claims {
         Some(claim)
     }
     /// Checks that the lists by node and by victim agree with the claims.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn check(&self) {
         for (number, claim) in &self.all {
             assert!(

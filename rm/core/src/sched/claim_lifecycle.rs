@@ -3,6 +3,7 @@
 //! Connects the table of claims, see [`super::claim`], with containers, timers and the log of the
 //! cluster. `preempt` decides which claims are made.
 
+use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, ContainerId, NodeId, Reason, Resource, StopCause, Tick};
 
 use super::claim::{Claim, ClaimStage, Claims};
@@ -69,8 +70,8 @@ impl Cluster {
             .as_ref()
             .map_or("the master".to_owned(), ToString::to_string);
         let message = format!(
-            "{who} needs {size}: {} containers on {node} will be preempted",
-            claim.victims.len()
+            "{who} needs {size}: {} on {node} will be preempted",
+            counted_noun(claim.victims.len(), "container")
         );
         ctx.log_app(
             LogSeverity::Normal,
@@ -271,17 +272,18 @@ impl Cluster {
     pub(crate) fn claim_sentence(&self, waiter: &Waiter, now: Tick) -> Option<String> {
         let claim = self.claims.iter().find(|claim| claim.waiter == *waiter)?;
         let at = Tick(claim.at.0.saturating_sub(self.settings.unix_at_zero.0));
-        let (node, victims) = (&claim.node, claim.victims.len());
+        let node = &claim.node;
+        let victims = counted_noun(claim.victims.len(), "container");
         Some(match claim.stage {
             ClaimStage::Warned => {
                 let left = at.since(now).as_secs_f64().ceil();
                 format!(
-                    "preemption frees resources on {node}: {victims} containers of other queues are stopped in {left} s"
+                    "preemption frees resources on {node}: it stops {victims} of other queues in {left} s"
                 )
             }
             ClaimStage::Taken => {
                 format!(
-                    "preemption frees resources on {node}: {victims} containers of other queues are being stopped"
+                    "preemption frees resources on {node}: it is stopping {victims} of other queues"
                 )
             }
         })
@@ -305,11 +307,15 @@ impl Cluster {
         let going = self.claims.victims_of(app);
         let queue = self.apps.get(app).map(|app| app.queue.short().to_owned())?;
         (going > 0).then(|| {
-            format!("queue {queue} has more than its guarantee, and {going} containers of the application will be preempted")
+            let going = counted_noun(going, "container");
+            format!(
+                "queue {queue} has more than its guarantee, and {going} of the application will be preempted"
+            )
         })
     }
 
     /// Checks the invariants of claims.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn check_claims(&self) {
         self.claims.check();
         for (number, claim) in self.claims.numbered() {

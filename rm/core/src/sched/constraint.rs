@@ -442,8 +442,8 @@ mod tests {
             misfit(&with(|p| p.labels = [id("gpu")].into()), &node),
             None
         );
-        let nobody = slot(None, &[], Exclusive::Yes, None);
-        assert!(misfit(&PlacementRules::default(), &nobody).is_some());
+        let exclusive = slot(None, &[], Exclusive::Yes, None);
+        assert!(misfit(&PlacementRules::default(), &exclusive).is_some());
     }
 
     #[test]

@@ -170,12 +170,12 @@ impl<'a> Search<'a, '_> {
             empty.nodes.extend(&crowd.nodes);
             empty.racks.extend(&crowd.racks);
         }
-        let crowded = || {
+        let tightest_used = || {
             crowds
                 .values()
                 .find_map(|crowd| self.tightest(barred, Some(crowd)))
         };
-        self.tightest(&empty, None).or_else(crowded)
+        self.tightest(&empty, None).or_else(tightest_used)
     }
 
     fn tightest(
@@ -208,7 +208,7 @@ impl<'a> Search<'a, '_> {
         let shelved = source
             .shelves
             .iter()
-            .filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, good));
+            .filter_map(|list| list.first_fit(size.memory, size.cpus, good));
         let shelved = shelved.map(|entry| (entry.memory, entry.node)).min();
         named.into_iter().chain(shelved).min().map(|(_, ix)| ix)
     }
@@ -242,7 +242,7 @@ impl<'a> Search<'a, '_> {
         }
         let mut smallest = self.by_label();
         let mut offer = |shelves: Vec<&'a FreeMemoryIndex>, searches: usize| {
-            let nodes: usize = shelves.iter().map(|shelf| shelf.len()).sum();
+            let nodes: usize = shelves.iter().map(|list| list.len()).sum();
             if smallest
                 .as_ref()
                 .is_none_or(|(best, _)| nodes.min(searches) < *best)
@@ -276,7 +276,7 @@ impl<'a> Search<'a, '_> {
         }
         let passed_over: usize = racks(index, barred.racks.iter().copied())
             .iter()
-            .map(|shelf| shelf.len())
+            .map(|list| list.len())
             .sum();
         if passed_over > SEARCH * index.racks.len() {
             let others = racks(index, index.racks.keys().filter(open_racks));
@@ -306,7 +306,7 @@ impl<'a> Search<'a, '_> {
             .labels
             .iter()
             .map(|label| self.index.labels.get(label).map(|group| &group.free));
-        let smallest = shelves.min_by_key(|shelf| shelf.map_or(0, FreeMemoryIndex::len))?;
+        let smallest = shelves.min_by_key(|list| list.map_or(0, FreeMemoryIndex::len))?;
         Some((
             smallest.map_or(0, FreeMemoryIndex::len),
             smallest.into_iter().collect(),

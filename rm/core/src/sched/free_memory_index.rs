@@ -299,44 +299,44 @@ mod tests {
         #[test]
         fn the_free_memory_index_agrees_with_a_scan(moves in proptest::collection::vec((0u32..400, proptest::option::of((0u64..50, 0u32..9))), 0..900),
                               memory in 0u64..50, cpus in 0u32..9, barred in 0u32..400) {
-            let mut shelf = FreeMemoryIndex::default();
+            let mut list = FreeMemoryIndex::default();
             let mut plain: BTreeMap<NodeIx, Entry> = BTreeMap::new();
             for (n, room) in moves {
                 let node = NodeIx::of(n);
                 if let Some(old) = plain.remove(&node) {
-                    shelf.remove(old.memory, node);
+                    list.remove(old.memory, node);
                 }
                 if let Some((memory, cpus)) = room {
                     let entry = Entry { memory: Bytes::new(memory), node, cpus: Cpus::from_milli(cpus) };
-                    shelf.insert(Entry { memory: Bytes::new(n.into()), node, cpus: Cpus::from_milli(cpus + n % 3) });
-                    shelf.shift(Bytes::new(n.into()), entry);
+                    list.insert(Entry { memory: Bytes::new(n.into()), node, cpus: Cpus::from_milli(cpus + n % 3) });
+                    list.shift(Bytes::new(n.into()), entry);
                     plain.insert(node, entry);
                 }
             }
             let mut sorted: Vec<Entry> = plain.values().copied().collect();
             sorted.sort();
-            prop_assert_eq!(shelf.iter().copied().collect::<Vec<_>>(), sorted.clone());
-            prop_assert_eq!(shelf.len(), sorted.len());
-            for (head, block) in shelf.heads.iter().zip(&shelf.blocks) {
+            prop_assert_eq!(list.iter().copied().collect::<Vec<_>>(), sorted.clone());
+            prop_assert_eq!(list.len(), sorted.len());
+            for (head, block) in list.heads.iter().zip(&list.blocks) {
                 prop_assert_eq!(Some(head.last), block.last().map(Entry::key));
                 prop_assert_eq!(Some(head.cpus), block.iter().map(|e| e.cpus).max());
             }
-            let tops: Vec<Cpus> = shelf.heads.chunks(GROUP).filter_map(|heads| heads.iter().map(|head| head.cpus).max()).collect();
-            prop_assert_eq!(&shelf.tops, &tops);
+            let tops: Vec<Cpus> = list.heads.chunks(GROUP).filter_map(|heads| heads.iter().map(|head| head.cpus).max()).collect();
+            prop_assert_eq!(&list.tops, &tops);
             let (memory, cpus) = (Bytes::new(memory), Cpus::from_milli(cpus));
             let enough = |e: &&Entry| e.memory >= memory && e.cpus >= cpus;
             let scan = sorted.iter().filter(enough).find(|e| e.node != NodeIx::of(barred));
-            let found = shelf.first_fit(memory, cpus, |n| n != NodeIx::of(barred));
+            let found = list.first_fit(memory, cpus, |n| n != NodeIx::of(barred));
             prop_assert_eq!(found.as_ref(), scan);
-            prop_assert_eq!(shelf.most_memory(), sorted.last());
+            prop_assert_eq!(list.most_memory(), sorted.last());
             let most = sorted.iter().filter(|e| e.memory >= memory).map(|e| e.cpus).max();
             let few = Cpus::from_milli(4);
             let barrier = |n: NodeIx| n != NodeIx::of(barred);
             let able = sorted.iter().filter(|e| e.memory >= memory && barrier(e.node));
             let best = able.clone().map(|e| e.cpus.min(few)).max();
             let roomiest: Vec<NodeIx> = able.filter(|e| Some(e.cpus.min(few)) == best).map(|e| e.node).take(3).collect();
-            prop_assert_eq!(shelf.roomiest(memory, few, 3, barrier), roomiest);
-            prop_assert_eq!(shelf.most_cpus(memory).map(|e| e.cpus), most);
+            prop_assert_eq!(list.roomiest(memory, few, 3, barrier), roomiest);
+            prop_assert_eq!(list.most_cpus(memory).map(|e| e.cpus), most);
         }
     }
 }

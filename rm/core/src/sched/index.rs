@@ -199,11 +199,11 @@ impl FreeIndex {
             .and_then(|slot| slot.room.as_mut());
         if let Some(room) = before.filter(|room| room.extra.has_none() && free.extra.has_none()) {
             let memory = std::mem::replace(room, free.clone()).memory;
-            self.shelves(ix, &free, |shelf| shelf.shift(memory, entry));
+            self.shelves(ix, &free, |list| list.shift(memory, entry));
             return;
         }
         self.remove(ix);
-        self.shelves(ix, &free, |shelf| shelf.insert(entry));
+        self.shelves(ix, &free, |list| list.insert(entry));
         if let Some(slot) = self.slots.get_mut(ix.index()) {
             slot.room = Some(free);
             self.working += 1;
@@ -219,7 +219,7 @@ impl FreeIndex {
             return;
         };
         self.working -= 1;
-        self.shelves(ix, &free, |shelf| shelf.remove(free.memory, ix));
+        self.shelves(ix, &free, |list| list.remove(free.memory, ix));
     }
     /// Calls `each` for every sorted list that contains a member with these free resources.
     fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut FreeMemoryIndex)) {
@@ -241,9 +241,9 @@ impl FreeIndex {
         }
         for (name, pieces) in free.extra.iter().filter(|(_, pieces)| **pieces > 0) {
             let classes = &mut self.extras.entry(name.clone()).or_default().free;
-            let shelf = classes.entry(class(*pieces)).or_default();
-            each(shelf);
-            if shelf.is_empty() {
+            let list = classes.entry(class(*pieces)).or_default();
+            each(list);
+            if list.is_empty() {
                 classes.remove(&class(*pieces));
             }
         }
@@ -324,7 +324,7 @@ impl FreeIndex {
         };
         let shelves = self.rarest_extra(size)?.1;
         shelves
-            .filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, open))
+            .filter_map(|list| list.first_fit(size.memory, size.cpus, open))
             .min()
             .map(|e| e.node)
     }
@@ -340,7 +340,7 @@ impl FreeIndex {
                 .extras
                 .get(name)
                 .map(|extra| extra.free.range(class(*pieces)..));
-            let shelves = classes.into_iter().flatten().map(|(_, shelf)| shelf);
+            let shelves = classes.into_iter().flatten().map(|(_, list)| list);
             (
                 shelves.clone().map(FreeMemoryIndex::len).sum::<usize>(),
                 shelves,

@@ -3,6 +3,7 @@
 //! Reads the queue tree and the ledger. The sentence uses the same function as the decision, so
 //! that both agree.
 
+use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, QueuePath, Resource};
 
 use crate::app::App;
@@ -87,9 +88,9 @@ impl Cluster {
             Limit::Running(path) => {
                 let (slot, _) = of(path)?;
                 format!(
-                    "{} applications run in queue {}, as many as max_running allows",
-                    slot.running,
-                    path.short()
+                    "queue {} runs {}, as many as max_running allows",
+                    path.short(),
+                    counted_noun(slot.running as usize, "application")
                 )
             }
             Limit::Maximum(path) => {

@@ -22,7 +22,7 @@ use crate::step_context::StepContext;
 #[derive(Default)]
 struct Walk {
     /// Sizes that fit no node.
-    hopeless: BlockedSizes,
+    blocked_sizes: BlockedSizes,
     /// Classes whose smallest size fits no node.
     closed: Vec<SizeClass>,
     /// Classes whose smallest size fits this node.
@@ -161,7 +161,7 @@ impl Cluster {
     fn try_place(&self, app: &App, request: Option<&RequestId>, walk: &mut Walk) -> Option<NodeId> {
         let need = PlacementNeed::of(app, request)?;
         let anywhere = need.is_anywhere();
-        if anywhere && walk.hopeless.covers(need.size) {
+        if anywhere && walk.blocked_sizes.covers(need.size) {
             return None;
         }
         if self.limit(app, part(request), need.size).is_some() {
@@ -171,7 +171,7 @@ impl Cluster {
             .and_then(|ix| self.index.id(ix))
             .cloned();
         if chosen.is_none() && anywhere {
-            walk.hopeless.add(need.size);
+            walk.blocked_sizes.add(need.size);
         }
         chosen
     }

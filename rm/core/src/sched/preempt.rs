@@ -84,7 +84,7 @@ struct Round {
     /// Remaining number of sizes without a suitable node.
     tries: usize,
     /// Sizes of the current leaf without a suitable node.
-    hopeless: BlockedSizes,
+    blocked_sizes: BlockedSizes,
 }
 
 /// Resources that current claims add to queues and remove from queues.
@@ -133,11 +133,11 @@ impl Cluster {
         let mut round = Round {
             victims: self.victims(),
             tries: MOST_TRIES,
-            hopeless: BlockedSizes::default(),
+            blocked_sizes: BlockedSizes::default(),
         };
         self.claims.spare = Bytes::ZERO;
         for leaf in short {
-            round.hopeless = BlockedSizes::default();
+            round.blocked_sizes = BlockedSizes::default();
             for waiter in self.waiters(leaf, ctx) {
                 while let Some((claim, why)) = self.plan(&waiter, leaf, &mut round, ctx) {
                     let costs = self.memory_of(&claim);
@@ -214,14 +214,14 @@ impl Cluster {
                     ));
                 }
             };
-            let begun = app
+            let started = app
                 .runs
                 .iter()
                 .rev()
                 .nth(1)
                 .and_then(|run| run.ended)
                 .unwrap_or(app.submitted);
-            if app.is_managed() && ctx.wall.since(begun) >= every {
+            if app.is_managed() && ctx.wall.since(started) >= every {
                 add(None, i64::MAX, 0);
             }
             for (request, asked) in app
@@ -370,22 +370,22 @@ impl Cluster {
             return None;
         }
         let need = PlacementNeed::of(app, request)?;
-        let settled =
+        let is_final =
             need.reach == LocalityLevel::Anywhere || need.place.relax == RelaxPolicy::Never;
-        if !settled || self.limit(app, part(request), need.size).is_some() {
+        if !is_final || self.limit(app, part(request), need.size).is_some() {
             // its preference may still be satisfied, or a limit prevents the grant anyway
             return None;
         }
         // A waiter with a reservation may use a node that the others before it may not.
         let reserved = request.is_some_and(|r| self.reservations.of(&app.id, r).is_some());
-        let blocked = need.is_anywhere() && !reserved && round.hopeless.covers(need.size);
+        let blocked = need.is_anywhere() && !reserved && round.blocked_sizes.covers(need.size);
         if round.tries == 0 || blocked {
             return None;
         }
         let Some((node, taken)) = self.find_victims(need, leaf, &round.victims) else {
             round.tries -= 1;
             if need.is_anywhere() {
-                round.hopeless.add(need.size);
+                round.blocked_sizes.add(need.size);
             }
             return None;
         };

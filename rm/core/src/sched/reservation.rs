@@ -33,7 +33,7 @@ pub struct Reservations {
     of: BTreeMap<(AppId, RequestId), NodeIx>,
     /// True when reservations must be checked: a node, a request or a limit has changed.
     doubted: bool,
-    pub(crate) lately: RecentGrants,
+    pub(crate) recent_grants: RecentGrants,
 }
 
 impl Reservations {
@@ -123,14 +123,14 @@ impl RecentGrants {
 }
 
 /// Most entries per list of [`RecentGrants`]; the oldest are dropped.
-const LATELY: usize = 64;
+const MAX_RECENT: usize = 64;
 
 fn note<T: Ord>(stack: &mut Vec<(u64, T)>, seq: u64, amount: T) {
     while stack.last().is_some_and(|(_, least)| *least >= amount) {
         stack.pop();
     }
     stack.push((seq, amount));
-    if stack.len() > LATELY {
+    if stack.len() > MAX_RECENT {
         stack.remove(0);
     }
 }
@@ -168,18 +168,18 @@ mod tests {
 
     #[test]
     fn only_later_grants_of_smaller_sizes_count() {
-        let mut lately = RecentGrants::default();
+        let mut recent_grants = RecentGrants::default();
         for (seq, gib) in [(1, 1), (2, 8), (3, 4), (4, 6)] {
-            lately.granted(seq, &size(gib, 4));
+            recent_grants.granted(seq, &size(gib, 4));
         }
-        let since = |seq, gib| lately.smaller_since(seq, &size(gib, 1));
+        let since = |seq, gib| recent_grants.smaller_since(seq, &size(gib, 1));
         assert!(since(0, 2), "1 GiB was granted");
         assert!(!since(1, 4), "4 GiB is not smaller than 4 GiB");
         assert!(since(1, 5) && since(2, 5));
         assert!(!since(3, 5), "only 6 GiB was granted later");
         assert!(!since(4, 100), "no container was granted later");
         assert!(
-            lately.smaller_since(3, &size(1, 5)),
+            recent_grants.smaller_since(3, &size(1, 5)),
             "the grant has fewer processors"
         );
     }

@@ -172,7 +172,7 @@ impl Cluster {
         now.since(asked.waiting) >= self.settings.reserve_after
             && self
                 .reservations
-                .lately
+                .recent_grants
                 .smaller_since(asked.served, &asked.ask.resource)
             && asked.reach.next(&asked.ask.place).is_none()
             && self.may_be_served(app, &asked.ask.resource)

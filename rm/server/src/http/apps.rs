@@ -24,7 +24,7 @@ use utoipa::IntoParams;
 use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params, if_match};
 use super::rows::{self, TaskRowSelection};
 use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
@@ -33,7 +33,6 @@ use super::{guard, idempotency, pages};
 use crate::access::{self, AccessChange};
 use crate::audit::AuditChange;
 use crate::from_wire::{self, cut};
-use crate::if_match::IfMatch;
 use crate::input::{ClusterQuery, LoopInput};
 use crate::view::ViewSection;
 
@@ -182,9 +181,9 @@ pub(crate) async fn one(
     Params(asked): Params<rows::AppDetailQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let patience = asked.patience();
+    let long_poll = asked.long_poll();
     // The index is read first, so that the next wait sees every later change.
-    let index = wait::index(&web, ViewSection::Apps, patience).await?;
+    let index = wait::index(&web, ViewSection::Apps, long_poll).await?;
     let mut found = web.reader.app(&app).await?;
     found.attempts = web
         .reader
@@ -258,7 +257,7 @@ pub(crate) async fn change(
     headers: HeaderMap,
     Body(body): Body<ChangeApp>,
 ) -> Result<(Extension<AuditChange>, Json<AppView>), ProblemResponse> {
-    let matched = IfMatch::of(&headers)?;
+    let matched = if_match(&headers)?;
     if let (Some(Extension(principal)), Some(queue)) = (&principal, &body.queue) {
         guard::queue(principal, Some(queue))?;
     }

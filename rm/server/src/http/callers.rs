@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use headroom_identity::{Principal, Rights};
+use headroom_rm_reports::RequestScheme;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -27,12 +28,9 @@ pub(crate) struct Rejected(pub(crate) Box<ProblemDetails>);
 pub(crate) struct Known {
     pub(crate) access: watch::Receiver<Arc<Access>>,
     pub(crate) clock: Clock,
-    pub(crate) scheme: Scheme,
+    /// Of the TCP listener.
+    pub(crate) scheme: RequestScheme,
 }
-
-/// Scheme of the TCP listener: `http` or `https`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scheme(pub(crate) &'static str);
 
 /// Middleware that authenticates the caller and stores the principal in the request.
 pub(crate) async fn identify(

@@ -25,10 +25,10 @@ use crate::view::ViewSection;
 )), Bad, TooMany))]
 pub(crate) async fn status(
     State(web): State<Web>,
-    Params(patience): Params<LongPollParams>,
+    Params(long_poll): Params<LongPollParams>,
 ) -> Result<Response, ProblemResponse> {
     use axum::response::IntoResponse as _;
-    let view = wait::view(&web, ViewSection::Status, patience).await?;
+    let view = wait::view(&web, ViewSection::Status, long_poll).await?;
     let hour = web.reader.shared.memory_hour(web.reader.clock.unix_now());
     let index = [(INDEX, view.index(ViewSection::Status).to_string())];
     Ok((index, Json(view.status(web.reader.clock.now(), hour))).into_response())

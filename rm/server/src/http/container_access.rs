@@ -76,7 +76,7 @@ pub(crate) async fn signal(
         .reason
         .map(|reason| format!(": {reason}"))
         .unwrap_or_default();
-    tell(
+    record_event(
         &web,
         &view,
         Reason::ContainerSignalled,
@@ -218,7 +218,7 @@ pub(crate) async fn exec(
     )
     .await?;
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
-    tell(&web, &view, Reason::ContainerExecStarted, command.clone());
+    record_event(&web, &view, Reason::ContainerExecStarted, command.clone());
     let changed = AuditChange {
         before: view.state,
         after: command,
@@ -286,7 +286,7 @@ const PASSED_ON: [HeaderName; 4] = [
     header::CONTENT_LENGTH,
 ];
 
-fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
+fn record_event(web: &Web, view: &ContainerView, reason: Reason, message: String) {
     let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));
     let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
     let time = web.reader.clock.unix_now();

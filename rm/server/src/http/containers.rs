@@ -21,13 +21,12 @@ use utoipa::IntoParams;
 use super::answer::{self, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Ids, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Ids, Params, if_match};
 use super::passing::pass_on;
 use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
 use super::web::Web;
 use super::{limits, pages};
-use crate::if_match::IfMatch;
 use crate::input::{ClusterQuery, ContainerFilter, LoopInput};
 use crate::to_wire;
 use crate::view::ViewSection;
@@ -180,7 +179,7 @@ pub(crate) async fn resize(
     headers: HeaderMap,
     Body(body): Body<ResizeContainer>,
 ) -> Result<Json<ResizeAccepted>, ProblemResponse> {
-    let matched: Option<u32> = IfMatch::of(&headers)?.number()?;
+    let matched: Option<u32> = if_match(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
         return Err(ProblemDetails::new(
             ErrorCode::HR0400,

@@ -147,7 +147,7 @@ impl IdempotencyStore {
             };
         }
         kept.forget(|kept, _| kept.entries.len() >= MOST || kept.bytes >= MOST_BYTES);
-        let (tell, answer) = watch::channel(None);
+        let (sender, answer) = watch::channel(None);
         kept.entries.insert(
             key.to_owned(),
             Entry {
@@ -157,7 +157,7 @@ impl IdempotencyStore {
             },
         );
         kept.order.push_back((now, key.to_owned()));
-        KeyedCallRole::First(tell)
+        KeyedCallRole::First(sender)
     }
 
     fn answered(&self, size: usize) {
@@ -232,7 +232,7 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
     let request = Request::from_parts(parts, Body::from(body));
     let call = digest(&whole);
     match keys.once.turn(&key, call, Instant::now()) {
-        KeyedCallRole::First(tell) => first(keys, (key, call), request, next, tell).await,
+        KeyedCallRole::First(sender) => first(keys, (key, call), request, next, sender).await,
         KeyedCallRole::Later(answer) => later(answer).await,
         KeyedCallRole::Taken => {
             let problem = ProblemDetails::new(
@@ -250,7 +250,7 @@ async fn first(
     (key, call): (String, u64),
     request: Request,
     next: Next,
-    tell: watch::Sender<Option<RecordedResponse>>,
+    sender: watch::Sender<Option<RecordedResponse>>,
 ) -> Response {
     let (once, named) = (keys.once.clone(), key.clone());
     let made = tokio::spawn(async move {
@@ -273,7 +273,7 @@ async fn first(
         let saved = answer.saved(named, call, keys.clock.unix_now());
         keys.once.answered(body.len());
         // Fails if no other call waits for the response; later calls read it from the map.
-        let _ = tell.send(Some(answer));
+        let _ = sender.send(Some(answer));
         if let Some(saved) = saved
             && let Err(problem) = keys.handle.keep(saved, keys.once.take_gone()).await
         {
@@ -434,18 +434,19 @@ mod tests {
     fn large_responses_are_removed_at_the_size_limit() {
         let once = IdempotencyStore::default();
         let now = Instant::now();
-        let KeyedCallRole::First(tell) = once.turn("a", 1, now) else {
+        let KeyedCallRole::First(sender) = once.turn("a", 1, now) else {
             panic!("the call is not the first")
         };
         let body = Bytes::from(vec![0; MOST_BYTES]);
         once.answered(body.len());
-        tell.send(Some(RecordedResponse {
-            status: StatusCode::OK,
-            headers: HeaderMap::new(),
-            body,
-            problem: None,
-        }))
-        .expect("the receiver is kept");
+        sender
+            .send(Some(RecordedResponse {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body,
+                problem: None,
+            }))
+            .expect("the receiver is kept");
         assert!(matches!(once.turn("b", 1, now), KeyedCallRole::First(_)));
         assert!(
             matches!(once.turn("a", 1, now), KeyedCallRole::First(_)),

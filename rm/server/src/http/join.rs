@@ -66,7 +66,7 @@ pub(crate) async fn join(
         )
         .into());
     };
-    let nobody = || {
+    let unknown = || {
         ProblemDetails::new(
             ErrorCode::HR0401,
             "a host needs a join token; rmctl acl join-token create makes one",
@@ -74,7 +74,7 @@ pub(crate) async fn join(
     };
     let token = callers::shown(&headers)
         .and_then(Result::ok)
-        .ok_or_else(nobody)?
+        .ok_or_else(unknown)?
         .token();
     let now = web.reader.clock.unix_now();
     let (accessor, node, names) = web.reader.shared.access.borrow().joins(token, now)?;

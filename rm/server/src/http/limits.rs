@@ -179,7 +179,7 @@ impl ConnectionLimits {
         let Some(present) = self.peers.acquire(peer) else {
             self.turned.record_rejection(
                 peer,
-                RejectionReason::Crowded,
+                RejectionReason::PerIpLimit,
                 &format_args!("{} are open", self.peers.most()),
             );
             return None;
@@ -195,7 +195,7 @@ impl AdmittedConnection {
     /// Counts a failed handshake.
     pub(crate) fn handshake_failed(&self, error: &std::io::Error) {
         self.turned
-            .record_rejection(self.present.peer(), RejectionReason::Unproven, error);
+            .record_rejection(self.present.peer(), RejectionReason::HandshakeFailed, error);
     }
 }
 
@@ -276,16 +276,19 @@ mod tests {
 
     #[test]
     fn a_closed_connection_releases_its_place() {
-        let doors = ConnectionLimits::new(limits(), Arc::default());
-        let (first, second) = (doors.enter(ip("10.0.0.1")), doors.enter(ip("10.0.0.1")));
-        assert!(first.is_some() && second.is_some() && doors.enter(ip("10.0.0.1")).is_none());
+        let connections = ConnectionLimits::new(limits(), Arc::default());
+        let (first, second) = (
+            connections.enter(ip("10.0.0.1")),
+            connections.enter(ip("10.0.0.1")),
+        );
+        assert!(first.is_some() && second.is_some() && connections.enter(ip("10.0.0.1")).is_none());
         assert!(
-            doors.enter(ip("10.0.0.2")).is_some()
-                && doors.another().enter(ip("10.0.0.1")).is_some()
+            connections.enter(ip("10.0.0.2")).is_some()
+                && connections.another().enter(ip("10.0.0.1")).is_some()
         );
         drop(first);
-        assert!(doors.enter(ip("10.0.0.1")).is_some());
+        assert!(connections.enter(ip("10.0.0.1")).is_some());
         drop(second);
-        assert_eq!(doors.peers.addresses(), 0);
+        assert_eq!(connections.peers.addresses(), 0);
     }
 }

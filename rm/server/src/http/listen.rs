@@ -34,35 +34,35 @@ const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until `closing`, then waits for running calls.
 pub(crate) async fn serve<D: ServerListener>(
-    door: D,
+    listener: D,
     router: Router,
-    doors: ConnectionLimits,
+    limits: ConnectionLimits,
     headers: Duration,
     closing: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(
         usize::try_from(places(descriptors())).unwrap_or(usize::MAX),
     ));
-    let (graceful, door) = (GracefulShutdown::new(), Arc::new(door));
+    let (graceful, listener) = (GracefulShutdown::new(), Arc::new(listener));
     loop {
         let (place, raw, peer) = tokio::select! {
             () = closing.cancelled() => break,
-            taken = take(&door, &places) => match taken {
+            taken = take(&listener, &places) => match taken {
                 Some(taken) => taken,
                 None => continue,
             },
         };
-        let Some(inside) = doors.enter(peer) else {
+        let Some(inside) = limits.enter(peer) else {
             continue;
         };
-        let (routes, door, watcher) = (router.clone(), door.clone(), graceful.watcher());
+        let (routes, listener, watcher) = (router.clone(), listener.clone(), graceful.watcher());
         tokio::spawn(async move {
             let (_place, inside) = (place, inside);
-            let (stream, visitor) = match door.authenticate(raw).await {
+            let (stream, visitor) = match listener.authenticate(raw).await {
                 Ok(greeted) => greeted,
                 Err(error) => return inside.handshake_failed(&error),
             };
-            drop(door);
+            drop(listener);
             let routes = TowerToHyperService::new(routes);
             let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(Peer(peer));
@@ -80,7 +80,7 @@ pub(crate) async fn serve<D: ServerListener>(
             }
         });
     }
-    drop(door);
+    drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown())
         .await
         .is_err()
@@ -126,9 +126,9 @@ fn places(descriptors: u64) -> u64 {
 /// An accepted connection, with its slot and address.
 type Taken<D> = (OwnedSemaphorePermit, <D as ServerListener>::Raw, IpAddr);
 
-async fn take<D: ServerListener>(door: &Arc<D>, places: &Arc<Semaphore>) -> Option<Taken<D>> {
+async fn take<D: ServerListener>(listener: &Arc<D>, places: &Arc<Semaphore>) -> Option<Taken<D>> {
     let place = places.clone().acquire_owned().await.ok()?;
-    match door.accept().await {
+    match listener.accept().await {
         Ok((raw, peer)) => Some((place, raw, peer)),
         Err(error) => {
             warn!(

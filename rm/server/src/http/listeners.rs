@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn an_unknown_user_has_default_rights() {
         let stranger = account(Uid::from_raw(3_999_999_999), Gid::from_raw(3_999_999_999));
-        let nobody = user("uid-3999999999".into(), Rights::user_default());
-        assert_eq!(stranger.principal, nobody);
+        let expected = user("uid-3999999999".into(), Rights::user_default());
+        assert_eq!(stranger.principal, expected);
     }
 }

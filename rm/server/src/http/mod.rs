@@ -33,6 +33,7 @@ pub(crate) mod profiles;
 pub(crate) mod queues;
 pub(crate) mod report;
 mod rows;
+pub(crate) mod service;
 pub(crate) mod signer;
 pub(crate) mod stream;
 mod stream_authorization;
@@ -45,7 +46,6 @@ pub(crate) mod ui;
 pub(crate) mod visibility;
 pub(crate) mod wait;
 pub(crate) mod web;
-pub(crate) mod yarn;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ use utoipa_axum::routes;
 
 use self::idempotency::{IdempotencyStore, Keys};
 use self::limits::Rates;
+use self::service::InterfaceRoutes;
 use self::web::Web;
 
 /// Maximum body of most calls. Bytes.
@@ -183,7 +184,7 @@ pub(crate) fn addresses() -> Vec<String> {
         .collect()
 }
 
-/// All methods and paths, without those of the YARN interface.
+/// All methods and paths, without those of interfaces of other systems.
 #[cfg(test)]
 pub(crate) fn operations() -> Vec<(&'static str, String)> {
     let mut api = people().merge(daemons()).into_openapi();
@@ -196,12 +197,13 @@ pub(crate) fn operations() -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// Router with all routes, for the listener at `listen`.
+/// Router with all routes and those of `interfaces`, for the listener at `listen`.
 pub(crate) fn router(
     web: Web,
     once: IdempotencyStore,
     listen: SocketAddr,
     bounds: Bounds,
+    interfaces: &[InterfaceRoutes],
 ) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
     let keys = Keys {
@@ -221,7 +223,7 @@ pub(crate) fn router(
     ));
     let people = Router::from(people())
         .layer(from_fn_with_state(keys, idempotency::once))
-        .merge(yarn::router());
+        .merge(service::routes(&web, interfaces).with_state::<Web>(()));
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people
         .merge(Router::from(daemons()))

@@ -88,12 +88,12 @@ mod tests {
             refused,
             message: "logs.count: 4 → 7".into(),
         };
-        let told = |at, refused| {
+        let event_reason = |at, refused| {
             keys.reloaded(&node, reload(at, refused), UnixMillis(9))
                 .map(|event| event.reason)
         };
-        assert_eq!(told(1, false).as_deref(), Some("ConfigReloaded"));
-        assert_eq!(told(1, false), None);
-        assert_eq!(told(2, true).as_deref(), Some("ConfigRefused"));
+        assert_eq!(event_reason(1, false).as_deref(), Some("ConfigReloaded"));
+        assert_eq!(event_reason(1, false), None);
+        assert_eq!(event_reason(2, true).as_deref(), Some("ConfigRefused"));
     }
 }

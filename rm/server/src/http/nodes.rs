@@ -92,7 +92,7 @@ pub(crate) async fn list(
             })
     };
     let unix = web.reader.clock.unix_now();
-    let seen = |node| web.peaks.told(view::seen_at(node, now), unix);
+    let seen = |node| web.peaks.with_peak(view::seen_at(node, now), unix);
     let all = view.nodes.values().filter(|(n, _)| wanted(n)).map(seen);
     let (rows, next) = pages::piece(
         all,
@@ -117,11 +117,11 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Params(patience): Params<LongPollParams>,
+    Params(long_poll): Params<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     // The index is read first, so that the next wait sees every later change.
-    let index = wait::index(&web, ViewSection::Nodes, patience).await?;
+    let index = wait::index(&web, ViewSection::Nodes, long_poll).await?;
     let found = as_it_is(&web, &node).await?.0;
     single(&headers, None, index, &found, &view::steady(&found))
 }
@@ -334,7 +334,7 @@ fn words(tags: &NodeTags) -> String {
 
 async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, ProblemResponse> {
     match web.reader.handle.node(node).await? {
-        Some(found) => Ok(Json(web.peaks.told(
+        Some(found) => Ok(Json(web.peaks.with_peak(
             view::seen_at(&found, web.reader.clock.now()),
             web.reader.clock.unix_now(),
         ))),

@@ -8,6 +8,8 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use headroom_rm_reports::IfMatch;
 use headroom_types::{AppId, TaskId, UnixMillis};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
@@ -93,6 +95,16 @@ impl<'de> serde::Deserialize<'de> for Age {
             .map_err(|e| format!("{e}; write an age such as 1h"));
         time.map(Age).map_err(serde::de::Error::custom)
     }
+}
+
+/// Parses `If-Match`.
+pub(crate) fn if_match(headers: &HeaderMap) -> Result<IfMatch, ProblemDetails> {
+    IfMatch::of(
+        headers
+            .get_all(header::IF_MATCH)
+            .iter()
+            .map(|value| value.to_str().ok()),
+    )
 }
 
 /// Query without parameters.
@@ -200,30 +212,30 @@ mod tests {
         after: Option<String>,
     }
 
-    fn told<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> ProblemDetails {
+    fn problem_of<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> ProblemDetails {
         let uri: axum::http::Uri = format!("/x?{query}").parse().expect("an address");
         mistaken(&Query::<T>::try_from_uri(&uri).expect_err(query).body_text())
     }
 
     #[test]
     fn an_unknown_parameter_is_answered_with_the_closest_name() {
-        let problem = told::<Asked>("lmit=3");
+        let problem = problem_of::<Asked>("lmit=3");
         assert!(
             problem.detail.contains("\"lmit\"") && problem.hints == ["did you mean \"limit\"?"],
             "{problem:?}"
         );
         assert_eq!(
-            told::<Asked>("colour=3").hints,
+            problem_of::<Asked>("colour=3").hints,
             ["the parameters are limit, after"]
         );
         assert_eq!(
-            told::<EmptyQuery>("colour=3").hints,
+            problem_of::<EmptyQuery>("colour=3").hints,
             ["this call has no parameters"]
         );
         assert!(
-            told::<Asked>("limit=many").detail.contains("limit"),
+            problem_of::<Asked>("limit=many").detail.contains("limit"),
             "{:?}",
-            told::<Asked>("limit=many")
+            problem_of::<Asked>("limit=many")
         );
     }
 }

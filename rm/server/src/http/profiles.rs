@@ -12,10 +12,9 @@ use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 use super::answer::single;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params, if_match};
 use super::web::Web;
 use crate::audit::AuditChange;
-use crate::if_match::IfMatch;
 use crate::input::LoopInput;
 use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
 
@@ -134,7 +133,7 @@ async fn change(
     let change = Box::new(ProfileChange {
         name,
         wish,
-        matched: IfMatch::of(headers)?,
+        matched: if_match(headers)?,
         how,
     });
     Ok(web

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun};
+use headroom_rm_reports::IfMatch;
 use headroom_types::QueuePath;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::queue_tree;
@@ -15,11 +16,10 @@ use serde_json::Value;
 use super::answer::single;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params, if_match};
 use super::wait::{self, LongPollParams};
 use super::web::Web;
 use crate::audit::AuditChange;
-use crate::if_match::IfMatch;
 use crate::view::{View, ViewSection};
 use crate::{queues, to_wire};
 
@@ -31,10 +31,10 @@ use crate::{queues, to_wire};
 ))]
 pub(crate) async fn list(
     State(web): State<Web>,
-    Params(patience): Params<LongPollParams>,
+    Params(long_poll): Params<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let view = wait::view(&web, ViewSection::Queues, patience).await?;
+    let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
     let generation = view.queues.generation.to_string();
     single(
         &headers,
@@ -54,10 +54,10 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
-    Params(patience): Params<LongPollParams>,
+    Params(long_poll): Params<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let view = wait::view(&web, ViewSection::Queues, patience).await?;
+    let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
     let queue = view
         .queues
         .root
@@ -92,7 +92,7 @@ pub(crate) async fn put(
     headers: HeaderMap,
     Body(tree): Body<Value>,
 ) -> Result<Response, ProblemResponse> {
-    let matched = IfMatch::of(&headers)?;
+    let matched = if_match(&headers)?;
     if matched == IfMatch::Absent {
         let problem = ProblemDetails::new(
             ErrorCode::HR0400,
@@ -121,7 +121,7 @@ pub(crate) async fn patch(
     headers: HeaderMap,
     Body(keys): Body<Value>,
 ) -> Result<Response, ProblemResponse> {
-    let given = IfMatch::of(&headers)?.number()?;
+    let given = if_match(&headers)?.number()?;
     // The lock keeps other changes out between the read and the merge.
     let _turn = web.changes.lock().await;
     let view = web.reader.handle.view().await?;

@@ -60,12 +60,12 @@ pub(crate) async fn report(
         None,
     )
     .look(&web.reader.shared.events);
-    let told: serde_json::Map<String, serde_json::Value> = boards
+    let topics: serde_json::Map<String, serde_json::Value> = boards
         .into_iter()
         .map(|(topic, board)| (topic, whole(board)))
         .collect();
-    let report =
-        json!({"job": app, "made": web.reader.clock.unix_now(), "boards": told, "events": events});
+    let made = web.reader.clock.unix_now();
+    let report = json!({"job": app, "made": made, "boards": topics, "events": events});
     let mut response = Response::new(Body::from(file(&app, &report.to_string())));
     let headers = response.headers_mut();
     let name = format!("attachment; filename=\"{app}.html\"");
@@ -92,15 +92,15 @@ fn whole(board: TopicState) -> serde_json::Value {
 }
 
 /// Frame, style, data and script, in this order: the data precedes the script that reads it.
-fn file(app: &AppId, told: &str) -> String {
+fn file(app: &AppId, report: &str) -> String {
     // Escaped so that no data can close the script element.
-    let told = told.replace('<', "\\u003c");
+    let report = report.replace('<', "\\u003c");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<title>{app} · Headroom</title>\n\
          <style>{}</style>\n</head>\n<body>\n<div id=\"app\"><noscript>This report needs JavaScript.</noscript></div>\n\
-         <script type=\"application/json\" id=\"report\">{told}</script>\n<script>{}</script>\n</body>\n</html>\n",
+         <script type=\"application/json\" id=\"report\">{report}</script>\n<script>{}</script>\n</body>\n</html>\n",
         ui::STYLE,
         ui::SCRIPT
     )
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn report_data_cannot_leave_its_script_element() {
-        let told = json!({"message": "</script><script>alert(1)</script><!--"}).to_string();
-        let text = file(&"sort.3".parse().expect("id"), &told);
+        let report = json!({"message": "</script><script>alert(1)</script><!--"}).to_string();
+        let text = file(&"sort.3".parse().expect("id"), &report);
         assert_eq!(
             text.matches("<script").count(),
             2,

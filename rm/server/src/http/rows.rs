@@ -78,7 +78,7 @@ pub(crate) struct AppDetailQuery {
 
 impl AppDetailQuery {
     /// Long-poll parameters.
-    pub(crate) fn patience(self) -> LongPollParams {
+    pub(crate) fn long_poll(self) -> LongPollParams {
         LongPollParams {
             wait: self.wait,
             index: self.index,

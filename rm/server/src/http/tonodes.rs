@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headroom_identity::tls::PeerExpectation;
+use headroom_rm_reports::RequestScheme;
 use headroom_transport::{ReloadingKeys, trust_none_config};
-
-use super::callers::Scheme;
 
 /// Timeout for connecting to a node.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -54,8 +53,8 @@ impl ToNodes {
     }
 
     /// URL scheme of this daemon.
-    pub(crate) fn scheme(&self) -> Scheme {
-        Scheme(if self.encrypts() { "https" } else { "http" })
+    pub(crate) fn scheme(&self) -> RequestScheme {
+        RequestScheme(if self.encrypts() { "https" } else { "http" })
     }
 
     /// Certificate of the cluster's authority.
@@ -80,10 +79,10 @@ impl ToNodes {
 
 fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<Pair> {
     let builder = || -> anyhow::Result<reqwest::ClientBuilder> {
-        let nobody = trust_none_config()?;
+        let trust_none = trust_none_config()?;
         let tls = match keys {
             Some(keys) => keys.client(PeerExpectation::Node)?,
-            None => nobody,
+            None => trust_none,
         };
         Ok(reqwest::Client::builder()
             .no_proxy()

@@ -290,8 +290,8 @@ impl Follower {
 
     /// Messages that are due now.
     async fn look(&mut self) -> Vec<u8> {
-        let mut told = std::mem::take(&mut self.refused);
-        told.extend(
+        let mut messages = std::mem::take(&mut self.refused);
+        messages.extend(
             self.reading
                 .as_mut()
                 .map(|r| r.look(&self.web.reader.shared.events))
@@ -304,29 +304,30 @@ impl Follower {
                 Ok(board) => {
                     // A topic that takes long to make is made less often.
                     followed.due = Instant::now() + followed.topic.every().max(now.elapsed() * 5);
-                    told.extend(followed.tell(board));
+                    messages.extend(followed.message_for(board));
                 }
                 Err(_busy) => (followed.stale, followed.due) = (true, Instant::now() + AGAIN),
             }
         }
         let last = *self.web.reader.shared.events.watch().borrow();
         let mut out = Vec::new();
-        told.iter()
-            .for_each(|told| numbered(&mut out, self.format, last, told.word(), told));
+        messages
+            .iter()
+            .for_each(|message| numbered(&mut out, self.format, last, message.word(), message));
         out
     }
 }
 
 impl Followed {
-    fn tell(&mut self, board: Option<Arc<TopicState>>) -> Option<TopicMessage> {
+    fn message_for(&mut self, board: Option<Arc<TopicState>>) -> Option<TopicMessage> {
         let topic = self.name.clone();
         let Some(board) = board else {
-            let told = (!self.missing).then(|| TopicMessage::Missing {
+            let missing = (!self.missing).then(|| TopicMessage::Missing {
                 detail: format!("there is no {topic}"),
                 topic,
             });
             (self.missing, self.shown) = (true, None);
-            return told;
+            return missing;
         };
         self.missing = false;
         match self.shown.replace(board.clone()) {

@@ -61,10 +61,10 @@ pub(crate) struct LongPollParams {
 pub(crate) async fn view(
     web: &Web,
     part: ViewSection,
-    patience: LongPollParams,
+    long_poll: LongPollParams,
 ) -> Result<Arc<View>, ProblemResponse> {
     let view = web.reader.handle.view().await?;
-    let (wait, index) = match (patience.wait, patience.index) {
+    let (wait, index) = match (long_poll.wait, long_poll.index) {
         (None, _) => return Ok(view),
         (Some(Wait(wait)), Some(index)) => (wait, index),
         (Some(_), None) => {
@@ -89,11 +89,11 @@ pub(crate) async fn view(
 pub(crate) async fn index(
     web: &Web,
     part: ViewSection,
-    patience: LongPollParams,
+    long_poll: LongPollParams,
 ) -> Result<u64, ProblemResponse> {
-    match patience.wait {
+    match long_poll.wait {
         None => Ok(web.reader.handle.last().index(part)),
-        Some(_) => Ok(view(web, part, patience).await?.index(part)),
+        Some(_) => Ok(view(web, part, long_poll).await?.index(part)),
     }
 }
 

@@ -96,7 +96,7 @@ impl Calls {
         status: StatusCode,
     ) {
         let route = self.route(route);
-        route.times.time(call.began.elapsed());
+        route.times.observe(call.began.elapsed().as_secs_f64());
         let method = METHODS
             .iter()
             .position(|m| *m == method.as_str())
@@ -135,11 +135,10 @@ impl Calls {
             .iter()
             .map(|(name, route)| (name.as_str(), route));
         for (name, route) in all.chain([(ELSEWHERE, &self.elsewhere)]) {
-            let times = route.times.snapshot();
-            if times.count() == 0 {
+            if route.answers.iter().all(|n| n.load(Ordering::Relaxed) == 0) {
                 continue;
             }
-            page.spread(&RM_HTTP_DURATION, &[name], &times);
+            page.spread(&RM_HTTP_DURATION, &[name], &route.times);
             for (place, count) in route.answers.iter().enumerate() {
                 let (method, code) = (place / (CODES.len() + 1), place % (CODES.len() + 1));
                 let count = count.load(Ordering::Relaxed);

@@ -168,8 +168,8 @@ fn queues(page: &mut MetricsPage, view: &View) {
 
 fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, reader: &ClusterReader) {
     counters.calls.put(page);
-    page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.snapshot());
-    page.spread(&RM_STATE_WRITE, &[], &counters.writes.snapshot());
+    page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns);
+    page.spread(&RM_STATE_WRITE, &[], &counters.writes);
     counters.turned.put(page, &RM_CONNECTIONS_REFUSED);
     page.count(
         &RM_EVENTS_DROPPED,
@@ -197,7 +197,7 @@ fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, reader: &ClusterRea
         page.count(&RM_SCHEDULER_DECISIONS, &[decision.as_str()], 0);
     }
     for (queue, of) in counters.by_queue() {
-        page.spread(&RM_REQUEST_WAIT, &[queue.as_str()], &of.waits.snapshot());
+        page.spread(&RM_REQUEST_WAIT, &[queue.as_str()], &of.waits);
         for decision in Decision::ALL {
             page.count(
                 &RM_SCHEDULER_DECISIONS,

@@ -69,39 +69,51 @@ impl Reading {
     /// Messages that are due now.
     pub(crate) fn look(&mut self, log: &EventLog) -> Vec<TopicMessage> {
         let topic = || "events".to_owned();
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let (mut place, mut first) = match self.place.take() {
             Some(place) => (place, false),
             None => (self.beginning(log), true),
         };
         let mut rows: Vec<Arc<LoggedEvent>> = Vec::new();
+        let mut dropped = false;
         loop {
             match log.read(&mut place) {
                 Ok(piece) if piece.is_empty() => break,
                 Ok(piece) => rows.extend(piece.into_iter().filter(|e| self.filter.passes(e))),
                 Err(old) => {
-                    told.push(TopicMessage::Resync {
+                    messages.push(TopicMessage::Resync {
                         topic: topic(),
                         oldest: old.oldest,
                     });
                     (place, first) = (self.beginning(log), true);
                     rows.clear();
+                    dropped = false;
                 }
             }
             if rows.len() > FIRST * 2 {
+                dropped = true;
                 rows.drain(..rows.len() - FIRST);
             }
         }
-        rows.drain(..rows.len().saturating_sub(FIRST));
+        let excess = rows.len().saturating_sub(FIRST);
+        rows.drain(..excess);
+        // A reader that falls behind learns that its list has a gap.
+        if let Some(oldest) = rows.first().filter(|_| !first && (dropped || excess > 0)) {
+            messages.push(TopicMessage::Resync {
+                topic: topic(),
+                oldest: oldest.index,
+            });
+            first = true;
+        }
         if first || !rows.is_empty() {
-            told.push(TopicMessage::Events {
+            messages.push(TopicMessage::Events {
                 topic: topic(),
                 first,
                 rows: rows.iter().map(|e| (**e).clone()).collect(),
             });
         }
         self.place = Some(place);
-        told
+        messages
     }
 
     /// Start position. With a filter it is the oldest kept event, because few events may match.
@@ -158,7 +170,7 @@ mod tests {
             message,
         }
     }
-    fn words(told: &[TopicMessage]) -> Vec<String> {
+    fn words(messages: &[TopicMessage]) -> Vec<String> {
         let row = |t: &TopicMessage| match t {
             TopicMessage::Events { first, rows, .. } => format!("{first}:{}", rows.len()),
             TopicMessage::Resync { .. }
@@ -167,7 +179,7 @@ mod tests {
             | TopicMessage::Missing { .. }
             | TopicMessage::Refused { .. } => t.word().to_owned(),
         };
-        told.iter().map(row).collect()
+        messages.iter().map(row).collect()
     }
 
     #[test]
@@ -179,6 +191,25 @@ mod tests {
         assert!(reading.look(&log).is_empty());
         log.push([event("OomKilled", EventLevel::Warning)]);
         assert_eq!(words(&reading.look(&log)), ["false:1"]);
+    }
+
+    #[test]
+    fn a_reader_that_falls_behind_receives_a_resync() {
+        for pushed in [301, 601, 5_000] {
+            let log = EventLog::new(Epoch(2));
+            log.push([event("x", EventLevel::Normal)]);
+            let mut reading = Reading::new(Filter::default(), None);
+            assert_eq!(words(&reading.look(&log)), ["true:1"]);
+            log.push((0..300).map(|_| event("x", EventLevel::Normal)));
+            assert_eq!(words(&reading.look(&log)), ["false:300"]);
+            log.push((0..pushed).map(|_| event("x", EventLevel::Normal)));
+            let messages = reading.look(&log);
+            assert_eq!(words(&messages), ["resync", "true:300"], "{pushed}");
+            let TopicMessage::Resync { oldest, .. } = &messages[0] else {
+                panic!("{messages:?}")
+            };
+            assert_eq!(*oldest, *log.watch().borrow() - 299);
+        }
     }
 
     #[test]

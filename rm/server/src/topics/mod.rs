@@ -277,9 +277,9 @@ mod tests {
             board(&[("a", 1), ("b", 2), ("c", 3)]),
             board(&[("a", 1), ("b", 5), ("d", 4)]),
         );
-        let told = json(&patch("x", &before, &now));
+        let message = json(&patch("x", &before, &now));
         assert_eq!(
-            told,
+            message,
             json!({"kind": "patch", "topic": "x", "set": {"b": 5, "d": 4}, "gone": ["c"]})
         );
         assert!(patch("x", &now, &now).is_none());

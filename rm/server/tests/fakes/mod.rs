@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use headroom_client::{Client, ClientError, JsonLineStream};
-use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
+use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason,
     ExitReport, LaunchSpec, NodeId, Resource, StoreBackend, UnixMillis,
@@ -62,10 +62,9 @@ pub(crate) async fn resource_manager_with(
     state: &Path,
     store: StoreBackend,
 ) -> (RunningManager, Client) {
-    let options = ManagerOptions {
-        store,
-        ..ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned())
-    };
+    let mut options =
+        ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    options.config.store = store;
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     (running, client)
@@ -78,11 +77,11 @@ pub(crate) struct Daemon {
     pub(crate) client: Client,
 }
 
-/// Path of the daemon, which is built only for tests of its own crate. Other crates start the
-/// resource manager in their own process.
+/// Path of the daemon, which cargo builds only for tests of its own package, `rm/daemon`. Tests of
+/// other packages start the resource manager in their own process.
 fn program() -> &'static str {
     let built: Option<&'static str> = option_env!("CARGO_BIN_EXE_resourcemanager");
-    built.expect("the test belongs to the crate of the resource manager")
+    built.expect("the test belongs to the package of the daemon")
 }
 
 /// Free port below the range that the kernel uses for outgoing connections. Each process has its

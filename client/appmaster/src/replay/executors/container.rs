@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use headroom_types::Bytes;
 
-use super::super::run::seconds;
+use super::super::ticks::seconds;
 use crate::policy::{AttemptPlace, AttemptSize};
 
 /// A container: an executor with several slots, or one for a single task.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use headroom_config::Runtime;
 use headroom_types::{Bytes, Profile};
 
-use super::super::growth::{CONTENTION_AFTER, FREEZE_TIMEOUT};
-use super::super::run::{moment, seconds, ticks};
+use super::super::hold::{CONTENTION_AFTER, FREEZE_TIMEOUT};
+use super::super::ticks::{moment, seconds, ticks};
 use super::container::{SlotAttempt, SlotHold};
 use super::{ExecutorRun, STEPS, SlotEvent, slack};
 use crate::policy::blame::AttemptFate;

@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use headroom_config::{ExecutorSpec, Idempotent, MemoryQuantities, RetrySpec, Runtime, StageSpec};
 use headroom_types::{Bytes, Dimension, ExitReason};
 use headroom_wire::v1::job::MemoryFailureMode;
-use serde::Serialize;
 
-use super::ClusterShape;
+use super::cluster_shape::ClusterShape;
 use super::mode_sizes::{SHARE, SLOTS};
+use super::shared_results::SharedResults;
 use super::trace::RecordedTask;
 use crate::policy::blame::{AttemptFate, Suspect, blame};
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
@@ -42,62 +42,6 @@ const STEPS: u32 = 8;
 const SLACK: u64 = 2 << 20;
 /// Maximum number of waiting tasks without free memory that are examined before the next event.
 const LOOKED_AT: usize = 8;
-
-/// Results of the tasks in shared executors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct SharedResults {
-    /// Killed attempts: of tasks beyond their size, and of tasks in the same executor.
-    pub kills: u64,
-    /// Killed attempts of tasks that stayed within their size.
-    pub innocent_kills: u64,
-    /// Attempts within their size that were charged nevertheless.
-    pub innocent_charged: u64,
-    /// Executors that died.
-    pub deaths: u64,
-    /// Tasks that were given up.
-    pub lost: u64,
-    /// Given-up tasks that some host could have held.
-    pub lost_avoidable: u64,
-    /// Memory used divided by memory allocated.
-    pub maq: f64,
-    /// Memory that successful tasks needed. GiB·h.
-    pub used_gib_h: f64,
-    /// Memory of executors and containers. GiB·h.
-    pub allocated_gib_h: f64,
-    /// Growth steps of running attempts.
-    pub grown: u64,
-    /// Attempts that were frozen because neither their executor nor its node had free memory.
-    pub held: u64,
-    /// Total time of freezes. Seconds.
-    pub held_s: f64,
-    /// Attempts that were evicted for a frozen one and ran again elsewhere.
-    pub evictions: u64,
-}
-
-impl SharedResults {
-    pub(super) fn add(&mut self, other: &SharedResults) {
-        self.kills += other.kills;
-        self.innocent_kills += other.innocent_kills;
-        self.innocent_charged += other.innocent_charged;
-        self.deaths += other.deaths;
-        self.lost += other.lost;
-        self.lost_avoidable += other.lost_avoidable;
-        self.used_gib_h += other.used_gib_h;
-        self.allocated_gib_h += other.allocated_gib_h;
-        self.grown += other.grown;
-        self.held += other.held;
-        self.held_s += other.held_s;
-        self.evictions += other.evictions;
-        self.share_out();
-    }
-    fn share_out(&mut self) {
-        self.maq = if self.allocated_gib_h > 0.0 {
-            (self.used_gib_h / self.allocated_gib_h * 1000.0).round() / 1000.0
-        } else {
-            0.0
-        };
-    }
-}
 
 /// The job that stands for a trace: one stage on shared executors.
 struct TraceReplayJob {

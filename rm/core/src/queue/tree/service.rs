@@ -120,7 +120,7 @@ impl Queues {
         };
         member.seat = seat;
         if let (Some((class, rank)), Some(slot)) = (seat, self.slots.get_mut(member.leaf.index())) {
-            slot.seats.put(class, rank);
+            slot.sibling_order.put(class, rank);
         }
     }
     pub(super) fn unseat(&mut self, number: u32) {
@@ -130,7 +130,7 @@ impl Queues {
         if let (Some((class, rank)), Some(slot)) =
             (member.seat.take(), self.slots.get_mut(member.leaf.index()))
         {
-            slot.seats.remove(class, &rank);
+            slot.sibling_order.remove(class, &rank);
         }
     }
     pub(super) fn reseat_path(&mut self, queue: QueueIx, ledger: &Ledger) {
@@ -166,15 +166,18 @@ impl Queues {
             return;
         };
         if let Some((class, rank)) = old {
-            parent.seats.remove(class, &rank);
+            parent.sibling_order.remove(class, &rank);
         }
         if let Some((class, rank)) = seat {
-            parent.seats.put(class, rank);
+            parent.sibling_order.put(class, rank);
         }
     }
     /// Minimum class of all waiters in or below a queue; `None` when the queue may not grant it.
     fn least(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> Option<SizeClass> {
-        let least = slot.seats.least().filter(|_| slot.spec.state.grants())?;
+        let least = slot
+            .sibling_order
+            .least()
+            .filter(|_| slot.spec.state.grants())?;
         let most =
             |used: &Resource| slot.maximum.is_open() || slot.maximum.admits(used, &least.floor());
         ledger
@@ -183,6 +186,7 @@ impl Queues {
             .then_some(least)
     }
     /// Checks the invariant that every position equals a newly computed one.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn check_seats(&self, ledger: &Ledger) {
         let mut taken = vec![0; self.slots.len()];
         let mut check = |of: QueueIx,
@@ -197,7 +201,7 @@ impl Queues {
                 return;
             };
             assert!(
-                slot.seats.has(class, &rank),
+                slot.sibling_order.has(class, &rank),
                 "{who} has a position and is not listed in {}",
                 slot.path
             );
@@ -222,7 +226,7 @@ impl Queues {
         }
         for (ix, slot) in self.slots() {
             assert_eq!(
-                slot.seats.len(),
+                slot.sibling_order.len(),
                 taken[ix.index()],
                 "{}: positions without an application or queue",
                 slot.path
@@ -302,14 +306,14 @@ impl Queues {
                     .get(&rank.who)
                     .is_none_or(|member| member.failed == self.round)
             };
-            let rank = slot.seats.next(after, open, failed)?;
+            let rank = slot.sibling_order.next(after, open, failed)?;
             return Some((rank, PassTarget::App(rank.who)));
         }
         let failed = |rank: &SiblingRank| {
             self.slot(QueueIx::new(rank.who))
                 .is_none_or(|slot| slot.failed == self.round)
         };
-        let rank = slot.seats.next(after, open, failed)?;
+        let rank = slot.sibling_order.next(after, open, failed)?;
         Some((rank, PassTarget::Queue(QueueIx::new(rank.who))))
     }
     /// Application of this number, and the next line that it waits for.

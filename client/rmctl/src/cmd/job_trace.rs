@@ -1,0 +1,23 @@
+//! The finished tasks of a job as a trace, for the export and the replay.
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure};
+use crate::render::record;
+
+/// The trace of a job that the resource manager stores.
+pub(super) async fn fetch_trace(context: &Context, job: &str) -> Result<String, Failure> {
+    let client = context.client()?;
+    let (app, _) = context.app(&client, job).await?;
+    let text = record::trace(&app);
+    if text.lines().count() < 2 {
+        let failure = Failure::new(
+            Exit::NotFound,
+            format!(
+                "no task of {} has succeeded, so there is no record of it",
+                app.id
+            ),
+        );
+        return Err(failure.help(format!("rmctl ps {}", app.id)));
+    }
+    Ok(text)
+}

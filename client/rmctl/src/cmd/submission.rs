@@ -1,0 +1,113 @@
+//! The submission of a compiled job, under a master that the resource manager launches.
+
+use std::collections::BTreeMap;
+
+use headroom_client::Client;
+use headroom_client::retry::Backoff;
+use headroom_types::{Bytes, Cpus, LaunchSpec, Resource};
+use headroom_wire::v1::apps::{ApplicationMaster, SubmissionResult, SubmitApp};
+
+use super::job_file::Job;
+use crate::context::now;
+use crate::exit::Failure;
+
+/// Submits a job under a master that the resource manager launches. Safe to repeat: the idempotency
+/// key prevents a second application.
+pub(crate) async fn submit(client: &Client, job: &Job) -> Result<SubmissionResult, Failure> {
+    let mut request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
+    // An authenticated client needs no user name in the request.
+    request.user = request.user.filter(|_| !client.is_authenticated());
+    let mut backoff = Backoff::usual();
+    for _ in 0..3 {
+        match client.submit(&request).await {
+            Err(e) if e.retryable() && !e.connection_refused() => {
+                tokio::time::sleep(backoff.wait()).await
+            }
+            answer => return Ok(answer?),
+        }
+    }
+    Ok(client.submit(&request).await?)
+}
+
+/// The submission of a job.
+pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
+    let words = [
+        "appmaster",
+        "--job",
+        "job.toml",
+        "--mode",
+        job.mode.as_str(),
+        "--base-dir",
+    ];
+    let command = words
+        .into_iter()
+        .map(str::to_owned)
+        .chain([job.base.display().to_string()])
+        .collect();
+    let files = BTreeMap::from([("job.toml".to_owned(), job.text.clone())]);
+    let launch = LaunchSpec {
+        command,
+        files,
+        ..LaunchSpec::default()
+    };
+    let master = ApplicationMaster::Managed {
+        resource: master_size(job.spec.tasks()),
+        launch: Box::new(launch),
+        max_attempts: 2,
+    };
+    SubmitApp {
+        name: job.spec.name.clone(),
+        queue: job.spec.queue.clone(),
+        priority: job.spec.priority,
+        user: crate::context::user(),
+        lifetime_ms: None,
+        master,
+        idempotency_key: Some(key.to_owned()),
+        access: job.spec.access.clone(),
+    }
+}
+
+/// Size of a master. A master keeps a row for each task. It requests no processors, because it
+/// mostly waits. On a host with two processors an executor that requests both could otherwise never
+/// start.
+fn master_size(tasks: u32) -> Resource {
+    let rows = Bytes::from_kib(u64::from(tasks).saturating_mul(8));
+    let memory = Bytes::from_mib(64)
+        .saturating_add(rows)
+        .round_up(Bytes::from_mib(8));
+    Resource::new(memory, Cpus::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::job_file::sample_job;
+
+    #[test]
+    fn the_file_travels_with_the_submission() {
+        let request = request(&sample_job("1GiB"), "k");
+        let ApplicationMaster::Managed {
+            resource, launch, ..
+        } = request.master
+        else {
+            panic!("managed")
+        };
+        assert_eq!(
+            launch.command,
+            [
+                "appmaster",
+                "--job",
+                "job.toml",
+                "--mode",
+                "uber",
+                "--base-dir",
+                "/work"
+            ]
+        );
+        assert!(launch.files["job.toml"].contains("name = \"big\""));
+        assert_eq!(
+            (resource.memory, resource.cpus),
+            (Bytes::from_mib(72), Cpus::ZERO)
+        );
+    }
+}

@@ -1,0 +1,4 @@
+//! Forms of the address of a server.
+
+/// Prefix of the address of a Unix socket.
+pub const UNIX: &str = "unix:";

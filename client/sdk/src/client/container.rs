@@ -1,0 +1,191 @@
+//! Calls about containers: views, logs, files, signals, sizes, and programs inside them.
+
+use headroom_types::{AppId, ContainerId};
+use headroom_wire::v1::{apps, container_access};
+
+use super::{Client, DryRunMode, SILENCE, encoded, success};
+use crate::log::{self, LogStream};
+use crate::{ClientError, JsonLineStream};
+
+impl Client {
+    /// Lists the containers of one application or of all applications.
+    pub async fn containers(
+        &self,
+        app: Option<&AppId>,
+    ) -> Result<Vec<apps::ContainerView>, ClientError> {
+        let filter = app.map(|a| format!("?app={a}")).unwrap_or_default();
+        self.get(&format!("/v1/containers{filter}")).await
+    }
+    /// Returns one container.
+    pub async fn container(
+        &self,
+        container: &ContainerId,
+    ) -> Result<apps::ContainerView, ClientError> {
+        self.get(&format!("/v1/containers/{container}")).await
+    }
+    /// Returns the memory of a container over time.
+    pub async fn timeline(
+        &self,
+        container: &ContainerId,
+    ) -> Result<apps::ContainerTimeline, ClientError> {
+        self.get(&format!("/v1/containers/{container}/timeline"))
+            .await
+    }
+    /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or
+    /// `TASK-FILE.out|err`.
+    pub async fn log(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        tail_bytes: u64,
+    ) -> Result<String, ClientError> {
+        self.get_text(&format!(
+            "/v1/containers/{container}/logs/{file}?tail={tail_bytes}"
+        ))
+        .await
+    }
+    /// Returns the last `tail_bytes` of a log, and the position after its last byte.
+    pub async fn log_end(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        tail_bytes: u64,
+    ) -> Result<(String, u64), ClientError> {
+        let url = format!(
+            "{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}",
+            self.root
+        );
+        let response = self
+            .send(&url, self.wire.http().get(&url).timeout(self.call))
+            .await?;
+        let end = log::number(&response, "headroom-log-end");
+        let text = response
+            .text()
+            .await
+            .map_err(|source| ClientError::Unreachable { url, source })?;
+        let end = end.unwrap_or(text.len() as u64);
+        Ok((text, end))
+    }
+    /// Streams a log from position `from` until its container ends.
+    pub async fn follow_log(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        from: u64,
+    ) -> Result<LogStream, ClientError> {
+        let url = format!(
+            "{}/v1/containers/{container}/logs/{file}?follow=true",
+            self.root
+        );
+        let request = self
+            .wire
+            .http()
+            .get(&url)
+            .header("range", format!("bytes={from}-"));
+        let response = self.send(&url, request).await?;
+        Ok(LogStream::new(url, response, from))
+    }
+    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of
+    /// the log.
+    pub async fn log_after(
+        &self,
+        container: &ContainerId,
+        file: &str,
+        from: u64,
+    ) -> Result<Vec<u8>, ClientError> {
+        let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
+        let request = self
+            .wire
+            .http()
+            .get(&url)
+            .timeout(self.call)
+            .header("range", format!("bytes={from}-"));
+        let lost = |source| ClientError::Unreachable {
+            url: url.clone(),
+            source,
+        };
+        let answer = self.answer(&url, request, self.call).await?;
+        if answer.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
+            return Ok(Vec::new());
+        }
+        Ok(success(&url, answer)
+            .await?
+            .bytes()
+            .await
+            .map_err(lost)?
+            .to_vec())
+    }
+    /// Changes the size of a running container.
+    pub async fn resize(
+        &self,
+        container: &ContainerId,
+        how: DryRunMode,
+        body: &apps::ResizeContainer,
+    ) -> Result<apps::ResizeAccepted, ClientError> {
+        self.post(
+            &format!(
+                "/v1/containers/{container}/resize?dry_run={}",
+                how.dry_run()
+            ),
+            body,
+        )
+        .await
+    }
+    /// Sends a signal to the main process of a container, or to all its processes.
+    pub async fn signal(
+        &self,
+        container: &ContainerId,
+        body: &container_access::SignalContainer,
+    ) -> Result<container_access::SignalDelivered, ClientError> {
+        self.post(&format!("/v1/containers/{container}/signal"), body)
+            .await
+    }
+    /// Lists a directory of a container. An empty `path` is the container's own directory.
+    pub async fn files(
+        &self,
+        container: &ContainerId,
+        path: &str,
+    ) -> Result<Vec<container_access::ContainerFileEntry>, ClientError> {
+        self.get(&format!(
+            "/v1/containers/{container}/files?{}",
+            encoded("path", path)
+        ))
+        .await
+    }
+    /// Streams a file of a container: the bytes of `range`, such as `bytes=0-99`, or all.
+    pub async fn file(
+        &self,
+        container: &ContainerId,
+        path: &str,
+        range: Option<&str>,
+    ) -> Result<LogStream, ClientError> {
+        let url = format!(
+            "{}/v1/containers/{container}/files/content?{}",
+            self.root,
+            encoded("path", path)
+        );
+        let mut request = self.wire.http().get(&url);
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        let response = self.send(&url, request).await?;
+        Ok(LogStream::new(url, response, 0))
+    }
+    /// Runs a program inside a container. The stream contains its output and its exit status.
+    pub async fn exec(
+        &self,
+        container: &ContainerId,
+        body: &container_access::ExecContainer,
+    ) -> Result<JsonLineStream<container_access::ExecLine>, ClientError> {
+        let url = format!("{}/v1/containers/{container}/exec", self.root);
+        let response = self
+            .send(&url, self.wire.http().post(&url).json(body))
+            .await?;
+        Ok(JsonLineStream::new(url, response, SILENCE))
+    }
+    /// Stops a container.
+    pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
+        self.post(&format!("/v1/containers/{container}/stop"), &())
+            .await
+    }
+}

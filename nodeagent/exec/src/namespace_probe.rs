@@ -1,0 +1,31 @@
+//! Checks by a trial whether this process can create namespaces for a child.
+
+use std::path::Path;
+
+use crate::command::Command;
+use crate::error::SpawnStep;
+use crate::namespaces::{Namespaces, Privilege};
+use crate::spawn::spawn;
+
+/// Checks whether this process can create namespaces for a child. The error is the kernel's, with
+/// the failed part.
+pub fn probe_namespaces(privilege: Privilege) -> Result<(), String> {
+    // The program does not exist, so the child ends after it entered its namespaces.
+    let program = Path::new("/dev/null/namespace-probe");
+    let namespaces = Some(Namespaces {
+        privilege,
+        shm: 1 << 20,
+    });
+    match spawn(&Command {
+        namespaces,
+        ..Command::new(program, Path::new("/"))
+    }) {
+        Err(e) if e.step == SpawnStep::Exec => Ok(()),
+        Err(e) => Err(format!("{}: {}", e.what, e.source)),
+        Ok(child) => {
+            // Cannot happen: nothing below /dev/null can be executed.
+            let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
+            Ok(())
+        }
+    }
+}

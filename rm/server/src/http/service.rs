@@ -1,0 +1,194 @@
+//! Service for interfaces in the format of other systems: reads and calls of the cluster, with the
+//! checks of the same calls under `/v1`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use headroom_identity::Principal;
+use headroom_rm_core::{CallAnswer, ClusterCall};
+use headroom_rm_reports::{
+    AppSelection, ApplicationChange, ApplicationReport, ClusterFuture, ClusterNodeReport,
+    ClusterService, ClusterTime, ContainerReport, LockedApplication, QueueReport, SharedCluster,
+};
+use headroom_types::{AppId, ContainerId, Epoch};
+use headroom_wire::v1::apps::{ClusterView, MemoryFailureStats, PendingExplanation, SubmitApp};
+use headroom_wire::v1::error::ProblemDetails;
+use tokio::sync::{Mutex, oneshot};
+
+use super::apps::version_of;
+use super::error::unexpected;
+use super::guard;
+use super::web::Web;
+use crate::from_wire;
+use crate::input::{ClusterQuery, LoopInput};
+use crate::reader::ClusterReader;
+use crate::reports::ReportQuery;
+
+/// Makes the routes of an interface. They pass the same authentication, authorization and limits as
+/// those under `/v1`.
+pub type InterfaceRoutes = fn(SharedCluster) -> Router;
+
+/// The service, over the state of the handlers.
+#[derive(Clone, Debug)]
+struct HandlerService {
+    reader: ClusterReader,
+    /// As in [`Web`].
+    changes: Arc<Mutex<()>>,
+}
+
+/// Routes of all `interfaces`.
+pub(crate) fn routes(web: &Web, interfaces: &[InterfaceRoutes]) -> Router {
+    let service: SharedCluster = Arc::new(HandlerService {
+        reader: web.reader.clone(),
+        changes: web.changes.clone(),
+    });
+    interfaces.iter().fold(Router::new(), |all, routes| {
+        all.merge(routes(service.clone()))
+    })
+}
+
+impl HandlerService {
+    async fn ask<T>(
+        &self,
+        query: impl FnOnce(oneshot::Sender<T>) -> ClusterQuery,
+    ) -> Result<T, ProblemDetails> {
+        self.reader
+            .handle
+            .ask(|reply| LoopInput::Query(query(reply)))
+            .await
+    }
+
+    async fn reports(&self, of: AppSelection) -> Result<Vec<ApplicationReport>, ProblemDetails> {
+        let wall = self.reader.clock.unix_now();
+        self.ask(|reply| ClusterQuery::Facts(ReportQuery::Apps { of, wall, reply }))
+            .await
+    }
+
+    async fn submitted(
+        &self,
+        caller: &Principal,
+        number: u32,
+        mut app: SubmitApp,
+    ) -> Result<AppId, ProblemDetails> {
+        app.user = guard::submits(caller, app.user)?;
+        guard::queue(caller, app.queue.as_ref())?;
+        let ClusterCall::Submit(app) = from_wire::submit(app)? else {
+            return Err(unexpected().0);
+        };
+        let call = ClusterCall::SubmitAs { number, app };
+        let CallAnswer::Submitted { app, .. } = self.reader.handle.call(call).await? else {
+            return Err(unexpected().0);
+        };
+        Ok(app)
+    }
+}
+
+impl ClusterService for HandlerService {
+    fn epoch(&self) -> Epoch {
+        self.reader.epoch
+    }
+
+    fn time(&self) -> ClusterTime {
+        ClusterTime {
+            started: self.reader.clock.unix_at_zero(),
+            now: self.reader.clock.now(),
+        }
+    }
+
+    fn queued_inputs(&self) -> usize {
+        self.reader.handle.waiting()
+    }
+
+    fn task_counts(&self, app: &AppId) -> Option<(u32, u32)> {
+        self.reader.shared.jobs.part_done(app)
+    }
+
+    fn version(&self, app: &ApplicationReport) -> String {
+        version_of(&app.queue, app.priority, app.until)
+    }
+
+    fn status(&self) -> ClusterFuture<'_, ClusterView> {
+        Box::pin(async {
+            let view = self.reader.handle.view().await?;
+            Ok(view.status(self.reader.clock.now(), MemoryFailureStats::default()))
+        })
+    }
+
+    fn applications(&self, of: AppSelection) -> ClusterFuture<'_, Vec<ApplicationReport>> {
+        Box::pin(self.reports(of))
+    }
+
+    fn containers(&self, app: AppId) -> ClusterFuture<'_, Vec<ContainerReport>> {
+        Box::pin(self.ask(|reply| ClusterQuery::Facts(ReportQuery::Containers(app, reply))))
+    }
+
+    fn nodes(&self) -> ClusterFuture<'_, Vec<ClusterNodeReport>> {
+        Box::pin(self.ask(|reply| ClusterQuery::Facts(ReportQuery::Nodes(reply))))
+    }
+
+    fn queues(&self) -> ClusterFuture<'_, Option<QueueReport>> {
+        Box::pin(self.ask(|reply| ClusterQuery::Facts(ReportQuery::Queues(reply))))
+    }
+
+    fn pending(&self, app: AppId) -> ClusterFuture<'_, Vec<PendingExplanation>> {
+        Box::pin(async {
+            let found = self.ask(|reply| ClusterQuery::Why(app, reply)).await?;
+            Ok(found.unwrap_or_default())
+        })
+    }
+
+    fn reserve_number(&self) -> ClusterFuture<'_, u32> {
+        Box::pin(async {
+            let CallAnswer::Reserved { number } =
+                self.reader.handle.call(ClusterCall::Reserve).await?
+            else {
+                return Err(unexpected().0);
+            };
+            Ok(number)
+        })
+    }
+
+    fn submit(&self, caller: Principal, number: u32, app: SubmitApp) -> ClusterFuture<'_, AppId> {
+        Box::pin(async move { self.submitted(&caller, number, app).await })
+    }
+
+    fn lock_application(&self, number: u32) -> ClusterFuture<'_, Option<LockedApplication>> {
+        Box::pin(async move {
+            let lock = self.changes.clone().lock_owned().await;
+            let found = self.reports(AppSelection::Number(number)).await?.pop();
+            Ok(found.map(|report| LockedApplication::new(report, lock)))
+        })
+    }
+
+    fn change(&self, app: AppId, change: ApplicationChange) -> ClusterFuture<'_, ()> {
+        Box::pin(async {
+            self.reader.handle.call(change_call(app, change)).await?;
+            Ok(())
+        })
+    }
+
+    fn stop(&self, container: ContainerId) -> ClusterFuture<'_, ()> {
+        Box::pin(async {
+            let call = ClusterCall::Stop { container };
+            self.reader.handle.call(call).await?;
+            Ok(())
+        })
+    }
+}
+
+/// The call of the core for a change.
+fn change_call(app: AppId, change: ApplicationChange) -> ClusterCall {
+    let (mut queue, mut priority, mut lifetime) = (None, None, None);
+    match change {
+        ApplicationChange::Queue(path) => queue = Some(path),
+        ApplicationChange::Priority(number) => priority = Some(number),
+        ApplicationChange::Lifetime(limit) => lifetime = Some(limit),
+        ApplicationChange::Kill(reason) => return ClusterCall::Kill { app, reason },
+    }
+    ClusterCall::ChangeApp {
+        app,
+        queue,
+        priority,
+        lifetime,
+    }
+}

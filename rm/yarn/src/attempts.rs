@@ -1,0 +1,137 @@
+//! Application attempts.
+
+use axum::Json;
+use axum::extract::State;
+use headroom_rm_reports::{ApplicationReport, ContainerReport, ContainerStage, SharedCluster};
+use headroom_types::UnixMillis;
+use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use serde::Serialize;
+
+use crate::application::app;
+use crate::error::YarnError;
+use crate::nodes::{Address, address};
+use crate::request::YarnPathParams;
+use crate::{apps, state};
+
+/// `{"appAttempts":{"appAttempt":[…]}}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Attempts {
+    #[serde(rename = "appAttempts")]
+    all: List,
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    #[serde(rename = "appAttempt")]
+    attempt: Vec<Attempt>,
+}
+
+/// `{"appAttempt":…}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct One {
+    #[serde(rename = "appAttempt")]
+    attempt: Attempt,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Attempt {
+    id: u32,
+    start_time: u64,
+    finished_time: u64,
+    container_id: String,
+    node_http_address: String,
+    node_id: String,
+    logs_link: String,
+    blacklisted_nodes: &'static str,
+    nodes_blacklisted_by_system: &'static str,
+    app_attempt_id: YarnAttempt,
+    app_attempt_state: &'static str,
+    export_ports: &'static str,
+}
+
+/// `GET /ws/v1/cluster/apps/{app}/appattempts`.
+pub(crate) async fn list(
+    State(cluster): State<SharedCluster>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+) -> Result<Json<Attempts>, YarnError> {
+    let app = app(&cluster, id).await?;
+    let attempt = (1..=app.attempt)
+        .map(|number| convert(&app, number))
+        .collect();
+    Ok(Json(Attempts {
+        all: List { attempt },
+    }))
+}
+
+/// `GET /ws/v1/cluster/apps/{app}/appattempts/{attempt}`.
+pub(crate) async fn one(
+    State(cluster): State<SharedCluster>,
+    YarnPathParams((id, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>,
+) -> Result<Json<One>, YarnError> {
+    let app = run_of(&cluster, id, attempt).await?;
+    Ok(Json(One {
+        attempt: convert(&app, attempt.attempt),
+    }))
+}
+
+/// Returns the application of an existing application attempt.
+pub(crate) async fn run_of(
+    cluster: &SharedCluster,
+    id: YarnApp,
+    attempt: YarnAttempt,
+) -> Result<ApplicationReport, YarnError> {
+    let app = app(cluster, id).await?;
+    if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
+        return Err(YarnError::none(format!(
+            "{attempt} is not an attempt of {id}, whose latest attempt is {}",
+            app.attempt
+        )));
+    }
+    Ok(app)
+}
+
+/// Converts an application attempt. Its data comes from its own record if that is kept, otherwise
+/// from its master's container. Without both, only its number is shown.
+fn convert(app: &ApplicationReport, number: u32) -> Attempt {
+    let run = app.runs.iter().find(|run| run.number == number);
+    let master = app.masters.get(&number);
+    let container = run
+        .and_then(|run| run.container.clone())
+        .or_else(|| master.map(|c| c.id.clone()));
+    let node = run
+        .and_then(|run| run.node.clone())
+        .or_else(|| master.map(|c| c.node.clone()));
+    let url = master.and_then(|c| c.node_url.as_deref());
+    let Address { id: node_id, http } = node.map(|node| address(&node, url)).unwrap_or_default();
+    let started = run
+        .and_then(|run| run.started)
+        .or_else(|| master.map(|c| c.granted));
+    let finished = run.and_then(|run| run.ended).or_else(|| ended(master?));
+    Attempt {
+        id: number,
+        start_time: started.map_or(0, |at| at.0),
+        finished_time: finished.map_or(0, |at| at.0),
+        container_id: container
+            .map(|id| YarnContainer::of(&id, number).to_string())
+            .unwrap_or_default(),
+        node_http_address: http,
+        node_id,
+        logs_link: master.map(apps::logs).unwrap_or_default(),
+        blacklisted_nodes: "",
+        nodes_blacklisted_by_system: "",
+        app_attempt_id: YarnAttempt {
+            app: YarnApp::of(&app.id),
+            attempt: number,
+        },
+        app_attempt_state: state::attempt(app, number),
+        export_ports: "",
+    }
+}
+
+fn ended(c: &ContainerReport) -> Option<UnixMillis> {
+    match c.life {
+        ContainerStage::Over { ended, .. } => Some(ended),
+        ContainerStage::Coming | ContainerStage::Running => None,
+    }
+}
