@@ -9,18 +9,18 @@ use toml::de::DeValue;
 
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, Hint, Section, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 use crate::{node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
 const MAX_ATTRIBUTE_CHARS: usize = 256;
-const AGENT_PATH: Hint = hint("the agent opens it", "write an absolute path in quotes");
+const AGENT_PATH: KeyHint = hint("the agent opens it", "write an absolute path in quotes");
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
 pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &mut report);
-    let mut root = Section::root(&table);
+    let mut root = TomlSection::root(&table);
     let usual = ResourceManagerConfig::default();
     let r = &mut report;
     let traces = hint(
@@ -79,7 +79,10 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
 
 /// Reads the listeners, the certificates, the state and the log level; all other values are
 /// defaults.
-fn base_settings(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> ResourceManagerConfig {
+fn base_settings(
+    r: &mut ProblemCollector<'_>,
+    root: &mut TomlSection<'_>,
+) -> ResourceManagerConfig {
     let usual = ResourceManagerConfig::default();
     let listen = hint(
         "the resource manager listens at this address",
@@ -138,7 +141,7 @@ fn base_settings(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Resour
     }
 }
 
-fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Scheduling {
+fn scheduling(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> Scheduling {
     let usual = Scheduling::default();
     let whole = hint(
         "it sets how the scheduler serves waiting requests",
@@ -197,7 +200,7 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
     scheduling
 }
 
-fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits {
+fn limits(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> CallerLimits {
     let usual = CallerLimits::default();
     let whole = hint(
         "it limits the load from one caller",
@@ -242,7 +245,7 @@ fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits 
 pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &mut report);
-    let mut root = Section::root(&table);
+    let mut root = TomlSection::root(&table);
     let usual = NodeAgentConfig::default();
     let r = &mut report;
     let memory = hint(
@@ -299,7 +302,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
 }
 
 /// Reads the names, addresses and directories of the agent; all other values are defaults.
-fn addresses(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
+fn addresses(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> NodeAgentConfig {
     let usual = NodeAgentConfig::default();
     let rm = hint(
         "the node registers at this URL",
@@ -347,7 +350,7 @@ fn addresses(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentC
 /// Reads rack, labels, attributes and `exclusive`; all other values are those of `base`.
 fn traits(
     r: &mut ProblemCollector<'_>,
-    root: &mut Section<'_>,
+    root: &mut TomlSection<'_>,
     base: NodeAgentConfig,
 ) -> NodeAgentConfig {
     let rack = hint(
@@ -416,7 +419,7 @@ pub fn checked_attribute(name: &str, value: &str) -> Result<(Name, String), Stri
 
 fn check_ascending(
     report: &mut ProblemCollector<'_>,
-    root: &Section<'_>,
+    root: &TomlSection<'_>,
     low: (&str, Duration),
     high: (&str, Duration),
 ) {

@@ -30,16 +30,17 @@ pub use growth::GrowthRefusal;
 pub use growth_check::growth_problems;
 pub use node_constraints::NodeConstraints;
 pub use profiles::ClusterProfiles;
-pub use runtime::{GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
+pub use runtime::{GcLogSetting, MemoryQuantities, RuntimeFlags, TaskRuntime};
 pub use spec::{
-    ExecutorProgram, ExecutorSpec, GibHours, GrowSpec, Idempotent, InputHosts, InputLocality,
-    InputSizes, JobSpec, MAX_TASKS, RetrySpec, SizingMode, StageSpec, TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, GibibyteHours, GrowthSetting, Idempotent, InputHosts,
+    InputLocality, InputSizes, JobSpec, MAX_TASKS, RetrySpec, SizingMode, StageSpec, TaskGroups,
+    TaskLimit,
 };
-pub use template::{Placeholder, Template};
+pub use template::{Placeholder, PlaceholderTemplate};
 pub use treatments::Treatments;
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// Version of the job file format.
 pub const VERSION: i64 = 1;
@@ -58,14 +59,14 @@ pub fn compile_with(
 ) -> Result<JobSpec, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &mut report);
-    let mut root = Section::root(&table);
+    let mut root = TomlSection::root(&table);
     let job = read(&mut root, &mut report, cluster);
     root.reject_unknown_keys(&mut report);
     report.finish(job)
 }
 
 fn read(
-    root: &mut Section<'_>,
+    root: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     cluster: &ClusterProfiles,
 ) -> Option<JobSpec> {
@@ -145,7 +146,7 @@ fn read(
 
 /// Reads `sizes`, which only some modes allow.
 fn sizes(
-    root: &mut Section<'_>,
+    root: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     mode: MemoryFailureMode,
 ) -> Option<SizingMode> {
@@ -181,7 +182,7 @@ fn sizes(
 }
 
 /// Parses memory × time above zero: `20`, `2.5` or `"2.5"`.
-fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
+fn gib_hours(value: &DeValue<'_>) -> Result<GibibyteHours, String> {
     match value {
         DeValue::Integer(n) => n.as_str().parse(),
         DeValue::Float(n) => n.as_str().parse(),
@@ -195,7 +196,7 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
     }
 }
 
-fn retry(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
+fn retry(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
     let usual = RetrySpec::default();
     let Some(mut s) = root.table(
         r,

@@ -28,13 +28,14 @@ pub use checked::{
 pub use compile::checked_attribute;
 pub use headroom_types::LogLevel;
 pub use job::{
-    ExecutorProgram, ExecutorSpec, GcLogSetting, GibHours, GrowSpec, Idempotent, InputHosts,
-    InputLocality, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec, Runtime,
-    RuntimeFlags, SizingMode, StageSpec, TaskGroups, TaskLimit, Template, Treatments,
+    ExecutorProgram, ExecutorSpec, GcLogSetting, GibibyteHours, GrowthSetting, Idempotent,
+    InputHosts, InputLocality, InputSizes, JobSpec, MemoryQuantities, Placeholder,
+    PlaceholderTemplate, RetrySpec, RuntimeFlags, SizingMode, StageSpec, TaskGroups, TaskLimit,
+    TaskRuntime, Treatments,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node_settings::{
-    CpuBound, FileCacheLimits, HealthChecks, IpcScope, Isolation, LogRetention, RunAs,
+    FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, LogRetention, RunAsUser,
 };
 pub use problem::{FileProblem, FileProblemKind, render};
 pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry};

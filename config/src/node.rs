@@ -7,9 +7,9 @@ use toml::de::DeValue;
 use crate::checked::NodeAgentConfig;
 use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention, user_name};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
-pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Isolation {
+pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> Isolation {
     let usual = Isolation::default();
     let whole = hint(
         "it sets the rights of programs",
@@ -71,7 +71,7 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
 }
 
 /// Reads the users of programs; all other values are defaults.
-fn users(r: &mut ProblemCollector<'_>, t: &mut Section<'_>) -> Isolation {
+fn users(r: &mut ProblemCollector<'_>, t: &mut TomlSection<'_>) -> Isolation {
     let usual = Isolation::default();
     let who = hint(
         "programs run as this user",
@@ -110,7 +110,7 @@ fn users(r: &mut ProblemCollector<'_>, t: &mut Section<'_>) -> Isolation {
     }
 }
 
-pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogRetention {
+pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> LogRetention {
     let usual = LogRetention::default();
     let whole = hint(
         "it sets how much of the logs of programs is kept",
@@ -147,7 +147,7 @@ pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogR
     checked
 }
 
-pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HealthChecks {
+pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> HealthChecks {
     let usual = HealthChecks::default();
     let whole = hint(
         "it sets when the node is unhealthy",
@@ -217,7 +217,7 @@ pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> He
     checked
 }
 
-pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> FileCacheLimits {
+pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> FileCacheLimits {
     let usual = FileCacheLimits::default();
     let whole = hint(
         "it sets how files of jobs are fetched and kept",
@@ -271,7 +271,7 @@ pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Fil
 /// Rejects a tmpfs that is larger than the node's memory, because no container can be that large.
 pub(crate) fn check_tmpfs_sizes(
     r: &mut ProblemCollector<'_>,
-    root: &Section<'_>,
+    root: &TomlSection<'_>,
     config: &NodeAgentConfig,
 ) {
     let Some(memory) = config.memory else { return };
@@ -332,7 +332,7 @@ mod tests {
 
     use super::*;
     use crate::compile::nodeagent;
-    use crate::node_settings::{CpuBound, IpcScope, RunAs};
+    use crate::node_settings::{IdleCpuBound, IpcScope, RunAsUser};
 
     #[test]
     fn every_key_of_the_tables_can_be_set() {
@@ -344,7 +344,7 @@ mod tests {
         let c = nodeagent(text, "f").expect("right");
         assert_eq!(
             (c.isolation.run_as, c.isolation.umask, c.isolation.cpu),
-            (RunAs::User("jobs".into()), 0o77, CpuBound::Limit)
+            (RunAsUser::User("jobs".into()), 0o77, IdleCpuBound::Limit)
         );
         assert_eq!(
             (c.isolation.users["ann@x"].as_str(), c.isolation.min_uid),

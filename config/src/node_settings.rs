@@ -12,7 +12,7 @@ use headroom_types::Bytes;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
     /// User of programs. Applies if the agent has the privileges to change users.
-    pub run_as: RunAs,
+    pub run_as: RunAsUser,
     /// Host users for submitters with other names.
     pub users: BTreeMap<String, String>,
     /// Minimum user id. Smaller ids are rejected, unless `users` or `run_as` names the user.
@@ -32,12 +32,12 @@ pub struct Isolation {
     /// Maximum number of open files per process.
     pub open_files: u32,
     /// Use of idle processors beyond the grant.
-    pub cpu: CpuBound,
+    pub cpu: IdleCpuBound,
 }
 
 /// The user of container programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunAs {
+pub enum RunAsUser {
     /// The submitter of the application.
     Submitter,
     /// The user of the agent.
@@ -46,13 +46,13 @@ pub enum RunAs {
     User(String),
 }
 
-impl FromStr for RunAs {
+impl FromStr for RunAsUser {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "submitter" => Ok(RunAs::Submitter),
-            "agent" => Ok(RunAs::Agent),
-            name => user_name(name).map(RunAs::User),
+            "submitter" => Ok(RunAsUser::Submitter),
+            "agent" => Ok(RunAsUser::Agent),
+            name => user_name(name).map(RunAsUser::User),
         }
     }
 }
@@ -94,7 +94,7 @@ impl FromStr for IpcScope {
 
 /// The bound on a container's use of idle processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CpuBound {
+pub enum IdleCpuBound {
     /// May use all idle processors.
     #[default]
     Share,
@@ -102,12 +102,12 @@ pub enum CpuBound {
     Limit,
 }
 
-impl FromStr for CpuBound {
+impl FromStr for IdleCpuBound {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "share" => Ok(CpuBound::Share),
-            "limit" => Ok(CpuBound::Limit),
+            "share" => Ok(IdleCpuBound::Share),
+            "limit" => Ok(IdleCpuBound::Limit),
             other => Err(format!("{other:?} is neither share nor limit")),
         }
     }
@@ -116,7 +116,7 @@ impl FromStr for CpuBound {
 impl Default for Isolation {
     fn default() -> Self {
         Isolation {
-            run_as: RunAs::Submitter,
+            run_as: RunAsUser::Submitter,
             users: BTreeMap::new(),
             min_uid: 1000,
             allow_root: false,
@@ -126,7 +126,7 @@ impl Default for Isolation {
             shm_size: None,
             umask: 0o027,
             open_files: 65_536,
-            cpu: CpuBound::Share,
+            cpu: IdleCpuBound::Share,
         }
     }
 }

@@ -13,13 +13,16 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, Section};
+use crate::toml_reader::{self, TomlSection};
 
 /// Reason that is shown for an invalid queue key.
 const WHY: &str = "a tree of queues is applied completely or not at all";
 
 /// Reads the tree of a file; `None` without queues.
-pub(crate) fn read(root: &mut Section<'_>, report: &mut ProblemCollector<'_>) -> Option<QueueSpec> {
+pub(crate) fn read(
+    root: &mut TomlSection<'_>,
+    report: &mut ProblemCollector<'_>,
+) -> Option<QueueSpec> {
     let written = root.value("queues")?;
     let tree = Value::Object(
         [("queues".to_owned(), json(written.get_ref()))]

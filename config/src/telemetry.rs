@@ -7,7 +7,7 @@ use headroom_types::Bytes;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Default for HistoryBounds {
 }
 
 /// Reads the table `[telemetry]`.
-pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Telemetry {
+pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> Telemetry {
     let usual = Telemetry::default();
     let whole = hint(
         "it sets the granularity of the metrics",
@@ -122,7 +122,7 @@ pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
 /// Reads the table `[events]` or `[audit]`.
 pub(crate) fn kept(
     r: &mut ProblemCollector<'_>,
-    root: &mut Section<'_>,
+    root: &mut TomlSection<'_>,
     name: &'static str,
 ) -> RetentionLimits {
     let usual = RetentionLimits::default();
@@ -165,7 +165,7 @@ fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
 }
 
 /// Reads the table `[history]`.
-pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HistoryBounds {
+pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> HistoryBounds {
     let usual = HistoryBounds::default();
     let whole = hint(
         "it limits the number of ended objects",

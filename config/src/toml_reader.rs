@@ -20,21 +20,21 @@ use crate::problem::ProblemCollector;
 
 /// Purpose of a key and its correct form; printed when its value is wrong or missing.
 #[derive(Clone, Copy, Debug)]
-pub struct Hint {
+pub struct KeyHint {
     /// Purpose.
     pub why: &'static str,
     /// Correct form.
     pub fix: &'static str,
 }
 
-/// Short constructor of [`Hint`].
-pub const fn hint(why: &'static str, fix: &'static str) -> Hint {
-    Hint { why, fix }
+/// Short constructor of [`KeyHint`].
+pub const fn hint(why: &'static str, fix: &'static str) -> KeyHint {
+    KeyHint { why, fix }
 }
 
 /// A table of a file while it is read.
 #[derive(Debug)]
-pub struct Section<'a> {
+pub struct TomlSection<'a> {
     path: String,
     span: Range<usize>,
     table: &'a DeTable<'a>,
@@ -51,10 +51,10 @@ pub fn parse<'a>(text: &'a str, report: &mut ProblemCollector<'_>) -> Spanned<De
     table
 }
 
-impl<'a> Section<'a> {
+impl<'a> TomlSection<'a> {
     /// The root table of a file.
     pub fn root(table: &'a Spanned<DeTable<'a>>) -> Self {
-        Section {
+        TomlSection {
             path: String::new(),
             span: 0..0,
             table: table.get_ref(),
@@ -82,7 +82,7 @@ impl<'a> Section<'a> {
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
-        hint: Hint,
+        hint: KeyHint,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
     ) -> Option<Spanned<T>> {
         self.asked.insert(key);
@@ -102,12 +102,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Like [`Section::read`], but an absent key is an error.
+    /// Like [`TomlSection::read`], but an absent key is an error.
     pub fn read_required<T>(
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
-        hint: Hint,
+        hint: KeyHint,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
     ) -> Option<Spanned<T>> {
         if !self.has(key) {
@@ -124,13 +124,13 @@ impl<'a> Section<'a> {
         self.read(report, key, hint, parse)
     }
 
-    /// Like [`Section::read`], with `default` for an absent key. A wrong value is recorded and also
+    /// Like [`TomlSection::read`], with `default` for an absent key. A wrong value is recorded and also
     /// gives `default`.
     pub fn read_or<T>(
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
-        hint: Hint,
+        hint: KeyHint,
         default: T,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
     ) -> T {
@@ -161,8 +161,8 @@ impl<'a> Section<'a> {
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
-        hint: Hint,
-    ) -> Option<Section<'a>> {
+        hint: KeyHint,
+    ) -> Option<TomlSection<'a>> {
         self.asked.insert(key);
         let value = self.table.get(key)?;
         self.section(report, self.path_of(key), value, hint)
@@ -173,8 +173,8 @@ impl<'a> Section<'a> {
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
-        hint: Hint,
-    ) -> Vec<(Spanned<String>, Section<'a>)> {
+        hint: KeyHint,
+    ) -> Vec<(Spanned<String>, TomlSection<'a>)> {
         let Some(outer) = self.table(report, key, hint) else {
             return Vec::new();
         };
@@ -199,7 +199,7 @@ impl<'a> Section<'a> {
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
-        hint: Hint,
+        hint: KeyHint,
         parse: impl Fn(&str, &DeValue<'a>) -> Result<T, String>,
     ) -> Vec<T> {
         let Some(outer) = self.table(report, key, hint) else {
@@ -229,8 +229,8 @@ impl<'a> Section<'a> {
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
-        hint: Hint,
-    ) -> Vec<Section<'a>> {
+        hint: KeyHint,
+    ) -> Vec<TomlSection<'a>> {
         self.asked.insert(key);
         let Some(value) = self.table.get(key) else {
             return Vec::new();
@@ -257,10 +257,10 @@ impl<'a> Section<'a> {
         report: &mut ProblemCollector<'_>,
         path: String,
         value: &'a Spanned<DeValue<'a>>,
-        hint: Hint,
-    ) -> Option<Section<'a>> {
+        hint: KeyHint,
+    ) -> Option<TomlSection<'a>> {
         match value.get_ref().as_table() {
-            Some(table) => Some(Section {
+            Some(table) => Some(TomlSection {
                 path,
                 span: value.span(),
                 table,
@@ -569,7 +569,7 @@ mod tests {
         let source = "a = true\nb = 3\nzz = 1\n";
         let mut report = ProblemCollector::new("f", source);
         let table = parse(source, &mut report);
-        let mut root = Section::root(&table);
+        let mut root = TomlSection::root(&table);
         let h = hint("why", "fix");
         assert!(root.read(&mut report, "a", h, text).is_none());
         assert!(root.read(&mut report, "b", h, duration).is_none());

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use headroom_config::job::{
-    self, GrowSpec, GrowthRefusal, Idempotent, InputSizes, Runtime, SizingMode, TaskGroups,
-    TaskLimit,
+    self, GrowthRefusal, GrowthSetting, Idempotent, InputSizes, SizingMode, TaskGroups, TaskLimit,
+    TaskRuntime,
 };
 use headroom_config::{InputLocality, Placeholder, render};
-use headroom_types::{Bytes, Cpus, FileKind, Profile, Resource};
+use headroom_types::{Bytes, Cpus, FetchedFileKind, Profile, Resource};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 const WHOLE: &str = include_str!("golden/whole.toml");
@@ -86,7 +86,7 @@ fn every_key_of_a_complete_file_is_read() {
             reduce.heap_exit_codes.as_slice(),
             reduce.count
         ),
-        (Runtime::Jvm, [3].as_slice(), 1)
+        (TaskRuntime::Jvm, [3].as_slice(), 1)
     );
     assert_eq!(reduce.profile.memory(), Bytes::from_mib(96));
 }
@@ -261,17 +261,17 @@ fn a_stage_may_let_its_tasks_grow() {
             .grow
     };
     let (usual, short) = (Duration::from_secs(30), Duration::from_millis(500));
-    assert_eq!(grow(""), GrowSpec::Usual(usual));
-    assert_eq!(grow("grow_hold = \"500ms\""), GrowSpec::Usual(short));
-    assert_eq!(grow("grow = true"), GrowSpec::Stated(usual));
+    assert_eq!(grow(""), GrowthSetting::Usual(usual));
+    assert_eq!(grow("grow_hold = \"500ms\""), GrowthSetting::Usual(short));
+    assert_eq!(grow("grow = true"), GrowthSetting::Stated(usual));
     assert_eq!(
         grow("grow = true\ngrow_hold = \"500ms\""),
-        GrowSpec::Stated(short)
+        GrowthSetting::Stated(short)
     );
-    assert_eq!(grow("grow = false"), GrowSpec::Off);
+    assert_eq!(grow("grow = false"), GrowthSetting::Off);
     assert_eq!(
         grow("enforce = \"executor\""),
-        GrowSpec::Off,
+        GrowthSetting::Off,
         "only the executor has a limit"
     );
 }
@@ -417,15 +417,15 @@ fn stages_on_the_same_executors_must_agree_about_files() {
         .map_err(|p| render(&p))
         .expect("right");
     let found = job.files_for(&job.executors[0].name);
-    let named: Vec<(&str, FileKind, Option<Bytes>)> = found
+    let named: Vec<(&str, FetchedFileKind, Option<Bytes>)> = found
         .iter()
         .map(|f| (f.name.as_str(), f.kind, f.most))
         .collect();
     assert_eq!(
         named,
         [
-            ("tool", FileKind::Program, Some(Bytes::from_mib(1))),
-            ("data", FileKind::Archive, None)
+            ("tool", FetchedFileKind::Program, Some(Bytes::from_mib(1))),
+            ("data", FetchedFileKind::Archive, None)
         ]
     );
     assert_eq!(found[0].sha256.map(|s| s.to_string()), Some(sum));

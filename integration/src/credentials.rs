@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_client::{Client, ClientCredentials, TokenSource};
-use headroom_transport::KeyFiles;
+use headroom_transport::CertificateFiles;
 
 use crate::cluster::{ProgramOutput, ran};
 use crate::programs;
@@ -161,7 +161,7 @@ impl ClusterCredentials {
 
     /// A client with the administrator's token.
     pub fn client(&self, url: &str) -> Result<Client> {
-        let files = KeyFiles {
+        let files = CertificateFiles {
             ca: Some(self.ca()),
             own: None,
         };

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use headroom_appmaster::event::JobEndKind;
 use headroom_appmaster::policy::{AttemptPlace, ChargeAccount, GiveUpCause, TaskDecision};
-use headroom_appmaster::record::Record;
-use headroom_appmaster::taskset::TaskKey;
+use headroom_appmaster::record::JournalRecord;
+use headroom_appmaster::taskset::TaskPosition;
 use headroom_config::{Idempotent, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
-use headroom_rm_core::LogLine;
+use headroom_rm_core::EventLogLine;
 use headroom_types::{
     AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId,
 };
@@ -59,7 +59,7 @@ struct JournalState {
     heard: BTreeSet<TaskAttemptId>,
     successes: BTreeMap<TaskId, u32>,
     losses: BTreeMap<TaskId, u32>,
-    evicted: BTreeSet<TaskKey>,
+    evicted: BTreeSet<TaskPosition>,
     /// Memory of the largest node that the resource manager reported to the masters of this
     /// journal.
     reported_largest: Bytes,
@@ -90,7 +90,7 @@ pub(crate) struct InvariantChecker {
     own_container_within: Option<Duration>,
     /// Tasks killed for memory that wait for their own container, with the start of the wait.
     /// Milliseconds.
-    own_waits: BTreeMap<(String, TaskKey), u64>,
+    own_waits: BTreeMap<(String, TaskPosition), u64>,
 }
 
 impl JournalState {
@@ -144,7 +144,7 @@ impl InvariantChecker {
         self.violation.get_or_insert(what.into());
     }
 
-    pub(crate) fn logged(&mut self, line: &LogLine) {
+    pub(crate) fn logged(&mut self, line: &EventLogLine) {
         self.nodes_given_up |= matches!(line.reason.as_str(), "NodeLost" | "NodeMissing");
     }
     /// Records the total count of a master's request.
@@ -286,10 +286,10 @@ impl InvariantChecker {
     }
 
     /// Checks a new journal record of a master.
-    pub(crate) fn recorded(&mut self, token: &str, record: &Record, now: u64) {
+    pub(crate) fn recorded(&mut self, token: &str, record: &JournalRecord, now: u64) {
         self.waited(token, record, now);
         match record {
-            Record::Ended {
+            JournalRecord::Ended {
                 row, account, next, ..
             } => {
                 self.charged(token, &row.attempt, *account);
@@ -297,7 +297,7 @@ impl InvariantChecker {
                     self.given_up(token, &row.attempt.task, *cause, message);
                 }
             }
-            Record::GivenUp {
+            JournalRecord::GivenUp {
                 cause,
                 message,
                 task,
@@ -315,26 +315,26 @@ impl InvariantChecker {
                     self.given_up(token, &id, *cause, message);
                 }
             }
-            Record::Begin(_)
-            | Record::JobStarted { .. }
-            | Record::Run { .. }
-            | Record::Gained { .. }
-            | Record::Gone { .. } => {}
-            Record::Placed { .. }
-            | Record::Committing { .. }
-            | Record::Grown { .. }
-            | Record::Cancelled { .. } => {}
-            Record::Evicted { task, .. } => self.evicted(token, *task),
-            Record::Scaled { .. } | Record::Ranked { .. } => {}
-            Record::Moved { .. }
-            | Record::Known { .. }
-            | Record::Inputs { .. }
-            | Record::Over { .. } => {}
+            JournalRecord::Begin(_)
+            | JournalRecord::JobStarted { .. }
+            | JournalRecord::Run { .. }
+            | JournalRecord::Gained { .. }
+            | JournalRecord::Gone { .. } => {}
+            JournalRecord::Placed { .. }
+            | JournalRecord::Committing { .. }
+            | JournalRecord::Grown { .. }
+            | JournalRecord::Cancelled { .. } => {}
+            JournalRecord::Evicted { task, .. } => self.evicted(token, *task),
+            JournalRecord::Scaled { .. } | JournalRecord::Ranked { .. } => {}
+            JournalRecord::Moved { .. }
+            | JournalRecord::Known { .. }
+            | JournalRecord::Inputs { .. }
+            | JournalRecord::Over { .. } => {}
         }
     }
 
     /// Checks that no task is evicted twice.
-    fn evicted(&mut self, token: &str, task: TaskKey) {
+    fn evicted(&mut self, token: &str, task: TaskPosition) {
         let Some(book) = self.by_token.get_mut(token) else {
             return;
         };
@@ -347,11 +347,11 @@ impl InvariantChecker {
     }
 
     /// Checks the wait of a task that was killed for memory for its own container.
-    fn waited(&mut self, token: &str, record: &Record, now: u64) {
+    fn waited(&mut self, token: &str, record: &JournalRecord, now: u64) {
         let Some(within) = self.own_container_within else {
             return;
         };
-        if let Record::Ended {
+        if let JournalRecord::Ended {
             task,
             account: ChargeAccount::Memory,
             next: TaskDecision::Again { size, .. },
@@ -361,7 +361,7 @@ impl InvariantChecker {
         {
             self.own_waits.insert((token.to_owned(), *task), now);
         }
-        if let Record::Placed { task, row } = record
+        if let JournalRecord::Placed { task, row } = record
             && let Some(since) = self.own_waits.remove(&(token.to_owned(), *task))
             && Duration::from_millis(now - since) > within
         {
@@ -494,8 +494,11 @@ impl InvariantChecker {
             // An application fails if its master is absent for too long, but not after it has
             // ended.
             let journal = client.journals.values().next();
-            let over =
-                journal.is_some_and(|j| j.records.iter().any(|r| matches!(r, Record::Over { .. })));
+            let over = journal.is_some_and(|j| {
+                j.records
+                    .iter()
+                    .any(|r| matches!(r, JournalRecord::Over { .. }))
+            });
             if over {
                 self.fail(format!(
                     "{} was stopped after it had ended",

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_appmaster::policy::TaskDecision;
-use headroom_appmaster::record::Record;
-use headroom_appmaster::taskset::TaskKey;
-use headroom_types::{AppId, Bytes, Charge};
+use headroom_appmaster::record::JournalRecord;
+use headroom_appmaster::taskset::TaskPosition;
+use headroom_types::{AppId, Bytes, ExitCharge};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 
@@ -192,7 +192,7 @@ impl MasterKillRun {
         }
         let free = |a: &&AttemptRow| {
             a.reason
-                .is_none_or(|reason| reason.charge() == Charge::Free)
+                .is_none_or(|reason| reason.charge() == ExitCharge::Free)
         };
         for attempt in job
             .tasks
@@ -264,7 +264,7 @@ impl Round {
     }
 
     /// The records in the master's journal. An incomplete last line is left out.
-    fn journal(&self, cluster: &Cluster) -> Vec<Record> {
+    fn journal(&self, cluster: &Cluster) -> Vec<JournalRecord> {
         let app = self.app.to_string();
         let file = cluster
             .state("node-1")
@@ -298,9 +298,9 @@ impl Round {
 
     /// True while a task has a new size and has not ended since.
     fn escalating(&self, cluster: &Cluster) -> bool {
-        let mut open: BTreeSet<TaskKey> = BTreeSet::new();
+        let mut open: BTreeSet<TaskPosition> = BTreeSet::new();
         for record in self.journal(cluster) {
-            if let Record::Ended { task, .. } = &record {
+            if let JournalRecord::Ended { task, .. } = &record {
                 open.remove(task);
             }
             open.extend(escalation(&record));
@@ -364,12 +364,12 @@ impl Round {
 }
 
 /// The tasks that records gave another size.
-fn escalations(records: &[Record]) -> impl Iterator<Item = TaskKey> {
+fn escalations(records: &[JournalRecord]) -> impl Iterator<Item = TaskPosition> {
     records.iter().filter_map(escalation)
 }
 
-fn escalation(record: &Record) -> Option<TaskKey> {
-    let Record::Ended {
+fn escalation(record: &JournalRecord) -> Option<TaskPosition> {
+    let JournalRecord::Ended {
         task,
         row,
         next: TaskDecision::Again { size, .. },

@@ -16,7 +16,7 @@ use headroom_executor::environment::ExecutorSettings;
 use headroom_executor::launch::LaunchContext;
 use headroom_executor::session::TaskControl;
 use headroom_executor::task::{self, TaskChannels};
-use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, detect};
+use headroom_node_cgroup::{EnforcedGroup, Enforcer, EnforcerRequest, GroupLimits, detect};
 use headroom_types::{Bytes, Certainty, EnforcerKind, StopCause, SubCause, TaskReport};
 use headroom_wire::v1::task::TaskStart;
 use serde::{Deserialize, Serialize};
@@ -137,7 +137,7 @@ pub struct DiagnosisBench {
     _dir: tempfile::TempDir,
     programs: Programs,
     site: Arc<LaunchContext>,
-    group: Option<Group>,
+    group: Option<EnforcedGroup>,
     enforcer: Option<Enforcer>,
     runtime: tokio::runtime::Runtime,
 }

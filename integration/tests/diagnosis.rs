@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use headroom_types::exit::TimelineMark;
-use headroom_types::{Bytes, Charge, SubCause, TaskReport};
+use headroom_types::{Bytes, ExitCharge, SubCause, TaskReport};
 use integration::provoke::{DiagnosisBench, DiagnosisCase, DiagnosisRow, Needs, cases};
 
 /// Runs all cases that `wanted` selects, checks their diagnoses, and returns the reports.
@@ -45,9 +45,9 @@ fn named_right(
         // it, at a limit set by hand is one.
         let refused = row.named == SubCause::OwnLimit && report.evidence.heap_budget.is_none();
         let charge = if refused {
-            Charge::Plain
+            ExitCharge::Plain
         } else {
-            Charge::Memory
+            ExitCharge::Memory
         };
         assert_eq!(report.reason.charge(), charge, "{}", row.program);
         whole_life(&case, &report);

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason};
+use headroom_types::{Bytes, EnforcerKind, ExitCharge, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::TaskRow;
 use integration::cluster::Cluster;
@@ -108,7 +108,7 @@ fn the_python_executor_runs_an_escalated_task() {
         !killed.is_empty()
             && killed
                 .iter()
-                .all(|a| a.reason.map(|r| r.charge()) == Some(Charge::Memory)),
+                .all(|a| a.reason.map(|r| r.charge()) == Some(ExitCharge::Memory)),
         "{:?}",
         reasons(hog)
     );

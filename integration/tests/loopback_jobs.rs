@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason};
+use headroom_types::{Bytes, EnforcerKind, ExitCharge, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use integration::cluster::{Cluster, ContainerOwner, JOB, NodeShape, SOON, until};
@@ -132,7 +132,7 @@ fn without_cgroups_a_large_task_is_found_by_measurement() {
     let first = large.attempts.first().expect("attempts");
     assert_eq!(
         first.reason.map(|r| r.charge()),
-        Some(Charge::Memory),
+        Some(ExitCharge::Memory),
         "{:?}",
         reasons(large)
     );
@@ -173,7 +173,12 @@ fn an_executor_is_killed_from_outside() {
     for n in 0..2 {
         let row = task(&end, &format!("map/{n}"));
         assert_eq!(row.attempts.len(), 2, "{:?}", reasons(row));
-        assert_eq!(reasons(row)[0].charge(), Charge::Free, "{:?}", reasons(row));
+        assert_eq!(
+            reasons(row)[0].charge(),
+            ExitCharge::Free,
+            "{:?}",
+            reasons(row)
+        );
         assert_eq!(
             sizes(row)[0],
             sizes(row)[1],

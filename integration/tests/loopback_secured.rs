@@ -7,7 +7,7 @@ use std::process::Command;
 
 use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
 use headroom_identity::Certificate;
-use headroom_transport::KeyFiles;
+use headroom_transport::CertificateFiles;
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::application_master::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
@@ -206,7 +206,7 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Cl
         .state(masters[0].node.as_str())
         .join(format!("containers/{}/tasks/.token", masters[0].id));
     assert!(!left.exists(), "the token file is removed after it is read");
-    let files = KeyFiles {
+    let files = CertificateFiles {
         ca: Some(cluster.papers().expect("certificates").ca()),
         own: None,
     };

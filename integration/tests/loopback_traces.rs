@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes as Body;
 use axum::http::{HeaderMap, StatusCode, header};
-use headroom_types::{Bytes, Charge, ExitReason};
+use headroom_types::{Bytes, ExitCharge, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use integration::cluster::{Cluster, ContainerOwner, JOB, NodeShape, SOON, until};
@@ -323,7 +323,7 @@ fn same(span: &Span, row: &AttemptRow) {
     assert_eq!(is("headroom.verdict").as_deref(), Some(reason.name()));
     assert_eq!(
         is("error.type").as_deref(),
-        (reason.charge() != Charge::Success).then_some(reason.name())
+        (reason.charge() != ExitCharge::Success).then_some(reason.name())
     );
     assert_eq!(is("host.name"), Some(row.node.to_string()));
     assert_eq!(is("container.id"), Some(row.container.to_string()));
@@ -344,7 +344,7 @@ fn same(span: &Span, row: &AttemptRow) {
         row.peak.map(|peak| peak.get().to_string())
     );
     assert_eq!(is("headroom.rung"), Some(row.rung.to_string()));
-    let failed = reason.charge() != Charge::Success;
+    let failed = reason.charge() != ExitCharge::Success;
     let code = if failed { Code::Error } else { Code::Ok };
     assert_eq!(
         span.status.as_ref().map(|status| status.code),

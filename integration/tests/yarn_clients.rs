@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, Epoch, ExitReason, LaunchSpec, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::{MasterSync, PlacementRequest, RegisterMaster};
-use headroom_wire::v1::apps::{ApplicationMaster, ContainerView, SubmitApp};
-use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use headroom_wire::v1::apps::{ApplicationMaster, ContainerView, SubmitApplicationRequest};
+use headroom_wire::yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
 use integration::cluster::{Cluster, SOON, until};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl ClientScenario {
         let python = environment().expect("an environment with the clients");
         let cluster = Cluster::of_one().expect("a cluster");
         let client = cluster.client().clone();
-        let new = SubmitApp {
+        let new = SubmitApplicationRequest {
             name: "scenario".parse().expect("a name"),
             queue: None,
             priority: 0,
@@ -117,8 +117,8 @@ impl ClientScenario {
         &self.attempt.app
     }
 
-    fn name(container: &ContainerView) -> YarnContainer {
-        YarnContainer::of(&container.id, 1)
+    fn name(container: &ContainerView) -> YarnContainerId {
+        YarnContainerId::of(&container.id, 1)
     }
 
     /// Runs a script with the ids of this scenario and returns its JSON output.
@@ -128,7 +128,7 @@ impl ClientScenario {
             .call(self.cluster.client().node(&self.live.node))
             .expect("a node");
         let facts = json!({
-            "rm": self.cluster.url(), "nm": node.url, "app": YarnApp::of(self.app()), "attempt": YarnAttempt::of(&self.attempt),
+            "rm": self.cluster.url(), "nm": node.url, "app": YarnApplicationId::of(self.app()), "attempt": YarnAttemptId::of(&self.attempt),
             "live": ClientScenario::name(&self.live), "dead": ClientScenario::name(&self.dead), "node": node_id(&self.live, &node.url),
         });
         let output = self
@@ -353,7 +353,7 @@ fn the_application(scenario: &ClientScenario, results: &Value) {
     are(
         app,
         &[
-            ("/app/id", json!(YarnApp::of(scenario.app()))),
+            ("/app/id", json!(YarnApplicationId::of(scenario.app()))),
             ("/app/user", json!("ann")),
             ("/app/state", json!("RUNNING")),
             ("/app/finalStatus", json!("UNDEFINED")),
@@ -381,7 +381,7 @@ fn the_application(scenario: &ClientScenario, results: &Value) {
         (attempts.len(), id, state),
         (
             1,
-            &json!(YarnAttempt::of(&scenario.attempt)),
+            &json!(YarnAttemptId::of(&scenario.attempt)),
             &json!("RUNNING")
         )
     );
@@ -463,7 +463,7 @@ fn yarn_api_client() {
 }
 
 fn lists_and_parts(scenario: &ClientScenario, rm: &Value) {
-    let id = json!(YarnApp::of(scenario.app()));
+    let id = json!(YarnApplicationId::of(scenario.app()));
     assert_eq!(
         *ok(rm, "get_active_endpoint"),
         json!(scenario.cluster.url())
@@ -694,7 +694,7 @@ fn the_node(scenario: &ClientScenario, nm: &Value) {
             ("/nodeInfo/totalPmemAllocatedContainersMB", json!(1024)),
         ],
     );
-    let id = json!(YarnApp::of(scenario.app()));
+    let id = json!(YarnApplicationId::of(scenario.app()));
     for call in ["node_applications", "running_applications"] {
         let apps = list(ok(nm, call), "/apps/app");
         assert!(

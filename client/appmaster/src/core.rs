@@ -2,7 +2,7 @@
 //! to carry out.
 //!
 //! The loop of [`crate::run`], or a simulation, owns it. Inputs arrive as events. Durable state
-//! changes only when a [`Record`] is applied, in live operation and in replay alike. The driver
+//! changes only when a [`JournalRecord`] is applied, in live operation and in replay alike. The driver
 //! carries out an effect after the records before it are durable.
 //!
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
@@ -48,12 +48,12 @@ use crate::event::{
     EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, MasterEffect, MasterEvent,
 };
 use crate::executors::{ConnectionState, ExecutorFleet};
-use crate::ledger::Ledger;
+use crate::ledger::TaskStatistics;
 use crate::output::EarlierCommit;
 use crate::policy::sizing::MeasuredNeed;
 use crate::policy::{GiveUpCause, TaskSizeCap};
-use crate::record::Record;
-use crate::taskset::{IllegalStateChange, TaskKey, TaskSets, TaskSlotQueue};
+use crate::record::JournalRecord;
+use crate::taskset::{IllegalStateChange, JobTaskTable, TaskPosition, TaskSlotQueue};
 use fold::FoldedRows;
 use learned_sizes::LearnedSizes;
 use pending_report::PendingReport;
@@ -78,23 +78,23 @@ pub struct MasterSetup {
 
 /// The state of one application master.
 #[derive(Clone, Debug)]
-pub struct Core {
+pub struct MasterCore {
     job: JobSpec,
     setup: MasterSetup,
     /// For each stage, the index of its executor set in the job file.
     set_of: Vec<usize>,
-    tasks: TaskSets,
+    tasks: JobTaskTable,
     /// For each executor set, the tasks that wait for its slots.
     queues: Vec<TaskSlotQueue>,
     /// Tasks that have, or wait for, their own container.
-    own: BTreeSet<TaskKey>,
+    own: BTreeSet<TaskPosition>,
     fleet: ExecutorFleet,
-    ledger: Ledger,
+    ledger: TaskStatistics,
     learning: LearnedSizes,
     view: PendingReport,
     folded: FoldedRows,
     /// Successful attempts whose output is being committed, each with its row and measured need.
-    commits: BTreeMap<TaskKey, (AttemptRow, Option<MeasuredNeed>)>,
+    commits: BTreeMap<TaskPosition, (AttemptRow, Option<MeasuredNeed>)>,
     /// Hellos of containers whose grant has not arrived yet.
     early: BTreeMap<ContainerId, ExecutorHello>,
     largest: Option<Resource>,
@@ -122,10 +122,10 @@ enum MasterPhase {
     Over(JobOutcome),
 }
 
-impl Core {
+impl MasterCore {
     /// Returns a master without any records.
     pub fn new(job: JobSpec, setup: MasterSetup) -> Self {
-        let tasks = TaskSets::new(&job);
+        let tasks = JobTaskTable::new(&job);
         let set_of = job
             .stages
             .iter()
@@ -136,12 +136,12 @@ impl Core {
                     .unwrap_or(0)
             })
             .collect();
-        let mut core = Core {
+        let mut core = MasterCore {
             set_of,
             queues: vec![TaskSlotQueue::default(); job.executors.len()],
             own: BTreeSet::new(),
             fleet: ExecutorFleet::default(),
-            ledger: Ledger::new(job.mode, job.tasks()),
+            ledger: TaskStatistics::new(job.mode, job.tasks()),
             learning: LearnedSizes::new(&job),
             view: PendingReport::default(),
             folded: FoldedRows::default(),
@@ -168,9 +168,9 @@ impl Core {
     pub fn replay<'r>(
         job: JobSpec,
         setup: MasterSetup,
-        records: impl IntoIterator<Item = &'r Record>,
+        records: impl IntoIterator<Item = &'r JournalRecord>,
     ) -> Self {
-        let mut core = Core::new(job, setup);
+        let mut core = MasterCore::new(job, setup);
         core.phase = MasterPhase::Replaying;
         for record in records {
             core.apply(EventTimestamp::default(), record);
@@ -273,7 +273,7 @@ impl Core {
         self.ledger.totals()
     }
     /// Every task.
-    pub fn tasks(&self) -> &TaskSets {
+    pub fn tasks(&self) -> &JobTaskTable {
         &self.tasks
     }
     /// Executors and requests.
@@ -321,10 +321,10 @@ impl Core {
         }
     }
 
-    fn stage_of(&self, key: TaskKey) -> Option<&StageSpec> {
+    fn stage_of(&self, key: TaskPosition) -> Option<&StageSpec> {
         self.job.stages.get(key.stage)
     }
-    fn set_of(&self, key: TaskKey) -> Option<&ExecutorSpec> {
+    fn set_of(&self, key: TaskPosition) -> Option<&ExecutorSpec> {
         self.job.executors.get(*self.set_of.get(key.stage)?)
     }
 
@@ -360,7 +360,7 @@ impl Core {
         }
     }
 
-    fn record(&mut self, now: EventTimestamp, record: Record, out: &mut Vec<MasterEffect>) {
+    fn record(&mut self, now: EventTimestamp, record: JournalRecord, out: &mut Vec<MasterEffect>) {
         self.apply(now, &record);
         out.push(MasterEffect::Record(Box::new(record)));
     }
@@ -406,7 +406,7 @@ impl Core {
         for (attempt, seat) in &mut executor.seats {
             seat.started |= hello.running.contains(attempt);
         }
-        let lost: Vec<TaskKey> = executor
+        let lost: Vec<TaskPosition> = executor
             .seats
             .values()
             .filter(|s| !s.started)
@@ -507,7 +507,7 @@ impl Core {
         if outcome.ending != JobEndKind::Stopped {
             self.record(
                 now,
-                Record::Over {
+                JournalRecord::Over {
                     succeeded,
                     at: now.unix,
                     diagnostics: outcome.diagnostics.clone(),

@@ -16,17 +16,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::core::Core;
-use crate::event::{EventTimestamp, JobOutcome, LimitSet, MasterEffect, MasterEvent};
+use crate::core::MasterCore;
+use crate::event::{EventTimestamp, JobOutcome, MasterEffect, MasterEvent, TaskLimitResult};
 use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
-use crate::journal::{Journal, JournalError};
-use crate::record::Record;
+use crate::journal::{JournalError, MasterJournal};
+use crate::record::JournalRecord;
 use crate::rm_link::RmLink;
-use crate::run_error::RunError;
+use crate::run_error::MasterRunError;
 use crate::session::{ManagerSession, SessionEffect, SessionInput};
 use crate::spec::ExecutorEnvironment;
 use crate::stop_request::StopRequest;
-use crate::traces::Traces;
+use crate::traces::JobTraceExporter;
 use commits::Commits;
 
 /// Maximum number of messages that are processed before records are made durable.
@@ -43,8 +43,8 @@ struct ExecutorWriter {
 
 /// The state of the loop.
 pub(crate) struct MasterDriver {
-    core: Core,
-    journal: Option<Journal>,
+    core: MasterCore,
+    journal: Option<MasterJournal>,
     lines: BTreeMap<ContainerId, ExecutorWriter>,
     session: ManagerSession,
     session_effects: Vec<SessionEffect>,
@@ -55,7 +55,7 @@ pub(crate) struct MasterDriver {
     effects: Vec<MasterEffect>,
     /// Measurements of inputs in progress. At most one for each stage.
     measuring: JoinSet<MasterEvent>,
-    traces: Traces,
+    traces: JobTraceExporter,
 }
 
 /// An input of the loop.
@@ -73,11 +73,11 @@ enum DriverInput {
 
 impl MasterDriver {
     pub(crate) fn new(
-        core: Core,
-        journal: Journal,
+        core: MasterCore,
+        journal: MasterJournal,
         link: RmLink,
         (environment, attempt): (ExecutorEnvironment, AttemptId),
-        traces: Traces,
+        traces: JobTraceExporter,
     ) -> Self {
         let url = environment.master_url.clone();
         let session = ManagerSession::new(attempt, url, core.outcome().cloned(), Tick(0));
@@ -98,7 +98,10 @@ impl MasterDriver {
     }
 
     /// Makes the first records durable.
-    pub(crate) async fn write_first(&mut self, records: &[Record]) -> Result<(), JournalError> {
+    pub(crate) async fn write_first(
+        &mut self,
+        records: &[JournalRecord],
+    ) -> Result<(), JournalError> {
         self.commit(records.to_vec()).await
     }
 
@@ -110,7 +113,7 @@ impl MasterDriver {
         mut rm: mpsc::Receiver<SessionInput>,
         mut wishes: watch::Receiver<StopRequest>,
         url: &str,
-    ) -> Result<Option<JobOutcome>, RunError> {
+    ) -> Result<Option<JobOutcome>, MasterRunError> {
         self.register();
         loop {
             let timer = self.core.next_timer().map(|tick| self.moment(tick));
@@ -166,7 +169,7 @@ impl MasterDriver {
         }
     }
 
-    fn process_input(&mut self, heard: DriverInput, url: &str) -> Result<(), RunError> {
+    fn process_input(&mut self, heard: DriverInput, url: &str) -> Result<(), MasterRunError> {
         match heard {
             DriverInput::Executor(event) => self.hear_executor(event),
             DriverInput::Rm(event) => return self.hear_rm(event, url),
@@ -250,7 +253,7 @@ impl MasterDriver {
                 held_us,
                 error,
             } => {
-                let set = Box::new(LimitSet {
+                let set = Box::new(TaskLimitResult {
                     attempt,
                     limit,
                     held_us,
@@ -269,7 +272,7 @@ impl MasterDriver {
     }
 
     /// Carries out effects: first the records and, when they are durable, all others.
-    async fn carry_out(&mut self) -> Result<(), RunError> {
+    async fn carry_out(&mut self) -> Result<(), MasterRunError> {
         while !self.effects.is_empty() {
             let mut records = Vec::new();
             let mut rest = Vec::new();
@@ -338,7 +341,7 @@ impl MasterDriver {
     }
 
     /// Writes records outside of the runtime's threads, because the write waits for the disk.
-    async fn commit(&mut self, records: Vec<Record>) -> Result<(), JournalError> {
+    async fn commit(&mut self, records: Vec<JournalRecord>) -> Result<(), JournalError> {
         let Some(mut journal) = self.journal.take() else {
             return Ok(());
         };

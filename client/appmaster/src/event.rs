@@ -8,9 +8,9 @@ use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGran
 use headroom_wire::v1::job_history::JobHistory;
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
-use crate::output::Commit;
-use crate::record::Record;
-use crate::taskset::TaskKey;
+use crate::output::OutputCommit;
+use crate::record::JournalRecord;
+use crate::taskset::TaskPosition;
 
 /// The time of an event, by both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub enum MasterEvent {
     /// The commit of a task's output succeeded or failed.
     Committed {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The attempt that wrote the output.
         attempt: TaskAttemptId,
         /// The reason of a failure, for display.
@@ -115,7 +115,7 @@ pub enum MasterEvent {
         /// Its container.
         container: ContainerId,
         /// The result.
-        set: Box<LimitSet>,
+        set: Box<TaskLimitResult>,
     },
     /// The resource manager, or the node, refused the requested size of a container.
     ResizeRefused {
@@ -162,7 +162,7 @@ pub struct ExecutorHello {
 
 /// The result of a limit change of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitSet {
+pub struct TaskLimitResult {
     /// The attempt.
     pub attempt: TaskAttemptId,
     /// Its current limit. Bytes.
@@ -178,7 +178,7 @@ pub struct LimitSet {
 #[derive(Clone, Debug, PartialEq)]
 pub enum MasterEffect {
     /// Append this record to the journal.
-    Record(Box<Record>),
+    Record(Box<JournalRecord>),
     /// Send a message to an executor. It is dropped if the executor is not connected, because the
     /// next hello restores a consistent state.
     Send {
@@ -190,11 +190,11 @@ pub enum MasterEffect {
     /// Commit the output of an attempt and report the result with [`MasterEvent::Committed`].
     Commit {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The attempt that wrote the output.
         attempt: TaskAttemptId,
         /// Source and target of the commit.
-        commit: Commit,
+        commit: OutputCommit,
     },
     /// Request another size of a running container. The answer is an update or a refusal.
     Resize {

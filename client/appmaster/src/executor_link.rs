@@ -15,8 +15,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use headroom_telemetry::{RejectedConnections, RejectionReason};
 use headroom_transport::{
-    ConnectionLimiter, ConnectionPermit, ListenerIdentity, LoopbackPolicy, Reading, Writing,
-    accept_handshake, halves,
+    ConnectionLimiter, ConnectionPermit, ConnectionReader, ConnectionWriter, ListenerIdentity,
+    LoopbackPolicy, accept_handshake, halves,
 };
 use headroom_types::{AppId, ContainerId};
 use headroom_wire::v1::task::{
@@ -180,8 +180,8 @@ struct UnauthenticatedPeer {
 
 /// An authenticated connection, and its first line if that is complete.
 struct AuthenticatedPeer {
-    lines: Lines,
-    write: Writing,
+    lines: ExecutorLineReader,
+    write: ConnectionWriter,
     line: Option<String>,
 }
 
@@ -315,7 +315,7 @@ impl ExecutorListener {
         }
         // Bytes beyond that part are read again.
         let rest = io::Cursor::new(short.read_buffer().to_vec());
-        let read: Reading = Box::new(rest.chain(short.into_inner()));
+        let read: ConnectionReader = Box::new(rest.chain(short.into_inner()));
         Ok(AuthenticatedPeer {
             lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES)),
             write,
@@ -386,7 +386,7 @@ impl ExecutorListener {
     /// Checks the hello and reserves a permit for the executor.
     async fn admit(
         &self,
-        lines: &mut Lines,
+        lines: &mut ExecutorLineReader,
         line: Option<String>,
     ) -> Result<(ExecutorHello, OwnedSemaphorePermit), ConnectionRefusal> {
         let place = Arc::clone(&self.known)
@@ -400,9 +400,9 @@ impl ExecutorListener {
     }
 }
 
-type Lines = FramedRead<Reading, LinesCodec>;
+type ExecutorLineReader = FramedRead<ConnectionReader, LinesCodec>;
 
-async fn next(lines: &mut Lines, wait: Duration) -> Result<String, ConnectionRefusal> {
+async fn next(lines: &mut ExecutorLineReader, wait: Duration) -> Result<String, ConnectionRefusal> {
     match timeout(wait, lines.next()).await {
         Err(_) => Err(ConnectionRefusal::Silent(wait)),
         Ok(None) => Err(ConnectionRefusal::Gone),
@@ -455,7 +455,7 @@ fn same(given: &str, secret: &str) -> bool {
 }
 
 async fn receive(
-    lines: &mut Lines,
+    lines: &mut ExecutorLineReader,
     connection: ConnectionNumber,
     container: &ContainerId,
     events: &mpsc::Sender<ExecutorLinkEvent>,
@@ -490,7 +490,7 @@ async fn receive(
 /// Writes messages until the sender is dropped and the queue is empty. A write that reaches its
 /// timeout ends the connection.
 async fn transmit(
-    mut write: Writing,
+    mut write: ConnectionWriter,
     mut waiting: mpsc::Receiver<ToExecutor>,
     closed: mpsc::Sender<()>,
 ) {
@@ -511,7 +511,7 @@ async fn transmit(
     let _ = closed.try_send(());
 }
 
-async fn write_message(write: &mut Writing, message: &ToExecutor) -> std::io::Result<()> {
+async fn write_message(write: &mut ConnectionWriter, message: &ToExecutor) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     write.write_all(&line).await

@@ -16,7 +16,7 @@ use headroom_types::{
 
 use crate::policy::backoff;
 use crate::policy::collateral::{CollateralKills, OtherNodeExists};
-use crate::taskset::TaskKey;
+use crate::taskset::TaskPosition;
 
 /// The connection to an executor.
 ///
@@ -41,19 +41,19 @@ pub enum ConnectionState {
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
+pub enum RequestPurpose {
     /// Shared executors: the index of their set in the job file.
     Set(usize),
     /// A container for one task.
-    Own(TaskKey),
+    Own(TaskPosition),
 }
 
-impl Purpose {
+impl RequestPurpose {
     /// Slots of a container of this purpose.
     pub fn slots(self, job: &JobSpec) -> u32 {
         match self {
-            Purpose::Set(set) => job.executors.get(set).map_or(1, |s| s.slots),
-            Purpose::Own(_) => 1,
+            RequestPurpose::Set(set) => job.executors.get(set).map_or(1, |s| s.slots),
+            RequestPurpose::Own(_) => 1,
         }
     }
 }
@@ -62,7 +62,7 @@ impl Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotAssignment {
     /// The task.
-    pub task: TaskKey,
+    pub task: TaskPosition,
     /// Number of slots that it occupies.
     pub slots: u32,
     /// True if the executor reported that it runs.
@@ -138,12 +138,12 @@ const WARNING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The warning that a container will be preempted, or that its node is being drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warning {
+pub struct DisruptionWarning {
     /// Time of the preemption; `None` if there is no deadline.
     pub until: Option<Tick>,
 }
 
-impl Warning {
+impl DisruptionWarning {
     /// Time at which the warning expires if it did not come true.
     pub fn forgotten_at(self) -> Option<Tick> {
         self.until.map(|until| until.plus(WARNING_TIMEOUT))
@@ -156,7 +156,7 @@ pub struct ExecutorEntry {
     /// Its request.
     pub request: RequestId,
     /// The purpose of that request.
-    pub purpose: Purpose,
+    pub purpose: RequestPurpose,
     /// Its node.
     pub node: NodeId,
     /// Failures in a row when it was granted: containers of its request, and launches on its node.
@@ -172,7 +172,7 @@ pub struct ExecutorEntry {
     /// Time since when no task runs in it.
     pub idle_since: Option<Tick>,
     /// The wide task for which it is reserved, and the end of the reservation.
-    pub reserved: Option<(TaskKey, Tick)>,
+    pub reserved: Option<(TaskPosition, Tick)>,
     /// Current size of its container; `None` until the resource manager has reported it to this run
     /// of the master.
     pub resource: Option<Resource>,
@@ -187,7 +187,7 @@ pub struct ExecutorEntry {
     /// Memory that ended tasks left in its container.
     pub left: Unattributed,
     /// Set when the platform will end it: no new task starts in it.
-    pub warning: Option<Warning>,
+    pub warning: Option<DisruptionWarning>,
     /// It was ordered to end.
     pub leaving: bool,
     /// True if the resource manager did not list it when this master last registered, and it has
@@ -202,7 +202,7 @@ impl ExecutorEntry {
     /// An executor that was granted and has not connected yet.
     pub fn granted(
         request: RequestId,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         node: NodeId,
         slots: u32,
         until: Tick,
@@ -313,7 +313,7 @@ impl ExecutorEntry {
     /// True when it needs no replacement. A warned executor is replaced at once. A warned own
     /// container is replaced only if its task has to run again.
     pub fn needs_no_replacement(&self) -> bool {
-        let done_here = matches!(self.purpose, Purpose::Own(_)) && !self.seats.is_empty();
+        let done_here = matches!(self.purpose, RequestPurpose::Own(_)) && !self.seats.is_empty();
         self.may_run_tasks() && !self.unlisted && (self.warning.is_none() || done_here)
     }
 }
@@ -322,7 +322,7 @@ impl ExecutorEntry {
 #[derive(Clone, Debug)]
 pub struct ExecutorRequest {
     /// Its purpose.
-    pub purpose: Purpose,
+    pub purpose: RequestPurpose,
     /// Requested number of live containers.
     pub wanted: u32,
     /// Containers of it whose end was processed.
@@ -340,7 +340,7 @@ pub struct ExecutorRequest {
 
 impl ExecutorRequest {
     /// A request for no container so far.
-    pub fn new(purpose: Purpose, memory: Bytes) -> Self {
+    pub fn new(purpose: RequestPurpose, memory: Bytes) -> Self {
         let hold_until = Tick(0);
         ExecutorRequest {
             purpose,
@@ -386,7 +386,7 @@ pub struct ExecutorFleet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnContainerWait {
     /// The task.
-    pub task: TaskKey,
+    pub task: TaskPosition,
     /// Start of the wait.
     pub since: Tick,
     /// No executor is drained for it before this time.
@@ -417,7 +417,7 @@ pub struct Contention {
     /// The drain or eviction in progress.
     pub makes_room: Option<PendingRoom>,
     /// Evicted tasks: their containers are requested when the contention is over.
-    pub evicted: BTreeSet<TaskKey>,
+    pub evicted: BTreeSet<TaskPosition>,
     /// Sets whose executors have left or are about to leave; they are replaced when the contention
     /// is over.
     pub sets: BTreeSet<usize>,
@@ -442,7 +442,7 @@ pub struct DesiredRequest {
     /// The request.
     pub request: RequestId,
     /// Its purpose.
-    pub purpose: Purpose,
+    pub purpose: RequestPurpose,
     /// Number of containers in total, ended ones included.
     pub count: u32,
     /// Number of them whose end was processed.
@@ -517,7 +517,7 @@ impl ExecutorFleet {
     pub fn staying(&self, set: usize) -> impl Iterator<Item = (&ContainerId, &ExecutorEntry)> {
         self.executors
             .iter()
-            .filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.needs_no_replacement())
+            .filter(move |(_, e)| e.purpose == RequestPurpose::Set(set) && e.needs_no_replacement())
     }
 
     /// True when an own container is requested and not granted.
@@ -529,8 +529,8 @@ impl ExecutorFleet {
             .map(|e| &e.request)
             .collect();
         self.requests.iter().any(|(id, r)| match r.purpose {
-            Purpose::Own(_) => r.wanted > 0 && !there.contains(id),
-            Purpose::Set(_) => false,
+            RequestPurpose::Own(_) => r.wanted > 0 && !there.contains(id),
+            RequestPurpose::Set(_) => false,
         })
     }
 
@@ -598,7 +598,7 @@ impl ExecutorFleet {
     /// For each request of one task, a container that can run it now.
     pub fn ready_own(&self) -> BTreeMap<&RequestId, &ContainerId> {
         let own = |e: &ExecutorEntry| {
-            matches!(e.purpose, Purpose::Own(_)) && self.takes_work(e) && e.free() > 0
+            matches!(e.purpose, RequestPurpose::Own(_)) && self.takes_work(e) && e.free() > 0
         };
         self.executors
             .iter()
@@ -619,7 +619,7 @@ impl ExecutorFleet {
                 .reserved
                 .map(|(_, at)| at)
                 .filter(|at| *at < Tick(u64::MAX));
-            let forgotten = e.warning.and_then(Warning::forgotten_at);
+            let forgotten = e.warning.and_then(DisruptionWarning::forgotten_at);
             let again = e.resizing.map(|r| r.again_at);
             let held = e
                 .seats

@@ -8,11 +8,11 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::record::{self, JournalHeader, Record};
+use crate::record::{self, JournalHeader, JournalRecord};
 
 /// An open journal, locked against a second master.
 #[derive(Debug)]
-pub struct Journal {
+pub struct MasterJournal {
     path: PathBuf,
     file: File,
 }
@@ -59,9 +59,9 @@ pub enum JournalError {
     },
 }
 
-impl Journal {
+impl MasterJournal {
     /// Opens or creates the journal at `path` and reads its records.
-    pub fn open(path: &Path) -> Result<(Journal, Vec<Record>), JournalError> {
+    pub fn open(path: &Path) -> Result<(MasterJournal, Vec<JournalRecord>), JournalError> {
         let io = |doing| {
             move |source| JournalError::Io {
                 path: path.to_owned(),
@@ -104,7 +104,7 @@ impl Journal {
                 .map_err(io("synced"))?;
         }
         Ok((
-            Journal {
+            MasterJournal {
                 path: path.to_owned(),
                 file,
             },
@@ -113,7 +113,7 @@ impl Journal {
     }
 
     /// Writes a group of records and returns when they are durable.
-    pub fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+    pub fn append(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
         let io = |doing| JournalErrorAt {
             path: self.path.clone(),
             doing,
@@ -141,7 +141,7 @@ impl JournalErrorAt {
 }
 
 /// A group of records in the format of the file.
-pub fn encode(records: &[Record]) -> serde_json::Result<Vec<u8>> {
+pub fn encode(records: &[JournalRecord]) -> serde_json::Result<Vec<u8>> {
     let mut group = Vec::new();
     for record in records {
         serde_json::to_writer(&mut group, record)?;
@@ -151,7 +151,7 @@ pub fn encode(records: &[Record]) -> serde_json::Result<Vec<u8>> {
 }
 
 /// The records in `bytes`, and the number of bytes they occupy. `path` is used for errors.
-pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalError> {
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize), JournalError> {
     let mut records = Vec::new();
     let mut good = 0;
     while let Some(length) = bytes
@@ -182,7 +182,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
 /// read.
 pub fn check_owner(
     path: &Path,
-    records: &[Record],
+    records: &[JournalRecord],
     app: &str,
     job: u64,
 ) -> Result<Option<JournalHeader>, JournalError> {
@@ -193,7 +193,7 @@ pub fn check_owner(
         path: path.to_owned(),
         what,
     };
-    let Record::Begin(begin) = first else {
+    let JournalRecord::Begin(begin) = first else {
         return Err(foreign(
             "another program: its first record is no header".to_owned(),
         ));
@@ -220,8 +220,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn begin() -> Record {
-        Record::Begin(JournalHeader {
+    fn begin() -> JournalRecord {
+        JournalRecord::Begin(JournalHeader {
             version: record::VERSION,
             job: 7,
             app: "job.1".into(),
@@ -229,9 +229,9 @@ mod tests {
             port: 4711,
         })
     }
-    fn gone(seq: u64) -> Record {
+    fn gone(seq: u64) -> JournalRecord {
         let container = format!("job.1.e1.c{seq}").parse().expect("id");
-        Record::Gone {
+        JournalRecord::Gone {
             container,
             request: "set-main".parse().expect("id"),
             unused: false,
@@ -243,16 +243,16 @@ mod tests {
     fn appended_records_are_read_after_reopening() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("app").join("journal.ndjson");
-        let (mut journal, records) = Journal::open(&path).expect("opens");
+        let (mut journal, records) = MasterJournal::open(&path).expect("opens");
         assert!(records.is_empty());
         journal.append(&[begin(), gone(1)]).expect("writes");
         journal.append(&[gone(2)]).expect("writes");
         assert!(
-            matches!(Journal::open(&path), Err(JournalError::InUse { .. })),
+            matches!(MasterJournal::open(&path), Err(JournalError::InUse { .. })),
             "only one master can open the journal"
         );
         drop(journal);
-        let (_, records) = Journal::open(&path).expect("opens");
+        let (_, records) = MasterJournal::open(&path).expect("opens");
         assert_eq!(records, [begin(), gone(1), gone(2)]);
         assert_eq!(
             check_owner(&path, &records, "job.1", 7)
@@ -281,7 +281,7 @@ mod tests {
         );
         std::fs::write(&path, &text).expect("writes");
         assert!(matches!(
-            Journal::open(&path),
+            MasterJournal::open(&path),
             Err(JournalError::Damaged { line: 2, .. })
         ));
         assert_eq!(std::fs::read_to_string(&path).expect("reads"), text);
@@ -294,19 +294,19 @@ mod tests {
         fn a_torn_end_costs_only_the_torn_record(cut in 0usize..400, more in 0u64..5) {
             let dir = tempfile::tempdir().expect("directory");
             let path = dir.path().join("journal.ndjson");
-            let all: Vec<Record> = std::iter::once(begin()).chain((0..more).map(gone)).collect();
-            let (mut journal, _) = Journal::open(&path).expect("opens");
+            let all: Vec<JournalRecord> = std::iter::once(begin()).chain((0..more).map(gone)).collect();
+            let (mut journal, _) = MasterJournal::open(&path).expect("opens");
             journal.append(&all).expect("writes");
             drop(journal);
             let bytes = std::fs::read(&path).expect("reads");
             let cut = cut.min(bytes.len());
             std::fs::write(&path, &bytes[..cut]).expect("writes");
             let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count();
-            let (mut journal, records) = Journal::open(&path).expect("opens");
+            let (mut journal, records) = MasterJournal::open(&path).expect("opens");
             prop_assert_eq!(&records, &all[..whole]);
             journal.append(&[gone(99)]).expect("writes");
             drop(journal);
-            let (_, records) = Journal::open(&path).expect("opens");
+            let (_, records) = MasterJournal::open(&path).expect("opens");
             prop_assert_eq!(records.len(), whole + 1);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use headroom_types::{Bytes, Charge, UnixMillis};
+use headroom_types::{Bytes, ExitCharge, UnixMillis};
 use headroom_wire::v1::job::{
-    AttemptRow, InputGap, JobTotals, Locality, MemoryFailureMode, ShadowOutcome, StageInputs,
+    AttemptRow, DataLocality, InputGap, JobTotals, MemoryFailureMode, ShadowOutcome, StageInputs,
 };
 
 use crate::policy::{AttemptSize, ChargeAccount, TaskDecision};
@@ -12,7 +12,7 @@ use crate::taskset::LifecycleState;
 
 /// Running statistics over all tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ledger {
+pub struct TaskStatistics {
     totals: JobTotals,
     plain: u32,
     /// Cost of memory failures. Byte-milliseconds.
@@ -21,10 +21,10 @@ pub struct Ledger {
     well: (u64, u64),
 }
 
-impl Ledger {
+impl TaskStatistics {
     /// A ledger for `tasks` tasks, with all counts at zero.
     pub fn new(mode: MemoryFailureMode, tasks: u32) -> Self {
-        Ledger {
+        TaskStatistics {
             totals: JobTotals {
                 mode,
                 tasks,
@@ -144,10 +144,10 @@ impl Ledger {
         ));
         match input.locality {
             None => {}
-            Some(Locality::Local) => {
+            Some(DataLocality::Local) => {
                 (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed)
             }
-            Some(Locality::Remote) => {
+            Some(DataLocality::Remote) => {
                 (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed);
                 (inputs.remote, inputs.remote_kills) =
                     (inputs.remote + 1, inputs.remote_kills + killed);
@@ -174,7 +174,7 @@ impl Ledger {
             u128::from(shadow.profile.memory().get()).saturating_mul(u128::from(runtime_ms(row)));
         let well = row
             .reason
-            .is_some_and(|reason| reason.charge() == Charge::Success);
+            .is_some_and(|reason| reason.charge() == ExitCharge::Success);
         let (counter, learned) = match outcome {
             ShadowOutcome::Fits => (&mut totals.fit, learned),
             ShadowOutcome::Killed => (&mut totals.killed, learned.saturating_add(spent)),

@@ -28,4 +28,4 @@ mod stop_request;
 pub mod taskset;
 pub mod traces;
 
-pub use core::{Core, MasterSetup};
+pub use core::{MasterCore, MasterSetup};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use headroom_appmaster::run::{self, MasterOptions, RunError, StopRequest};
+use headroom_appmaster::run::{self, MasterOptions, MasterRunError, StopRequest};
 use headroom_client::ClientCredentials;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
     after_help = "Exit codes: 0 done, 1 the job failed, 2 mistakes in the job file, \
     6 the resource manager does not answer, 9 tasks were killed for memory at the largest size they can have"
 )]
-struct Args {
+struct MasterArguments {
     #[command(flatten)]
     options: MasterOptions,
     /// CA certificate of the resource manager; set by the node agent
@@ -34,7 +34,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = MasterArguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG")
         .unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt()
@@ -66,11 +66,11 @@ fn main() -> ExitCode {
     }
 }
 
-async fn work(args: Args) -> Result<u8, RunError> {
+async fn work(args: MasterArguments) -> Result<u8, MasterRunError> {
     let (wish, leave) = watch::channel(StopRequest::GoOn);
     let trust = ClientCredentials::of_a_container(args.ca, args.token_file.as_deref());
     let mut options = args.options;
-    options.trust = trust.map_err(|source| RunError::Unreachable {
+    options.trust = trust.map_err(|source| MasterRunError::Unreachable {
         url: options.rm.clone(),
         source,
     })?;
@@ -80,7 +80,7 @@ async fn work(args: Args) -> Result<u8, RunError> {
 }
 
 #[allow(clippy::print_stdout)] // the application's id is this program's output
-async fn run_job(mut options: MasterOptions, check_only: bool) -> Result<u8, RunError> {
+async fn run_job(mut options: MasterOptions, check_only: bool) -> Result<u8, MasterRunError> {
     if check_only {
         return run::load(&options).map(|_| 0);
     }

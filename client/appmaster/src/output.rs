@@ -83,7 +83,7 @@ pub fn attempt_dir(output: &str, writer: &str, attempt: &TaskAttemptId) -> PathB
 
 /// One commit: a directory becomes the output of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Commit {
+pub struct OutputCommit {
     /// The task.
     pub task: TaskId,
     /// The attempt's own directory.
@@ -186,8 +186,8 @@ fn io_error(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Outpu
 
 /// Carries out a commit and removes the directories of the task's other attempts. A repeated commit
 /// has no further effect.
-pub fn commit(commit: &Commit) -> Result<(), OutputError> {
-    let Commit {
+pub fn commit(commit: &OutputCommit) -> Result<(), OutputError> {
+    let OutputCommit {
         task,
         from,
         to,

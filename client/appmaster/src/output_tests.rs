@@ -56,7 +56,7 @@ impl OutputDirectory {
             attempt_dir(&self.dir(), &writer(APP, TOKEN), &attempt),
             output_path(&self.dir(), &task),
         );
-        commit(&Commit {
+        commit(&OutputCommit {
             task,
             from,
             to,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::sizing::MeasuredNeed;
 use crate::policy::{AttemptSize, ChargeAccount, GiveUpCause, TaskDecision};
-use crate::taskset::TaskKey;
+use crate::taskset::TaskPosition;
 
 /// Version of the journal format.
 pub const VERSION: u32 = 1;
@@ -19,7 +19,7 @@ pub const VERSION: u32 = 1;
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
-pub enum Record {
+pub enum JournalRecord {
     /// The first line.
     Begin(JournalHeader),
     /// A run of the master registered for the first time.
@@ -57,14 +57,14 @@ pub enum Record {
     /// An attempt is assigned to an executor. Written before the start message is sent.
     Placed {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The attempt, without an end.
         row: Box<AttemptRow>,
     },
     /// An attempt has ended; contains the decision.
     Ended {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The attempt with its end.
         row: Box<AttemptRow>,
         /// The budget to which the end is charged.
@@ -81,7 +81,7 @@ pub enum Record {
     /// before the commit.
     Committing {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The attempt with its end.
         row: Box<AttemptRow>,
         /// The measured need, if the executor reported it.
@@ -91,7 +91,7 @@ pub enum Record {
     /// A running attempt gets another size. Written before the message to its executor.
     Grown {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The attempt.
         attempt: TaskAttemptId,
         /// The new size.
@@ -102,7 +102,7 @@ pub enum Record {
     /// A waiting task gets another size or place without the end of an attempt.
     Moved {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The new size.
         size: AttemptSize,
         /// The reason, for display.
@@ -123,7 +123,7 @@ pub enum Record {
     /// A waiting task is given up.
     GivenUp {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The cause.
         cause: GiveUpCause,
         /// The message; contains the task and the remedy.
@@ -132,7 +132,7 @@ pub enum Record {
     /// A running task is cancelled: it ends without a retry. Written before the stop message.
     Cancelled {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The message; contains the task and the reason.
         message: String,
     },
@@ -140,7 +140,7 @@ pub enum Record {
     #[serde(alias = "gave_way")] // the name in the version before
     Evicted {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The number of the attempt.
         attempt: u32,
         /// The size of the next attempt.
@@ -151,7 +151,7 @@ pub enum Record {
     /// The priority of a task has changed: it starts before tasks of a lower priority.
     Ranked {
         /// The task.
-        task: TaskKey,
+        task: TaskPosition,
         /// The new priority; the default is 0.
         priority: i32,
     },

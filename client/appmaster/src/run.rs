@@ -7,31 +7,31 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{Client, ClientCredentials, ClientError};
 use headroom_config::JobSpec;
 use headroom_config::job::ClusterProfiles;
 use headroom_transport::{ListenerIdentity, MasterAddress};
 use headroom_types::{AppId, AttemptId, Bytes};
-use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use headroom_wire::v1::job::MemoryFailureMode;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use crate::core::{Core, MasterSetup};
+use crate::core::{MasterCore, MasterSetup};
 use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
-use crate::journal::{self, Journal};
+use crate::journal::{self, MasterJournal};
 use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
-use crate::record::{self, JournalHeader, Record};
+use crate::record::{self, JournalHeader, JournalRecord};
 use crate::rm_link::RmLink;
 use crate::spec::ExecutorEnvironment;
-use crate::traces::Traces;
+use crate::traces::JobTraceExporter;
 use crate::traces::spans::TraceIdentity;
 use outputs::OutputClaim;
 
-pub use crate::run_error::RunError;
+pub use crate::run_error::MasterRunError;
 pub use crate::stop_request::StopRequest;
 
 /// Timeout for the first answer of the resource manager at the start.
@@ -116,9 +116,9 @@ impl MasterResult {
 }
 
 /// Reads the job file and applies the requested mode.
-pub fn load(options: &MasterOptions) -> Result<JobSpec, RunError> {
+pub fn load(options: &MasterOptions) -> Result<JobSpec, MasterRunError> {
     let mut job =
-        headroom_config::load_job(&options.job, &options.profiles).map_err(RunError::Job)?;
+        headroom_config::load_job(&options.job, &options.profiles).map_err(MasterRunError::Job)?;
     if let Some(mode) = options.mode {
         job.mode = mode;
     }
@@ -127,10 +127,10 @@ pub fn load(options: &MasterOptions) -> Result<JobSpec, RunError> {
 
 /// Submits the job as an unmanaged application of this master, and sets `options.app` and
 /// `options.attempt`.
-pub async fn submit(options: &mut MasterOptions) -> Result<AppId, RunError> {
+pub async fn submit(options: &mut MasterOptions) -> Result<AppId, MasterRunError> {
     let job = load(options)?;
     let client = client(options)?;
-    let body = SubmitApp {
+    let body = SubmitApplicationRequest {
         name: job.name.clone(),
         queue: job.queue.clone(),
         priority: job.priority,
@@ -149,7 +149,7 @@ pub async fn submit(options: &mut MasterOptions) -> Result<AppId, RunError> {
 }
 
 /// Runs the master until its job has ended.
-pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
+pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunError> {
     let job = load(&options)?;
     let app = match options.app.clone() {
         Some(app) => app,
@@ -157,7 +157,7 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
     };
     let client = client(&options)?;
     let path = state_dir(&options, &app).join("journal.ndjson");
-    let (journal, records) = Journal::open(&path)?;
+    let (journal, records) = MasterJournal::open(&path)?;
     let (begin, records, listener) = begin(&options, &path, &app, &job, records).await?;
     let beginning = if records.is_empty() {
         JobStartState::New
@@ -169,10 +169,12 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
         Some(owner) => outputs::claim(&client, &job, owner, beginning).await,
         None => OutputClaim::default(),
     };
-    let address = listener.local_addr().map_err(|source| RunError::Listen {
-        address: options.listen,
-        source,
-    })?;
+    let address = listener
+        .local_addr()
+        .map_err(|source| MasterRunError::Listen {
+            address: options.listen,
+            source,
+        })?;
     let lock = lock(&path, address)?;
     let greeting = ExecutorEnvironment {
         master_url: master_address(address, lock.as_ref()).to_string(),
@@ -196,14 +198,14 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
         app: app.clone(),
         attempt: options.attempt,
     };
-    let mut traces = Traces::new(
+    let mut traces = JobTraceExporter::new(
         TraceIdentity::new(&app.to_string(), &begin.token),
         attempt.to_string(),
     );
     traces.remember(&records);
     let mut shell = MasterDriver::new(core, journal, link, (greeting, attempt), traces);
     if records.is_empty() && !is_refused {
-        shell.write_first(&[Record::Begin(begin)]).await?;
+        shell.write_first(&[JournalRecord::Begin(begin)]).await?;
     }
     let outcome = shell
         .work(executors, rm, options.leave.clone(), &options.rm)
@@ -239,13 +241,13 @@ fn core_setup(
 fn build_core(
     job: JobSpec,
     setup: MasterSetup,
-    records: &[Record],
+    records: &[JournalRecord],
     refused: Option<String>,
-) -> Core {
+) -> MasterCore {
     let mut core = if records.is_empty() {
-        Core::new(job, setup)
+        MasterCore::new(job, setup)
     } else {
-        Core::replay(job, setup, records)
+        MasterCore::replay(job, setup, records)
     };
     if let Some(why) = refused {
         core.fail_before_start(why);
@@ -260,8 +262,8 @@ async fn begin(
     path: &Path,
     app: &AppId,
     job: &JobSpec,
-    records: Vec<Record>,
-) -> Result<(JournalHeader, Vec<Record>, TcpListener), RunError> {
+    records: Vec<JournalRecord>,
+) -> Result<(JournalHeader, Vec<JournalRecord>, TcpListener), MasterRunError> {
     let fingerprint = record::fingerprint(job);
     let known = journal::check_owner(path, &records, &app.to_string(), fingerprint)?;
     let wanted = options.listen;
@@ -277,14 +279,14 @@ async fn begin(
         Some(listener) => listener,
         None => TcpListener::bind(wanted)
             .await
-            .map_err(|source| RunError::Listen {
+            .map_err(|source| MasterRunError::Listen {
                 address: wanted,
                 source,
             })?,
     };
     let port = listener
         .local_addr()
-        .map_err(|source| RunError::Listen {
+        .map_err(|source| MasterRunError::Listen {
             address: wanted,
             source,
         })?
@@ -302,9 +304,9 @@ async fn begin(
     Ok((begin, records, listener))
 }
 
-fn client(options: &MasterOptions) -> Result<Client, RunError> {
+fn client(options: &MasterOptions) -> Result<Client, MasterRunError> {
     let opened = Client::with_credentials(&options.rm, options.trust.clone());
-    opened.map_err(|source| RunError::Unreachable {
+    opened.map_err(|source| MasterRunError::Unreachable {
         url: options.rm.clone(),
         source,
     })
@@ -316,7 +318,7 @@ async fn output_owner(
     url: &str,
     job: &JobSpec,
     app: &AppId,
-) -> Result<Option<OutputOwner>, RunError> {
+) -> Result<Option<OutputOwner>, MasterRunError> {
     if output::directories(job).is_empty() {
         return Ok(None);
     }
@@ -331,17 +333,17 @@ async fn output_owner(
 async fn answered<T, F: Future<Output = Result<T, ClientError>>>(
     url: &str,
     mut call: impl FnMut() -> F,
-) -> Result<T, RunError> {
+) -> Result<T, MasterRunError> {
     let start = tokio::time::Instant::now();
-    let mut backoff = Backoff::usual();
+    let mut backoff = ExponentialBackoff::usual();
     loop {
         match call().await {
             Ok(answer) => return Ok(answer),
             Err(error) if error.code().is_some_and(|c| !c.retryable()) => {
-                return Err(RunError::Refused(error));
+                return Err(MasterRunError::Refused(error));
             }
             Err(source) if start.elapsed() > FIRST_ANSWER_TIMEOUT => {
-                return Err(RunError::Unreachable {
+                return Err(MasterRunError::Unreachable {
                     url: url.to_owned(),
                     source,
                 });
@@ -355,12 +357,12 @@ async fn answered<T, F: Future<Output = Result<T, ClientError>>>(
 }
 
 /// 32 random bytes from the kernel, in hexadecimal.
-fn secret() -> Result<String, RunError> {
+fn secret() -> Result<String, MasterRunError> {
     use std::io::Read as _;
     let mut bytes = [0u8; 32];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut f| f.read_exact(&mut bytes))
-        .map_err(RunError::Random)?;
+        .map_err(MasterRunError::Random)?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
@@ -381,13 +383,13 @@ fn state_dir(options: &MasterOptions, app: &AppId) -> PathBuf {
 
 /// The certificate of the task channel; `None` on loopback. Connections beyond loopback are always
 /// encrypted.
-fn lock(journal: &Path, address: SocketAddr) -> Result<Option<ListenerIdentity>, RunError> {
+fn lock(journal: &Path, address: SocketAddr) -> Result<Option<ListenerIdentity>, MasterRunError> {
     if address.ip().is_loopback() {
         return Ok(None);
     }
     let made = ListenerIdentity::at(&journal.with_file_name("channel.pem"));
     made.map(Some)
-        .map_err(|source| RunError::Listen { address, source })
+        .map_err(|source| MasterRunError::Listen { address, source })
 }
 
 /// The address by which executors connect to this master.

@@ -10,7 +10,7 @@ use crate::journal::JournalError;
 
 /// The reason why a master could not work.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum MasterRunError {
     /// The job file has mistakes.
     #[error("{}", headroom_config::render(.0))]
     Job(Vec<FileProblem>),
@@ -45,16 +45,16 @@ pub enum RunError {
     Random(#[source] std::io::Error),
 }
 
-impl RunError {
+impl MasterRunError {
     /// The program's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            RunError::Job(_) => 2,
-            RunError::Unreachable { .. } => 6,
-            RunError::Refused(_)
-            | RunError::Journal(_)
-            | RunError::Listen { .. }
-            | RunError::Random(_) => 1,
+            MasterRunError::Job(_) => 2,
+            MasterRunError::Unreachable { .. } => 6,
+            MasterRunError::Refused(_)
+            | MasterRunError::Journal(_)
+            | MasterRunError::Listen { .. }
+            | MasterRunError::Random(_) => 1,
         }
     }
 }

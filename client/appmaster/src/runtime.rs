@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_config::{GcLogSetting, Runtime, RuntimeFlags, StageSpec};
+use headroom_config::{GcLogSetting, RuntimeFlags, StageSpec, TaskRuntime};
 use headroom_types::{Bytes, Profile, Remedy};
 
 use crate::policy::AttemptSize;
@@ -35,18 +35,18 @@ pub(crate) fn set_memory_budget(
     }
     let arenas = size.slots.saturating_mul(2).max(2).to_string();
     match stage.runtime {
-        Runtime::Native => set_if_absent(env, "MALLOC_ARENA_MAX", arenas),
-        Runtime::Jvm => {
+        TaskRuntime::Native => set_if_absent(env, "MALLOC_ARENA_MAX", arenas),
+        TaskRuntime::Jvm => {
             before(env, "JDK_JAVA_OPTIONS", &jvm(stage, profile).join(" "));
             set_if_absent(env, "MALLOC_ARENA_MAX", arenas);
         }
-        Runtime::Node => before(
+        TaskRuntime::Node => before(
             env,
             "NODE_OPTIONS",
             &format!("--max-old-space-size={}", profile.heap.whole_mib().max(1)),
         ),
-        Runtime::Python => set_if_absent(env, "MALLOC_ARENA_MAX", "2".to_owned()),
-        Runtime::Go => {
+        TaskRuntime::Python => set_if_absent(env, "MALLOC_ARENA_MAX", "2".to_owned()),
+        TaskRuntime::Go => {
             set_if_absent(
                 env,
                 "GOMEMLIMIT",
@@ -94,7 +94,7 @@ const THREADS: [&str; 6] = [
 /// because otherwise the attempt would fail in the same way; `[treatments]` of the job file can
 /// select another treatment.
 pub(crate) fn remedy(
-    runtime: Runtime,
+    runtime: TaskRuntime,
     size: &AttemptSize,
     remedies: &[Remedy],
     env: &mut BTreeMap<String, String>,
@@ -110,7 +110,7 @@ pub(crate) fn remedy(
             Remedy::FewerThreads => {
                 let threads = size.profile.cpus.milli().div_ceil(1000).max(1);
                 env.extend(THREADS.map(|name| (name.to_owned(), threads.to_string())));
-                if runtime == Runtime::Jvm {
+                if runtime == TaskRuntime::Jvm {
                     append_java_options(
                         env,
                         &format!("-XX:ActiveProcessorCount={threads} -Xss256k"),
@@ -255,10 +255,10 @@ mod tests {
             env
         };
         assert_eq!(
-            pairs(&told(&[], Runtime::Native)),
+            pairs(&told(&[], TaskRuntime::Native)),
             [("MALLOC_ARENA_MAX", "64")]
         );
-        let arena = told(&[Remedy::OneArena, Remedy::TmpOnDisk], Runtime::Native);
+        let arena = told(&[Remedy::OneArena, Remedy::TmpOnDisk], TaskRuntime::Native);
         assert_eq!(
             pairs(&arena),
             [
@@ -268,7 +268,7 @@ mod tests {
         );
         let jvm = told(
             &[Remedy::FewerThreads, Remedy::SmallCodeCache],
-            Runtime::Jvm,
+            TaskRuntime::Jvm,
         );
         assert_eq!(jvm["OMP_NUM_THREADS"], "2");
         assert_eq!(

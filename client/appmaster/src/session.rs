@@ -21,17 +21,17 @@ mod stream;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{CallFailureKind, ClientError};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource, Tick};
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, FinishApp, MasterRegistered, MasterSync,
-    MasterSyncReply, PlacementRequest, PlacementVerdict, RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApplicationRequest, MasterRegistered,
+    MasterSync, MasterSyncReply, PlacementRequest, PlacementVerdict, RegisterMaster,
 };
 use headroom_wire::v1::apps::ResizeContainer;
-use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::job::JobViewPatch;
 
-use crate::core::Core;
+use crate::core::MasterCore;
 use crate::event::{JobEndKind, JobOutcome, MasterEvent, SizeRefusal};
 use crate::spec::ExecutorEnvironment;
 use requests::{RequestChanges, SentRequests};
@@ -57,7 +57,7 @@ pub enum ManagerCall {
     /// Sends the heartbeat and the requests.
     Sync(Box<MasterSync>),
     /// Reports the end of the job.
-    Finish(Box<FinishApp>),
+    Finish(Box<FinishApplicationRequest>),
 }
 
 /// An input of the session from the resource manager.
@@ -83,7 +83,7 @@ pub struct UnacceptedReport {
     /// The error of the call.
     pub error: ClientError,
     /// The rows; `None` if the call had none.
-    pub patch: Option<Box<JobPatch>>,
+    pub patch: Option<Box<JobViewPatch>>,
 }
 
 /// An action for the shell of the session. The order is binding.
@@ -99,7 +99,7 @@ pub enum SessionEffect {
     /// The core processes this event.
     Event(MasterEvent),
     /// The core restores these rows, because the resource manager did not accept them.
-    RestorePatch(Box<JobPatch>),
+    RestorePatch(Box<JobViewPatch>),
     /// The OTLP/HTTP address for traces that the resource manager names; `None` without a
     /// collector.
     SelectCollector(Option<String>),
@@ -118,7 +118,7 @@ pub enum SessionFailure {
 #[derive(Debug)]
 pub struct JobReport {
     /// Changed rows.
-    pub patch: JobPatch,
+    pub patch: JobViewPatch,
     /// True if the rows are complete: no other change waits for the next report.
     pub complete: bool,
     /// Cursor up to which all updates are recorded.
@@ -133,7 +133,7 @@ pub struct JobReport {
 
 impl JobReport {
     /// The report of a core. It removes the changed rows from the core.
-    pub fn of(core: &mut Core, environment: &ExecutorEnvironment) -> Self {
+    pub fn of(core: &mut MasterCore, environment: &ExecutorEnvironment) -> Self {
         let patch = core.take_patch();
         JobReport {
             patch,
@@ -166,7 +166,7 @@ pub struct ManagerSession {
     /// A call is in progress.
     waiting: bool,
     next: Tick,
-    backoff: Backoff,
+    backoff: ExponentialBackoff,
     last_sync: Option<Tick>,
     silent_since: Tick,
     ever_known: bool,
@@ -193,7 +193,7 @@ impl ManagerSession {
             phase: SessionPhase::Registering,
             waiting: false,
             next: now,
-            backoff: Backoff::usual(),
+            backoff: ExponentialBackoff::usual(),
             last_sync: None,
             silent_since: now,
             ever_known: false,
@@ -315,7 +315,7 @@ impl ManagerSession {
     ) {
         self.waiting = true;
         let call = match self.outcome.clone().filter(|_| report.complete) {
-            Some(outcome) => ManagerCall::Finish(Box::new(FinishApp {
+            Some(outcome) => ManagerCall::Finish(Box::new(FinishApplicationRequest {
                 attempt: self.attempt.clone(),
                 succeeded: outcome.ending == JobEndKind::Succeeded,
                 diagnostics: outcome.diagnostics,

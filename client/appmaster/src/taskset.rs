@@ -16,7 +16,7 @@ use crate::spec;
 
 /// A task by its position in the job: index of its stage, and index in the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct TaskKey {
+pub struct TaskPosition {
     /// The stage's index in the job file.
     pub stage: usize,
     /// The task's position in the stage's array, from the array's first index.
@@ -278,14 +278,14 @@ pub struct StageTasks {
 
 /// All tasks of a job.
 #[derive(Clone, Debug)]
-pub struct TaskSets {
+pub struct JobTaskTable {
     stages: Vec<StageTasks>,
 }
 
-impl TaskSets {
+impl JobTaskTable {
     /// All tasks of `job` with their first sizes, in state blocked.
     pub fn new(job: &JobSpec) -> Self {
-        TaskSets {
+        JobTaskTable {
             stages: job
                 .stages
                 .iter()
@@ -303,40 +303,40 @@ impl TaskSets {
         self.stages.get_mut(stage)
     }
     /// A task.
-    pub fn get(&self, key: TaskKey) -> Option<&TaskInstance> {
+    pub fn get(&self, key: TaskPosition) -> Option<&TaskInstance> {
         self.stages
             .get(key.stage)?
             .tasks
             .get(usize::try_from(key.index).ok()?)
     }
     /// A task, mutable.
-    pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut TaskInstance> {
+    pub fn get_mut(&mut self, key: TaskPosition) -> Option<&mut TaskInstance> {
         self.stages
             .get_mut(key.stage)?
             .tasks
             .get_mut(usize::try_from(key.index).ok()?)
     }
     /// Every task in the order of stage and index.
-    pub fn iter(&self) -> impl Iterator<Item = (TaskKey, &TaskInstance)> {
+    pub fn iter(&self) -> impl Iterator<Item = (TaskPosition, &TaskInstance)> {
         self.stages.iter().enumerate().flat_map(|(stage, s)| {
             (0u32..)
                 .zip(&s.tasks)
-                .map(move |(index, t)| (TaskKey { stage, index }, t))
+                .map(move |(index, t)| (TaskPosition { stage, index }, t))
         })
     }
     /// The keys of one stage.
-    pub fn keys_of(&self, stage: usize) -> impl Iterator<Item = TaskKey> + use<> {
+    pub fn keys_of(&self, stage: usize) -> impl Iterator<Item = TaskPosition> + use<> {
         let count = self
             .stages
             .get(stage)
             .map_or(0, |s| u32::try_from(s.tasks.len()).unwrap_or(u32::MAX));
-        (0..count).map(move |index| TaskKey { stage, index })
+        (0..count).map(move |index| TaskPosition { stage, index })
     }
     /// The task that an id names.
-    pub fn find(&self, job: &JobSpec, id: &TaskId) -> Option<TaskKey> {
+    pub fn find(&self, job: &JobSpec, id: &TaskId) -> Option<TaskPosition> {
         let stage = job.stages.iter().position(|s| s.name == id.stage)?;
         let index = id.index.checked_sub(job.stages.get(stage)?.first)?;
-        let key = TaskKey { stage, index };
+        let key = TaskPosition { stage, index };
         self.get(key).map(|_| key)
     }
 }
@@ -391,7 +391,7 @@ pub struct QueuePosition {
     /// Start of an escalated task's wait; 0 for the others.
     since: UnixMillis,
     /// The task.
-    pub key: TaskKey,
+    pub key: TaskPosition,
 }
 
 impl QueuePosition {
@@ -406,7 +406,7 @@ impl QueuePosition {
 #[derive(Clone, Debug, Default)]
 pub struct TaskSlotQueue {
     ready: BTreeSet<QueuePosition>,
-    later: BTreeSet<(Tick, TaskKey)>,
+    later: BTreeSet<(Tick, TaskPosition)>,
     /// Number of waiting tasks by number of slots.
     widths: BTreeMap<u32, u32>,
     slots: u64,
@@ -414,7 +414,7 @@ pub struct TaskSlotQueue {
 
 impl TaskSlotQueue {
     /// Adds a waiting task.
-    pub fn push(&mut self, key: TaskKey, task: &TaskInstance, ready: Tick) {
+    pub fn push(&mut self, key: TaskPosition, task: &TaskInstance, ready: Tick) {
         debug_assert_eq!(
             task.size.place,
             AttemptPlace::Shared,
@@ -431,9 +431,9 @@ impl TaskSlotQueue {
         }
     }
     /// Removes a waiting task. It must have the same size and priority as at the push.
-    pub fn remove(&mut self, key: TaskKey, task: &TaskInstance) {
+    pub fn remove(&mut self, key: TaskPosition, task: &TaskInstance) {
         let size = &task.size;
-        let waiting: Vec<(Tick, TaskKey)> = self
+        let waiting: Vec<(Tick, TaskPosition)> = self
             .later
             .iter()
             .filter(|(_, k)| *k == key)
@@ -454,7 +454,7 @@ impl TaskSlotQueue {
         }
     }
     /// Moves the tasks whose time has come at `now` to the ready ones.
-    pub fn wake<'t>(&mut self, now: Tick, task: impl Fn(TaskKey) -> Option<&'t TaskInstance>) {
+    pub fn wake<'t>(&mut self, now: Tick, task: impl Fn(TaskPosition) -> Option<&'t TaskInstance>) {
         while let Some((at, key)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, key));
             if let Some(task) = task(key) {
@@ -463,7 +463,7 @@ impl TaskSlotQueue {
         }
     }
     /// The ready tasks in their order.
-    pub fn ready(&self) -> impl Iterator<Item = TaskKey> {
+    pub fn ready(&self) -> impl Iterator<Item = TaskPosition> {
         self.ready.iter().map(|t| t.key)
     }
     /// The entry after `turn`, or the first one.
@@ -474,7 +474,7 @@ impl TaskSlotQueue {
     /// A position behind all tasks of the same stage and rung.
     pub fn behind_stage(turn: QueuePosition) -> QueuePosition {
         QueuePosition {
-            key: TaskKey {
+            key: TaskPosition {
                 index: u32::MAX,
                 ..turn.key
             },
@@ -494,12 +494,12 @@ impl TaskSlotQueue {
         self.slots
     }
     /// True when the task is in this queue.
-    pub fn contains(&self, key: TaskKey) -> bool {
+    pub fn contains(&self, key: TaskPosition) -> bool {
         self.ready.iter().any(|t| t.key == key) || self.later.iter().any(|(_, k)| *k == key)
     }
 }
 
-fn turn(key: TaskKey, task: &TaskInstance) -> QueuePosition {
+fn turn(key: TaskPosition, task: &TaskInstance) -> QueuePosition {
     let escalated = task.size.rung > 1;
     let since = task
         .attempts

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use headroom_identity::tls::PeerExpectation;
-use headroom_transport::{KeyFiles, trust_none_config};
+use headroom_transport::{CertificateFiles, trust_none_config};
 use headroom_types::UnixMillis;
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{
@@ -28,10 +28,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::core::Core;
+use crate::core::MasterCore;
 use crate::event::{JobEndKind, JobOutcome};
-use crate::record::Record;
-use crate::taskset::TaskKey;
+use crate::record::JournalRecord;
+use crate::taskset::TaskPosition;
 use spans::{JobSpanFacts, TraceIdentity};
 
 /// Maximum number of waiting spans.
@@ -61,7 +61,7 @@ const CA_VARIABLES: [&str; 2] = [
 
 /// The trace of a job.
 #[derive(Debug)]
-pub(crate) struct Traces {
+pub(crate) struct JobTraceExporter {
     ids: TraceIdentity,
     service: String,
     began: Option<UnixMillis>,
@@ -91,15 +91,15 @@ struct SpanCounts {
 /// Attempts and tasks that ended with some records.
 #[derive(Debug, Default)]
 pub(crate) struct EndedTasks {
-    attempts: Vec<(TaskKey, u32)>,
+    attempts: Vec<(TaskPosition, u32)>,
     /// Tasks that may have ended with them.
-    tasks: BTreeSet<TaskKey>,
+    tasks: BTreeSet<TaskPosition>,
 }
 
-impl Traces {
+impl JobTraceExporter {
     /// Traces without a collector; no span is sent before one is named.
     pub(crate) fn new(ids: TraceIdentity, attempt: String) -> Self {
-        Traces {
+        JobTraceExporter {
             ids,
             service: attempt,
             began: None,
@@ -109,9 +109,9 @@ impl Traces {
     }
 
     /// Reads the start of the job from the records of earlier runs.
-    pub(crate) fn remember(&mut self, records: &[Record]) {
+    pub(crate) fn remember(&mut self, records: &[JournalRecord]) {
         for record in records {
-            if let Record::JobStarted { at } = record {
+            if let JournalRecord::JobStarted { at } = record {
                 self.began.get_or_insert(*at);
             }
         }
@@ -153,8 +153,8 @@ impl Traces {
     }
 
     /// Attempts and tasks that end with these records. Called before the records are written;
-    /// [`Traces::queue_spans`] follows after.
-    pub(crate) fn find_ended(&mut self, records: &[Record]) -> EndedTasks {
+    /// [`JobTraceExporter::queue_spans`] follows after.
+    pub(crate) fn find_ended(&mut self, records: &[JournalRecord]) -> EndedTasks {
         self.remember(records);
         let mut ended = EndedTasks::default();
         if self.sender.is_none() {
@@ -162,34 +162,34 @@ impl Traces {
         }
         for record in records {
             match record {
-                Record::Ended { task, row, .. } => {
+                JournalRecord::Ended { task, row, .. } => {
                     ended.attempts.push((*task, row.attempt.attempt));
                     ended.tasks.insert(*task);
                 }
-                Record::GivenUp { task, .. } => drop(ended.tasks.insert(*task)),
-                Record::Begin(_)
-                | Record::JobStarted { .. }
-                | Record::Run { .. }
-                | Record::Gained { .. }
-                | Record::Gone { .. }
-                | Record::Placed { .. }
-                | Record::Committing { .. }
-                | Record::Grown { .. }
-                | Record::Moved { .. }
-                | Record::Known { .. }
-                | Record::Inputs { .. }
-                | Record::Cancelled { .. }
-                | Record::Evicted { .. }
-                | Record::Scaled { .. }
-                | Record::Ranked { .. }
-                | Record::Over { .. } => {}
+                JournalRecord::GivenUp { task, .. } => drop(ended.tasks.insert(*task)),
+                JournalRecord::Begin(_)
+                | JournalRecord::JobStarted { .. }
+                | JournalRecord::Run { .. }
+                | JournalRecord::Gained { .. }
+                | JournalRecord::Gone { .. }
+                | JournalRecord::Placed { .. }
+                | JournalRecord::Committing { .. }
+                | JournalRecord::Grown { .. }
+                | JournalRecord::Moved { .. }
+                | JournalRecord::Known { .. }
+                | JournalRecord::Inputs { .. }
+                | JournalRecord::Cancelled { .. }
+                | JournalRecord::Evicted { .. }
+                | JournalRecord::Scaled { .. }
+                | JournalRecord::Ranked { .. }
+                | JournalRecord::Over { .. } => {}
             }
         }
         ended
     }
 
     /// Queues the spans of attempts and tasks whose end is recorded.
-    pub(crate) fn queue_spans(&self, core: &Core, ended: &EndedTasks, now: UnixMillis) {
+    pub(crate) fn queue_spans(&self, core: &MasterCore, ended: &EndedTasks, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (key, number) in &ended.attempts {
             let Some(task) = core.tasks().get(*key) else {
@@ -219,7 +219,7 @@ impl Traces {
 
     /// Queues the remaining spans when the job has ended. Running attempts will not be reported any
     /// more.
-    pub(crate) fn tell_end(&self, core: &Core, outcome: &JobOutcome, now: UnixMillis) {
+    pub(crate) fn tell_end(&self, core: &MasterCore, outcome: &JobOutcome, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (_, task) in core.tasks().iter().filter(|(_, task)| !task.is_final()) {
             if let Some(open) = task.open_attempt() {
@@ -361,7 +361,7 @@ fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporte
             .iter()
             .find_map(|name| nonempty_variable(name))
             .map(PathBuf::from);
-        KeyFiles { ca, own: None }
+        CertificateFiles { ca, own: None }
             .client(PeerExpectation::Daemon)
             .map_err(|error| error.to_string())?
     } else {

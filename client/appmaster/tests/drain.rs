@@ -5,7 +5,7 @@ mod world;
 
 use std::time::Duration;
 
-use headroom_appmaster::record::Record;
+use headroom_appmaster::record::JournalRecord;
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use headroom_wire::v1::job::AttemptRow;
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
@@ -106,7 +106,7 @@ fn the_memory_of_a_drained_executor_is_not_used_by_a_new_executor() {
         .run();
     let own = &rows(&world, "map/0")[1];
     let gained = world.records.iter().filter_map(|record| {
-        let Record::Gained {
+        let JournalRecord::Gained {
             container, request, ..
         } = record
         else {

@@ -3,7 +3,7 @@
 #[macro_use]
 mod world;
 
-use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::job::JobViewPatch;
 use world::{MasterScenario, SimulatedCluster, TaskBehaviour, task};
 
 const JOB: &str = concat!(
@@ -62,7 +62,7 @@ fn only_escalated_tasks_keep_their_rows() {
 fn an_unsent_patch_restores_the_rows() {
     let world = many();
     let mut core = world.successor();
-    let mut patches: Vec<JobPatch> = Vec::new();
+    let mut patches: Vec<JobViewPatch> = Vec::new();
     while core.has_unreported_changes() {
         patches.push(core.take_patch());
     }

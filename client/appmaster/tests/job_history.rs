@@ -3,10 +3,10 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::Core;
+use headroom_appmaster::MasterCore;
 use headroom_appmaster::event::{EventTimestamp, MasterEffect, MasterEvent};
 use headroom_appmaster::policy::AttemptSize;
-use headroom_appmaster::record::Record;
+use headroom_appmaster::record::JournalRecord;
 use headroom_types::{Bytes, UnixMillis};
 use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 
@@ -45,12 +45,12 @@ fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<JobHistory> {
 }
 
 /// A master that received a usage history before its registration, and its records.
-fn informed(job: &str, family: Box<JobHistory>) -> (Core, Vec<Record>) {
+fn informed(job: &str, family: Box<JobHistory>) -> (MasterCore, Vec<JournalRecord>) {
     let job = headroom_config::job::compile(job, "job.toml")
         .map_err(|p| headroom_config::render(&p))
         .expect("a valid job");
     let (mut core, mut out) = (
-        Core::new(job, headroom_appmaster::MasterSetup::default()),
+        MasterCore::new(job, headroom_appmaster::MasterSetup::default()),
         Vec::new(),
     );
     core.step(
@@ -85,12 +85,12 @@ fn job_history_sets_first_sizes_and_survives_a_restart() {
     assert_eq!(
         records
             .iter()
-            .filter(|record| matches!(record, Record::Known { .. }))
+            .filter(|record| matches!(record, JournalRecord::Known { .. }))
             .count(),
         1,
         "{records:?}"
     );
-    let mut again = Core::replay(
+    let mut again = MasterCore::replay(
         core.job().clone(),
         headroom_appmaster::MasterSetup::default(),
         &records,

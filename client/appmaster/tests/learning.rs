@@ -4,9 +4,9 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::Core;
+use headroom_appmaster::MasterCore;
 use headroom_appmaster::event::JobEndKind;
-use headroom_appmaster::record::Record;
+use headroom_appmaster::record::JournalRecord;
 use headroom_config::SizingMode;
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::{MemoryFailureMode, ShadowOutcome, TaskState};
@@ -267,11 +267,9 @@ fn the_input_size_predicts_the_need() {
     }
     let world = s.run();
     assert_eq!(done(&world), (40, 0));
-    assert!(
-        world.records.iter().any(
-            |r| matches!(r, Record::Inputs { sizes, .. } if sizes.iter().all(Option::is_some))
-        )
-    );
+    assert!(world.records.iter().any(
+        |r| matches!(r, JournalRecord::Inputs { sizes, .. } if sizes.iter().all(Option::is_some))
+    ));
     let (mut given, mut needed) = (0, 0);
     for n in 16..40 {
         let (size, need) = (world.sizes(&format!("sort/{n}"))[0], 100 + 20 * nth(n));
@@ -597,7 +595,7 @@ fn a_task_lost_with_its_node_keeps_its_first_size() {
 fn older_journals_are_read_and_used_for_learning() {
     let world = alone().usual(TaskBehaviour::native(200, 20_000)).run();
     // A journal of an older master: without the need and the reason for a size.
-    let older = |record: &Record| -> Record {
+    let older = |record: &JournalRecord| -> JournalRecord {
         let mut value = serde_json::to_value(record).expect("writes");
         let fields = value.as_object_mut().expect("an object");
         fields.remove("need");
@@ -607,8 +605,8 @@ fn older_journals_are_read_and_used_for_learning() {
         }
         serde_json::from_value(value).expect("reads")
     };
-    let records: Vec<Record> = world.records.iter().map(older).collect();
-    let mut core = Core::replay(
+    let records: Vec<JournalRecord> = world.records.iter().map(older).collect();
+    let mut core = MasterCore::replay(
         world.core.job().clone(),
         headroom_appmaster::MasterSetup::default(),
         &records,

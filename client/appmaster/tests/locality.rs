@@ -5,7 +5,7 @@ mod world;
 
 use headroom_types::{Bytes, Dimension};
 use headroom_wire::v1::application_master::RelaxationPolicy;
-use headroom_wire::v1::job::{InputGap, Locality};
+use headroom_wire::v1::job::{DataLocality, InputGap};
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Two JVM tasks at once in one executor, with inputs of 96 MiB that are on one node.
@@ -39,7 +39,7 @@ fn overheads(world: &SimulatedCluster, id: &str) -> Vec<u64> {
         .collect()
 }
 
-fn localities(world: &SimulatedCluster, id: &str) -> Vec<Option<Locality>> {
+fn localities(world: &SimulatedCluster, id: &str) -> Vec<Option<DataLocality>> {
     world
         .row(id)
         .attempts
@@ -61,7 +61,7 @@ fn containers_are_requested_on_the_nodes_of_the_input() {
     for n in 0..4 {
         assert_eq!(
             localities(&world, &format!("map/{n}")),
-            [Some(Locality::Local)]
+            [Some(DataLocality::Local)]
         );
     }
     let inputs = &world.core.totals().inputs[0];
@@ -94,7 +94,7 @@ fn an_own_container_is_requested_on_the_node_of_its_input() {
     );
     assert_eq!(
         localities(&world, "map/1").last(),
-        Some(&Some(Locality::Local))
+        Some(&Some(DataLocality::Local))
     );
 }
 

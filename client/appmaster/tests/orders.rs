@@ -4,7 +4,7 @@
 mod world;
 
 use headroom_appmaster::event::JobEndKind;
-use headroom_appmaster::record::Record;
+use headroom_appmaster::record::JournalRecord;
 use headroom_types::{Bytes, ExitReason, TaskOrder, TaskOrderAction};
 use headroom_wire::v1::job::TaskState;
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
@@ -193,7 +193,7 @@ fn a_restarted_master_carries_out_task_orders() {
         let marks = world
             .records
             .iter()
-            .filter(|record| matches!(record, Record::Cancelled { .. }))
+            .filter(|record| matches!(record, JournalRecord::Cancelled { .. }))
             .count();
         assert_eq!(marks, 1, "after {n} records: recorded once");
     }

@@ -4,7 +4,7 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::record::Record;
+use headroom_appmaster::record::JournalRecord;
 use headroom_types::ScaleOrder;
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
@@ -44,7 +44,7 @@ fn gained(world: &SimulatedCluster) -> usize {
     world
         .records
         .iter()
-        .filter(|record| matches!(record, Record::Gained { .. }))
+        .filter(|record| matches!(record, JournalRecord::Gained { .. }))
         .count()
 }
 
@@ -106,7 +106,7 @@ fn an_unknown_executor_set_is_refused() {
         !world
             .records
             .iter()
-            .any(|record| matches!(record, Record::Scaled { .. }))
+            .any(|record| matches!(record, JournalRecord::Scaled { .. }))
     );
 }
 
@@ -125,7 +125,7 @@ fn a_restarted_master_keeps_the_scaled_number() {
         let said = world
             .records
             .iter()
-            .filter(|record| matches!(record, Record::Scaled { count: 4, .. }))
+            .filter(|record| matches!(record, JournalRecord::Scaled { count: 4, .. }))
             .count();
         assert_eq!(said, 1, "after {n} records: recorded once");
     }

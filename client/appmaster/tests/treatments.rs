@@ -5,7 +5,7 @@ mod world;
 
 use headroom_types::exit::{MemorySample, TaskReport};
 use headroom_types::{
-    Bytes, Certainty, Charge, Diagnosis, ExitReason, Remedy, SubCause, Treatment,
+    Bytes, Certainty, Diagnosis, ExitCharge, ExitReason, Remedy, SubCause, Treatment,
 };
 use headroom_wire::v1::job::MemoryFailureMode;
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
@@ -29,7 +29,7 @@ fn job(rest: &str, habit: TaskBehaviour) -> MasterScenario {
 
 /// Adds a row to the diagnosis of an attempt that failed.
 fn found(report: &mut TaskReport, cause: SubCause) {
-    if report.reason.charge() != Charge::Success {
+    if report.reason.charge() != ExitCharge::Success {
         report.diagnosis = vec![Diagnosis::new(
             cause,
             Certainty::Certain,

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fake::{Cluster, JOB};
 use headroom_appmaster::event::JobEndKind;
-use headroom_appmaster::record::Record;
-use headroom_appmaster::run::{self, MasterOptions, MasterResult, RunError, StopRequest};
+use headroom_appmaster::record::JournalRecord;
+use headroom_appmaster::run::{self, MasterOptions, MasterResult, MasterRunError, StopRequest};
 use headroom_types::{Bytes, ExitReason};
-use headroom_wire::v1::job::{InputGap, Locality, TaskState};
+use headroom_wire::v1::job::{DataLocality, InputGap, TaskState};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -109,7 +109,8 @@ async fn inputs_of_a_stage_are_measured_by_the_master_and_recorded() {
     let journal = std::fs::read_to_string(dir.path().join("state/appmaster/fake.1/journal.ndjson"))
         .expect("reads");
     let inputs = journal.lines().filter_map(|line| {
-        let Record::Inputs { stage, sizes } = serde_json::from_str(line).expect("a record") else {
+        let JournalRecord::Inputs { stage, sizes } = serde_json::from_str(line).expect("a record")
+        else {
             return None;
         };
         Some((stage, sizes))
@@ -268,7 +269,7 @@ async fn mistakes_in_the_job_file_are_reported_before_a_submission() {
     std::fs::write(&options.job, "version = 1\nname = \"x y\"\n").expect("writes");
     let error = run::run(options).await.expect_err("mistakes");
     assert!(
-        matches!(&error, RunError::Job(p) if p.len() >= 3),
+        matches!(&error, MasterRunError::Job(p) if p.len() >= 3),
         "{error}"
     );
     assert_eq!((error.exit_code(), cluster.seen().registrations), (2, 0));
@@ -299,7 +300,7 @@ async fn input_nodes_are_requested_and_read_bytes_are_shown() {
     };
     assert_eq!(
         (input("map/0").locality, input("map/0").gap),
-        (Some(Locality::Local), None)
+        (Some(DataLocality::Local), None)
     );
     assert_eq!(
         (input("map/2").planned, input("map/2").read),
@@ -335,5 +336,5 @@ async fn another_jobs_journal_is_refused() {
     second.app = Some(app);
     std::fs::write(&second.job, JOB.replace("count = 6", "count = 5")).expect("writes");
     let error = run::run(second).await.expect_err("another job");
-    assert!(matches!(error, RunError::Journal(_)), "{error}");
+    assert!(matches!(error, MasterRunError::Journal(_)), "{error}");
 }

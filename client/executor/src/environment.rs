@@ -109,7 +109,7 @@ impl ExecutorSettings {
         vars: &[(OsString, OsString)],
         problems: &mut Vec<EnvironmentError>,
     ) -> Option<ExecutorSettings> {
-        let mut vars_of = Vars { vars, problems };
+        let mut vars_of = EnvironmentReader { vars, problems };
         let master = vars_of.parsed(
             "HEADROOM_MASTER_URL",
             "an address such as tcp://127.0.0.1:4711",
@@ -197,12 +197,12 @@ fn get<'a>(vars: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
 }
 
 /// Variables, with the errors found in them.
-struct Vars<'a> {
+struct EnvironmentReader<'a> {
     vars: &'a [(OsString, OsString)],
     problems: &'a mut Vec<EnvironmentError>,
 }
 
-impl Vars<'_> {
+impl EnvironmentReader<'_> {
     fn parsed<T>(
         &mut self,
         name: &'static str,

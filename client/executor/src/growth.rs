@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use headroom_node_cgroup::throttle::pressure_threshold;
-use headroom_node_cgroup::{CgroupError, Group, Watch};
+use headroom_node_cgroup::{CgroupError, EnforcedGroup, MemoryEventWatch};
 use headroom_types::Bytes;
 use headroom_types::exit::CgroupStats;
 use tokio::io::Interest;
@@ -118,7 +118,11 @@ pub struct TaskGrowth {
 
 impl TaskGrowth {
     /// Arms the throttle: from now on the kernel holds the group near `limit`.
-    pub fn arm(group: &Group, limit: Bytes, hold_ms: u64) -> Result<TaskGrowth, CgroupError> {
+    pub fn arm(
+        group: &EnforcedGroup,
+        limit: Bytes,
+        hold_ms: u64,
+    ) -> Result<TaskGrowth, CgroupError> {
         group.throttle_at(limit)?;
         let alarms = PressureAlarms::of(group, limit)?;
         let longest = Duration::from_millis(hold_ms).min(MAX_FREEZE_TIMEOUT);
@@ -135,7 +139,7 @@ impl TaskGrowth {
     pub fn handle_event(
         &mut self,
         event: GrowthEvent,
-        group: &Group,
+        group: &EnforcedGroup,
     ) -> Result<GrowthAction, CgroupError> {
         let (hold, action) = self.hold.on(event);
         self.hold = hold;
@@ -159,7 +163,11 @@ impl TaskGrowth {
 
     /// Sets a new limit and thaws the group. Returns the duration of the freeze. After an error the
     /// group stays in its state, with its current limit.
-    pub fn raise(&mut self, group: &Group, limit: Bytes) -> Result<Option<Duration>, CgroupError> {
+    pub fn raise(
+        &mut self,
+        group: &EnforcedGroup,
+        limit: Bytes,
+    ) -> Result<Option<Duration>, CgroupError> {
         group.set_memory(limit)?;
         self.limit = limit;
         group.throttle_at(limit)?;
@@ -188,23 +196,23 @@ impl TaskGrowth {
 #[derive(Debug)]
 struct PressureAlarms {
     /// Counters of the group have changed; v1: its limit is reached.
-    events: Option<AsyncFd<Watch>>,
+    events: Option<AsyncFd<MemoryEventWatch>>,
     /// v1: nearly all of the limit is in use.
-    usage: Option<AsyncFd<Watch>>,
+    usage: Option<AsyncFd<MemoryEventWatch>>,
     /// v2, if the kernel counts it: the group stalls on memory.
-    stalls: Option<AsyncFd<Watch>>,
+    stalls: Option<AsyncFd<MemoryEventWatch>>,
 }
 
 impl PressureAlarms {
-    fn of(group: &Group, limit: Bytes) -> Result<PressureAlarms, CgroupError> {
-        let stalls = Watch::stalls(group).unwrap_or_else(|error| {
+    fn of(group: &EnforcedGroup, limit: Bytes) -> Result<PressureAlarms, CgroupError> {
+        let stalls = MemoryEventWatch::stalls(group).unwrap_or_else(|error| {
             tracing::debug!(%error, "memory stalls cannot be watched, ignoring");
             None
         });
         Ok(PressureAlarms {
-            events: watched(Watch::open(group)?, Interest::READABLE),
+            events: watched(MemoryEventWatch::open(group)?, Interest::READABLE),
             usage: watched(
-                Watch::usage(group, pressure_threshold(limit))?,
+                MemoryEventWatch::usage(group, pressure_threshold(limit))?,
                 Interest::READABLE,
             ),
             stalls: watched(stalls, Interest::PRIORITY),
@@ -226,7 +234,10 @@ impl PressureAlarms {
     deprecated,
     reason = "the replacement is an unsafe fn; `Watch` owns its descriptor and never closes or replaces it, as required"
 )]
-fn watched(watch: Option<Watch>, interest: Interest) -> Option<AsyncFd<Watch>> {
+fn watched(
+    watch: Option<MemoryEventWatch>,
+    interest: Interest,
+) -> Option<AsyncFd<MemoryEventWatch>> {
     let fd = AsyncFd::with_interest(watch?, interest);
     fd.inspect_err(
         |error| tracing::warn!(%error, "a watch of the kernel cannot be polled, ignoring"),
@@ -234,7 +245,7 @@ fn watched(watch: Option<Watch>, interest: Interest) -> Option<AsyncFd<Watch>> {
     .ok()
 }
 
-async fn rang(watch: Option<&AsyncFd<Watch>>, interest: Interest) {
+async fn rang(watch: Option<&AsyncFd<MemoryEventWatch>>, interest: Interest) {
     let Some(watch) = watch else {
         return std::future::pending().await;
     };

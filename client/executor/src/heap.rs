@@ -4,9 +4,9 @@
 //! open, so that a last read is possible after a kill. A task without a declared runtime has no
 //! monitor.
 
-use headroom_node_cgroup::hsperf::HeapFile;
+use headroom_node_cgroup::hsperf::HsperfFile;
 use headroom_node_core::hsperf;
-use headroom_node_core::starved::GcWindow;
+use headroom_node_core::starved::GcTimeWindow;
 use headroom_types::exit::{HeapReport, TimelineMark};
 
 /// Maximum number of processes of a task that are searched for a JVM.
@@ -15,9 +15,9 @@ const MOST_PROCESSES: usize = 32;
 /// The heap monitor of one task.
 #[derive(Debug, Default)]
 pub struct HeapMonitor {
-    file: Option<HeapFile>,
+    file: Option<HsperfFile>,
     last: Option<HeapReport>,
-    window: GcWindow,
+    window: GcTimeWindow,
     /// Reason that the last search or read failed.
     absent: Option<String>,
 }
@@ -28,7 +28,7 @@ impl HeapMonitor {
     pub fn look(&mut self, at_ms: u64, pids: impl FnOnce() -> Vec<i32>) -> Option<TimelineMark> {
         if self.file.is_none() {
             for pid in pids().into_iter().take(MOST_PROCESSES) {
-                match HeapFile::locate(pid) {
+                match HsperfFile::locate(pid) {
                     Ok(file) => {
                         self.file = Some(file);
                         break;

@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use headroom_node_exec::{
-    ChildProcess, Command, Namespaces, Privilege, SpawnError, SpawnStep, probe_namespaces, spawn,
+    ChildProcess, Namespaces, Privilege, SpawnCommand, SpawnError, SpawnStep, probe_namespaces,
+    spawn,
 };
 use headroom_types::{Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
@@ -197,7 +198,7 @@ fn launch_in(
     }
     let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
     let procs_files = group.group().procs_files();
-    let command = Command {
+    let command = SpawnCommand {
         args: &args,
         env: &env,
         stdout: Some(&files.out),
@@ -206,7 +207,7 @@ fn launch_in(
         namespaces: site.namespaces,
         new_session: true,
         oom_score_adj: Some(site.oom_score_adj),
-        ..Command::new(Path::new(program), &cwd)
+        ..SpawnCommand::new(Path::new(program), &cwd)
     };
     Ok(spawn(&command)?)
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use headroom_client::Client;
-use headroom_transport::{MasterAddress, MasterConnection, Reading, Writing, connect, halves};
+use headroom_transport::{
+    ConnectionReader, ConnectionWriter, MasterAddress, MasterConnection, connect, halves,
+};
 use headroom_types::AppId;
 use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE_BYTES, ToExecutor};
 use tokio::io::AsyncWriteExt as _;
@@ -175,7 +177,11 @@ async fn run_connection(
 }
 
 /// Forwards messages of the master until the connection ends.
-async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bool) -> String {
+async fn receive(
+    read: ConnectionReader,
+    events: &mpsc::Sender<LinkEvent>,
+    heard: &mut bool,
+) -> String {
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
     let mut sends_signs = false;
     loop {
@@ -225,7 +231,7 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
 }
 
 /// Writes all queued lines at once, until the sender is dropped.
-async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<Vec<u8>>) -> String {
+async fn transmit(mut write: ConnectionWriter, mut waiting: mpsc::Receiver<Vec<u8>>) -> String {
     let mut buffer = Vec::new();
     while let Some(first) = waiting.recv().await {
         buffer.clear();

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use headroom_node_core::gclog::{self, GcLog};
+use headroom_node_core::gclog::{self, GcLogSummary};
 use headroom_node_core::marker;
 use headroom_types::{Bytes, TaskAttemptId};
 
@@ -100,13 +100,13 @@ impl TaskFiles {
 
     /// Output of the garbage collector in either log, if its log is enabled. The beginning contains
     /// the layout of the heap, the end the last collections.
-    pub fn gc_log(&self) -> Option<GcLog> {
+    pub fn gc_log(&self) -> Option<GcLogSummary> {
         [&self.out_path, &self.err_path]
             .into_iter()
             .find_map(|path| {
                 let end = gclog::parse(&tail(path, SEARCHED).ok()?)?;
                 let first = gclog::parse(&head(path, GC_HEAD).unwrap_or_default());
-                Some(GcLog {
+                Some(GcLogSummary {
                     region: end.region.or(first.and_then(|log| log.region)),
                     ..end
                 })

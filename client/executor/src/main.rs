@@ -23,7 +23,7 @@ use tracing_subscriber::EnvFilter;
 /// 2 for an invalid environment; 3 without a protocol version in common with the master.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version)]
-struct Args {
+struct ExecutorArguments {
     /// Check the environment and exit: code 0 if it is complete, otherwise 2.
     #[arg(long)]
     check_config: bool,
@@ -33,7 +33,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = ExecutorArguments::parse();
     let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_transport::MasterAddress;
 use headroom_wire::v1::apps::AppState;
 
@@ -50,7 +50,7 @@ pub fn is_good_connection(heard: bool, lasted: Duration) -> bool {
 #[derive(Debug)]
 pub struct MasterSearch {
     address: MasterAddress,
-    backoff: Backoff,
+    backoff: ExponentialBackoff,
 }
 
 impl MasterSearch {
@@ -58,7 +58,7 @@ impl MasterSearch {
     pub fn new(address: MasterAddress) -> Self {
         MasterSearch {
             address,
-            backoff: Backoff::new(FIRST_BACKOFF, MAX_BACKOFF),
+            backoff: ExponentialBackoff::new(FIRST_BACKOFF, MAX_BACKOFF),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use headroom_node_cgroup::inspect::ProcessInspection;
 use headroom_node_core::stall::{StallDetector, StallSample, is_tight};
-use headroom_node_core::{Timeline, maps};
+use headroom_node_core::{MemoryTimeline, maps};
 use headroom_types::exit::{
     CgroupStats, HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess,
 };
@@ -33,7 +33,7 @@ const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
 pub struct TaskSampler {
     started_at: Instant,
     limit: Option<Bytes>,
-    timeline: Timeline,
+    timeline: MemoryTimeline,
     peak: Bytes,
     heap: Option<HeapMonitor>,
     victims: Vec<VictimProcess>,
@@ -75,7 +75,7 @@ impl TaskSampler {
         TaskSampler {
             started_at,
             limit,
-            timeline: Timeline::default(),
+            timeline: MemoryTimeline::default(),
             peak: Bytes::ZERO,
             heap: runtime,
             victims: Vec::new(),

@@ -26,7 +26,7 @@ use headroom_wire::v1::task::{
 
 use crate::report_truncation::truncate_report;
 use crate::results::UnackedResults;
-use crate::slots::{Slots, StartDecision, StartRefusal};
+use crate::slots::{ExecutorSlots, StartDecision, StartRefusal};
 use crate::verdict::not_started;
 
 /// Time between SIGTERM and SIGKILL of a stopped task.
@@ -133,7 +133,7 @@ impl std::fmt::Debug for ExecutorIdentity {
 #[derive(Debug)]
 pub struct ExecutorSession {
     identity: ExecutorIdentity,
-    slots: Slots,
+    slots: ExecutorSlots,
     results: UnackedResults,
     /// Memory that ended tasks left in the container, as last reported.
     left: Unattributed,
@@ -156,7 +156,7 @@ impl ExecutorSession {
     /// The session of an executor without tasks that ends after `without_master` without a master.
     pub fn new(identity: ExecutorIdentity, without_master: Duration, now: Tick) -> Self {
         ExecutorSession {
-            slots: Slots::new(identity.slots),
+            slots: ExecutorSlots::new(identity.slots),
             identity,
             results: UnackedResults::default(),
             left: Unattributed::default(),

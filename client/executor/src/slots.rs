@@ -9,7 +9,7 @@ use headroom_types::TaskAttemptId;
 
 /// The slots of one executor.
 #[derive(Clone, Debug)]
-pub struct Slots {
+pub struct ExecutorSlots {
     total: u32,
     held: BTreeMap<TaskAttemptId, u32>,
 }
@@ -57,10 +57,10 @@ pub enum StartRefusal {
     Text(&'static str),
 }
 
-impl Slots {
+impl ExecutorSlots {
     /// Creates `total` free slots.
     pub fn new(total: u32) -> Self {
-        Slots {
+        ExecutorSlots {
             total,
             held: BTreeMap::new(),
         }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_start_is_accepted_known_or_refused() {
-        let mut slots = Slots::new(4);
+        let mut slots = ExecutorSlots::new(4);
         assert_eq!(slots.take(&attempt(1), 3), StartDecision::Start);
         assert_eq!(slots.take(&attempt(1), 3), StartDecision::Known);
         assert_eq!(
@@ -143,7 +143,7 @@ mod tests {
         /// slots are free.
         #[test]
         fn slots_are_neither_oversold_nor_leaked(total in 1u32..9, steps in proptest::collection::vec((0u32..6, 0u32..6, any::<bool>()), 0..60)) {
-            let mut slots = Slots::new(total);
+            let mut slots = ExecutorSlots::new(total);
             for (index, wants, start) in steps {
                 let before = slots.free();
                 if start {
@@ -162,7 +162,7 @@ mod tests {
 
         #[test]
         fn an_empty_executor_accepts_any_task_up_to_its_size(total in 1u32..1000, wants in 1u32..1000) {
-            let fits = Slots::new(total).take(&attempt(0), wants) == StartDecision::Start;
+            let fits = ExecutorSlots::new(total).take(&attempt(0), wants) == StartDecision::Start;
             prop_assert_eq!(fits, wants <= total);
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use headroom_node_cgroup::{CgroupError, Group, GroupLimits, OomGroup};
+use headroom_node_cgroup::{CgroupError, EnforcedGroup, GroupLimits, OomGroup};
 use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, Unattributed, VictimProcess};
 use headroom_types::unattributed::LeftoverOwners;
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId};
@@ -23,7 +23,7 @@ const VICTIMS: usize = 4;
 #[derive(Debug)]
 pub struct ContainerCgroup {
     kind: EnforcerKind,
-    group: Group,
+    group: EnforcedGroup,
     fence: Option<FenceCgroup>,
     /// Ended tasks that left memory charged to the container.
     leavers: Mutex<LeftoverOwners>,
@@ -34,7 +34,7 @@ pub struct ContainerCgroup {
 /// ends that are both not charged.
 #[derive(Debug)]
 struct FenceCgroup {
-    group: Group,
+    group: EnforcedGroup,
     seen: Mutex<MemoryEvents>,
 }
 
@@ -43,7 +43,7 @@ impl FenceCgroup {
     fn around(kind: EnforcerKind, container: &std::path::Path) -> Option<FenceCgroup> {
         let group = match kind {
             EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => {
-                Group::attach(kind, container.parent()?).ok()?
+                EnforcedGroup::attach(kind, container.parent()?).ok()?
             }
             EnforcerKind::Poll => return None,
         };
@@ -82,7 +82,7 @@ impl ContainerCgroup {
     ) -> Result<ContainerCgroup, CgroupError> {
         Ok(ContainerCgroup {
             kind,
-            group: Group::attach(kind, path)?,
+            group: EnforcedGroup::attach(kind, path)?,
             fence: FenceCgroup::around(kind, path),
             leavers: Mutex::default(),
         })
@@ -174,13 +174,13 @@ struct OuterCounters {
 #[derive(Debug)]
 pub struct TaskGroup {
     kind: EnforcerKind,
-    group: Group,
+    group: EnforcedGroup,
     before: OuterCounters,
 }
 
 impl TaskGroup {
     /// The cgroup.
-    pub fn group(&self) -> &Group {
+    pub fn group(&self) -> &EnforcedGroup {
         &self.group
     }
     /// The mechanism that enforces the limits.

@@ -6,7 +6,7 @@ mod world;
 use std::path::{Path, PathBuf};
 
 use headroom_config::Placeholder;
-use headroom_config::job::{JobSpec, Runtime, compile};
+use headroom_config::job::{JobSpec, TaskRuntime, compile};
 use headroom_types::{Bytes, Dimension, ExitReason, Profile};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
 use world::{ExecutorHarness, HarnessSetup, task};
@@ -30,7 +30,7 @@ fn example(name: &str) -> JobSpec {
 /// The start of the example's first task on `rung` with this size.
 fn start_of(job: &JobSpec, rung: u32, size: &Profile) -> TaskStart {
     let stage = &job.stages[0];
-    assert_eq!(stage.runtime, Runtime::Jvm);
+    assert_eq!(stage.runtime, TaskRuntime::Jvm);
     let fill = |place: Placeholder| match place {
         Placeholder::Heap => format!("{}m", size.heap.whole_mib()),
         Placeholder::Index

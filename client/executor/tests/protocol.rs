@@ -303,7 +303,7 @@ fn a_task_is_ended_at_its_timeout(who: ExecutorKind) {
         (report.reason, report.evidence.stop_asked),
         (ExitReason::Timeout, Some(StopCause::Timeout))
     );
-    assert_eq!(report.reason.charge(), headroom_types::Charge::Plain);
+    assert_eq!(report.reason.charge(), headroom_types::ExitCharge::Plain);
 }
 
 fn external_kills_and_signals_are_reported(who: ExecutorKind) {

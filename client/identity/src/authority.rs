@@ -12,7 +12,7 @@ use rcgen::{
 use time::OffsetDateTime;
 
 use crate::certificate::CertificateError;
-use crate::role::Role;
+use crate::role::CertificateRole;
 use crate::token::{NoRandomness, random};
 use crate::{Certificate, certificate};
 
@@ -53,7 +53,7 @@ pub enum AuthorityError {
 #[derive(Clone, Debug)]
 pub struct CertificateRequest<'a> {
     /// Role of its holder.
-    pub role: Role,
+    pub role: CertificateRole,
     /// Host names and addresses of the holder; empty for a user.
     pub names: &'a [String],
     /// Current time.
@@ -241,11 +241,11 @@ impl Authority {
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = match wanted.role {
-            Role::Manager | Role::Node(_) => vec![
+            CertificateRole::Manager | CertificateRole::Node(_) => vec![
                 ExtendedKeyUsagePurpose::ServerAuth,
                 ExtendedKeyUsagePurpose::ClientAuth,
             ],
-            Role::User(_) => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            CertificateRole::User(_) => vec![ExtendedKeyUsagePurpose::ClientAuth],
         };
         params.use_authority_key_identifier_extension = true;
         Ok(params)

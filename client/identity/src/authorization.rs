@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, AttemptId, NodeId, QueuePath};
 
-use crate::right::{Right, Rights};
-use crate::token::Accessor;
+use crate::right::{AccessRight, AccessRights};
+use crate::token::TokenAccessor;
 
 /// The caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub enum Principal {
         /// Name of the account.
         name: String,
         /// The token of the call, if any.
-        token: Option<Accessor>,
+        token: Option<TokenAccessor>,
         /// Rights of the user.
-        rights: Rights,
+        rights: AccessRights,
         /// Groups of the user on the resource manager's host, as far as known.
         groups: Arc<[String]>,
     },
@@ -57,7 +57,7 @@ pub enum CallRequirement {
     /// A caller with at least one right.
     Anybody,
     /// A right.
-    Right(Right),
+    Right(AccessRight),
     /// View permission on some applications; the list itself filters them.
     Look,
     /// View permission on this application: callers with permission on all applications or on its
@@ -67,7 +67,7 @@ pub enum CallRequirement {
     Application(AppId),
     /// This right, on an own application or one that the user may change; `queue-admin` for
     /// applications of a queue; `operator:write` for all.
-    Own(Right, AppId),
+    Own(AccessRight, AppId),
     /// Administration of this queue.
     Queue(QueuePath),
     /// The agent of this node.
@@ -145,24 +145,25 @@ impl Principal {
     /// True if a user with these rights meets the requirement.
     fn user_meets(
         &self,
-        rights: &Rights,
+        rights: &AccessRights,
         need: &CallRequirement,
         of: impl FnOnce(&AppId) -> Option<AppOwnership>,
     ) -> bool {
         match need {
             CallRequirement::Nothing => true,
-            CallRequirement::Anybody => rights.has(&Right::ClusterRead),
+            CallRequirement::Anybody => rights.has(&AccessRight::ClusterRead),
             CallRequirement::Right(right) => rights.has(right),
             CallRequirement::Look => rights.may_view_some(),
             CallRequirement::See(app) => {
-                rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.may_view(&belongs))
+                rights.has(&AccessRight::JobRead)
+                    || of(app).is_none_or(|belongs| self.may_view(&belongs))
             }
             CallRequirement::Own(right, app) => self.may_change(rights, right, of(app).as_ref()),
             CallRequirement::Application(app) => {
-                self.may_change(rights, &Right::JobKill, of(app).as_ref())
+                self.may_change(rights, &AccessRight::JobKill, of(app).as_ref())
             }
             CallRequirement::Queue(queue) => rights.may_administer(queue),
-            CallRequirement::Node(_) | CallRequirement::SomeNode => rights.has(&Right::Admin),
+            CallRequirement::Node(_) | CallRequirement::SomeNode => rights.has(&AccessRight::Admin),
         }
     }
 }
@@ -174,7 +175,9 @@ fn manager_meets(need: &CallRequirement) -> bool {
         | CallRequirement::Anybody
         | CallRequirement::See(_)
         | CallRequirement::Look => true,
-        CallRequirement::Right(right) => matches!(right, Right::ClusterRead | Right::JobRead),
+        CallRequirement::Right(right) => {
+            matches!(right, AccessRight::ClusterRead | AccessRight::JobRead)
+        }
         CallRequirement::Application(_)
         | CallRequirement::Own(..)
         | CallRequirement::Queue(_)
@@ -190,7 +193,7 @@ fn node_meets(node: &NodeId, need: &CallRequirement) -> bool {
         // A node queries whether an application with files on it has ended.
         CallRequirement::See(_) => true,
         CallRequirement::Node(of) => node == of,
-        CallRequirement::Right(right) => *right == Right::ClusterRead,
+        CallRequirement::Right(right) => *right == AccessRight::ClusterRead,
         CallRequirement::Look
         | CallRequirement::Application(_)
         | CallRequirement::Own(..)
@@ -207,7 +210,7 @@ fn master_meets(attempt: &AttemptId, need: &CallRequirement) -> bool {
         | CallRequirement::See(app) => attempt.app == *app,
         // Masters may read nodes and the history of their job name, but nothing about other
         // applications.
-        CallRequirement::Right(right) => *right == Right::ClusterRead,
+        CallRequirement::Right(right) => *right == AccessRight::ClusterRead,
         CallRequirement::Look
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
@@ -235,7 +238,7 @@ impl Principal {
     pub fn may_view_all(&self) -> bool {
         match self {
             Principal::Open | Principal::Manager => true,
-            Principal::User { rights, .. } => rights.has(&Right::JobRead),
+            Principal::User { rights, .. } => rights.has(&AccessRight::JobRead),
             Principal::Anonymous
             | Principal::Node(_)
             | Principal::Master(_)
@@ -264,7 +267,12 @@ impl Principal {
 
     /// True if a user may change an application. For an unknown application only the right counts;
     /// the handler reports the missing application.
-    fn may_change(&self, rights: &Rights, right: &Right, belongs: Option<&AppOwnership>) -> bool {
+    fn may_change(
+        &self,
+        rights: &AccessRights,
+        right: &AccessRight,
+        belongs: Option<&AppOwnership>,
+    ) -> bool {
         let Some(belongs) = belongs else {
             return rights.has(right);
         };
@@ -317,7 +325,7 @@ impl CallRequirement {
 mod tests {
     use super::*;
 
-    fn user(name: &str, rights: &[Right]) -> Principal {
+    fn user(name: &str, rights: &[AccessRight]) -> Principal {
         Principal::User {
             name: name.into(),
             token: None,
@@ -347,22 +355,22 @@ mod tests {
 
     #[test]
     fn a_user_can_change_only_own_applications() {
-        let kill = CallRequirement::Own(Right::JobKill, app("sort.1"));
-        assert!(may(&user("alice", &[Right::JobKill]), &kill));
-        assert!(!may(&user("alice", &[Right::JobSubmit]), &kill));
-        assert!(!may(&user("bob", &[Right::JobKill]), &kill));
-        assert!(may(&user("bob", &[Right::OperatorWrite]), &kill));
-        assert!(may(&user("bob", &[Right::Admin]), &kill));
+        let kill = CallRequirement::Own(AccessRight::JobKill, app("sort.1"));
+        assert!(may(&user("alice", &[AccessRight::JobKill]), &kill));
+        assert!(!may(&user("alice", &[AccessRight::JobSubmit]), &kill));
+        assert!(!may(&user("bob", &[AccessRight::JobKill]), &kill));
+        assert!(may(&user("bob", &[AccessRight::OperatorWrite]), &kill));
+        assert!(may(&user("bob", &[AccessRight::Admin]), &kill));
     }
 
     #[test]
     fn queue_administrators_and_permitted_users_can_act_on_applications() {
         let (see, kill) = (
             CallRequirement::See(app("sort.1")),
-            CallRequirement::Own(Right::JobKill, app("sort.1")),
+            CallRequirement::Own(AccessRight::JobKill, app("sort.1")),
         );
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
-        let keeper = user("carol", &[Right::QueueAdmin(queue("root.etl"))]);
+        let keeper = user("carol", &[AccessRight::QueueAdmin(queue("root.etl"))]);
         assert!(
             may(&keeper, &see)
                 && may(&keeper, &kill)
@@ -370,22 +378,25 @@ mod tests {
         );
         assert!(
             !may(&keeper, &CallRequirement::Queue(queue("root")))
-                && !may(&keeper, &CallRequirement::Right(Right::OperatorWrite))
+                && !may(&keeper, &CallRequirement::Right(AccessRight::OperatorWrite))
         );
         let other = user(
             "carol",
-            &[Right::QueueAdmin(queue("root.web")), Right::JobKill],
+            &[
+                AccessRight::QueueAdmin(queue("root.web")),
+                AccessRight::JobKill,
+            ],
         );
         assert!(!may(&other, &see) && !may(&other, &kill), "another queue");
         assert!(may(
-            &user("carol", &[Right::QueueView(queue("root"))]),
+            &user("carol", &[AccessRight::QueueView(queue("root"))]),
             &see
         ));
         assert!(
-            may(&user("alice", &[Right::JobSubmit]), &see),
+            may(&user("alice", &[AccessRight::JobSubmit]), &see),
             "own application"
         );
-        let bob = user("bob", &[Right::JobSubmit, Right::JobKill]);
+        let bob = user("bob", &[AccessRight::JobSubmit, AccessRight::JobKill]);
         assert!(may(&bob, &see) && !may(&bob, &kill), "may view only");
         let Principal::User { rights, .. } = &bob else {
             panic!("a user")
@@ -398,7 +409,7 @@ mod tests {
         };
         assert!(may(&oncall, &see) && may(&oncall, &kill));
         assert!(
-            !may(&user("oncall", &[Right::JobKill]), &kill),
+            !may(&user("oncall", &[AccessRight::JobKill]), &kill),
             "a user with the name of the group is not a member"
         );
     }
@@ -410,9 +421,12 @@ mod tests {
         assert!(!may(&master, &CallRequirement::Application(app("sort.2"))));
         assert!(!may(
             &master,
-            &CallRequirement::Own(Right::JobKill, app("sort.2"))
+            &CallRequirement::Own(AccessRight::JobKill, app("sort.2"))
         ));
-        assert!(!may(&master, &CallRequirement::Right(Right::JobSubmit)));
+        assert!(!may(
+            &master,
+            &CallRequirement::Right(AccessRight::JobSubmit)
+        ));
         assert!(!may(&master, &CallRequirement::SomeNode));
     }
 
@@ -428,7 +442,7 @@ mod tests {
             &CallRequirement::Node("n2".parse().expect("a node"))
         ));
         assert!(!may(&node, &CallRequirement::Application(app("sort.1"))));
-        assert!(!may(&node, &CallRequirement::Right(Right::NodeWrite)));
+        assert!(!may(&node, &CallRequirement::Right(AccessRight::NodeWrite)));
     }
 
     #[test]
@@ -436,7 +450,7 @@ mod tests {
         let needs = [
             CallRequirement::Anybody,
             CallRequirement::SomeNode,
-            CallRequirement::Right(Right::ClusterRead),
+            CallRequirement::Right(AccessRight::ClusterRead),
             CallRequirement::Application(app("a.1")),
         ];
         for need in needs {
@@ -452,7 +466,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_caller_and_the_right() {
         let why = user("bob", &[])
-            .authorize(&CallRequirement::Right(Right::NodeWrite), |_| None)
+            .authorize(&CallRequirement::Right(AccessRight::NodeWrite), |_| None)
             .expect_err("forbidden")
             .to_string();
         assert_eq!(why, "bob may not do this: it needs the right node:write");

@@ -6,14 +6,14 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
-use crate::role::Role;
-use crate::token::{Hex, Sha256Digest};
+use crate::role::CertificateRole;
+use crate::token::{HexDigits, Sha256Digest};
 
 /// The parsed contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// Role of the holder, if the certificate contains a Headroom role.
-    pub role: Option<Role>,
+    pub role: Option<CertificateRole>,
     /// Host names and addresses of the holder.
     pub names: Vec<String>,
     /// Subject, in readable form.
@@ -87,7 +87,7 @@ impl Certificate {
         {
             // Names of other types are ignored; they do not identify a host.
             if let GeneralName::URI(uri) = name {
-                role = role.or_else(|| Role::from_uri(uri).ok());
+                role = role.or_else(|| CertificateRole::from_uri(uri).ok());
             } else if let GeneralName::DNSName(name) = name {
                 names.push((*name).to_owned());
             } else if let GeneralName::IPAddress(bytes) = name {
@@ -102,7 +102,7 @@ impl Certificate {
             subject: read.subject().to_string(),
             issuer: read.issuer().to_string(),
             authority: read.is_ca(),
-            serial: Hex(read.raw_serial()).to_string(),
+            serial: HexDigits(read.raw_serial()).to_string(),
             from: time(read.validity().not_before.timestamp()),
             until: time(read.validity().not_after.timestamp()),
             fingerprint: Sha256Digest::of(der),

@@ -8,7 +8,7 @@ use headroom_types::QueuePath;
 
 /// A right.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Right {
+pub enum AccessRight {
     /// All rights.
     Admin,
     /// View nodes, queues, profiles and events.
@@ -42,20 +42,20 @@ pub struct ParseRightError {
     pub text: String,
 }
 
-const PLAIN: [Right; 8] = [
-    Right::Admin,
-    Right::ClusterRead,
-    Right::JobRead,
-    Right::JobSubmit,
-    Right::JobKill,
-    Right::NodeWrite,
-    Right::OperatorRead,
-    Right::OperatorWrite,
+const PLAIN: [AccessRight; 8] = [
+    AccessRight::Admin,
+    AccessRight::ClusterRead,
+    AccessRight::JobRead,
+    AccessRight::JobSubmit,
+    AccessRight::JobKill,
+    AccessRight::NodeWrite,
+    AccessRight::OperatorRead,
+    AccessRight::OperatorWrite,
 ];
 
 /// All valid words.
 pub fn words() -> Vec<String> {
-    let plain = PLAIN.iter().map(Right::to_string);
+    let plain = PLAIN.iter().map(AccessRight::to_string);
     plain
         .chain(["queue", "queue-view", "queue-admin"].map(|word| format!("{word}:NAME")))
         .collect()
@@ -72,57 +72,57 @@ pub enum QueuePermission {
     Administer,
 }
 
-impl Right {
+impl AccessRight {
     /// The permission and the queue of a queue right; `None` for other rights.
     pub fn queue_permission(&self) -> Option<(QueuePermission, &QueuePath)> {
         match self {
-            Right::Queue(queue) => Some((QueuePermission::Submit, queue)),
-            Right::QueueView(queue) => Some((QueuePermission::View, queue)),
-            Right::QueueAdmin(queue) => Some((QueuePermission::Administer, queue)),
-            Right::Admin
-            | Right::ClusterRead
-            | Right::JobRead
-            | Right::JobSubmit
-            | Right::JobKill
-            | Right::NodeWrite
-            | Right::OperatorRead
-            | Right::OperatorWrite => None,
+            AccessRight::Queue(queue) => Some((QueuePermission::Submit, queue)),
+            AccessRight::QueueView(queue) => Some((QueuePermission::View, queue)),
+            AccessRight::QueueAdmin(queue) => Some((QueuePermission::Administer, queue)),
+            AccessRight::Admin
+            | AccessRight::ClusterRead
+            | AccessRight::JobRead
+            | AccessRight::JobSubmit
+            | AccessRight::JobKill
+            | AccessRight::NodeWrite
+            | AccessRight::OperatorRead
+            | AccessRight::OperatorWrite => None,
         }
     }
 }
 
-impl fmt::Display for Right {
+impl fmt::Display for AccessRight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Right::Admin => f.write_str("admin"),
-            Right::ClusterRead => f.write_str("cluster:read"),
-            Right::JobRead => f.write_str("job:read"),
-            Right::JobSubmit => f.write_str("job:submit"),
-            Right::JobKill => f.write_str("job:kill"),
-            Right::NodeWrite => f.write_str("node:write"),
-            Right::OperatorRead => f.write_str("operator:read"),
-            Right::OperatorWrite => f.write_str("operator:write"),
-            Right::Queue(queue) => write!(f, "queue:{queue}"),
-            Right::QueueView(queue) => write!(f, "queue-view:{queue}"),
-            Right::QueueAdmin(queue) => write!(f, "queue-admin:{queue}"),
+            AccessRight::Admin => f.write_str("admin"),
+            AccessRight::ClusterRead => f.write_str("cluster:read"),
+            AccessRight::JobRead => f.write_str("job:read"),
+            AccessRight::JobSubmit => f.write_str("job:submit"),
+            AccessRight::JobKill => f.write_str("job:kill"),
+            AccessRight::NodeWrite => f.write_str("node:write"),
+            AccessRight::OperatorRead => f.write_str("operator:read"),
+            AccessRight::OperatorWrite => f.write_str("operator:write"),
+            AccessRight::Queue(queue) => write!(f, "queue:{queue}"),
+            AccessRight::QueueView(queue) => write!(f, "queue-view:{queue}"),
+            AccessRight::QueueAdmin(queue) => write!(f, "queue-admin:{queue}"),
         }
     }
 }
 
-impl FromStr for Right {
+impl FromStr for AccessRight {
     type Err = ParseRightError;
 
     fn from_str(text: &str) -> Result<Self, ParseRightError> {
         let wrong = || ParseRightError {
             text: text.chars().take(80).collect(),
         };
-        let about = |make: fn(QueuePath) -> Right, queue: &str| {
+        let about = |make: fn(QueuePath) -> AccessRight, queue: &str| {
             queue.parse().map(make).map_err(|_| wrong())
         };
         match text.split_once(':') {
-            Some(("queue", queue)) => about(Right::Queue, queue),
-            Some(("queue-view", queue)) => about(Right::QueueView, queue),
-            Some(("queue-admin", queue)) => about(Right::QueueAdmin, queue),
+            Some(("queue", queue)) => about(AccessRight::Queue, queue),
+            Some(("queue-view", queue)) => about(AccessRight::QueueView, queue),
+            Some(("queue-admin", queue)) => about(AccessRight::QueueAdmin, queue),
             Some(_) | None => PLAIN
                 .iter()
                 .find(|right| right.to_string() == text)
@@ -132,32 +132,32 @@ impl FromStr for Right {
     }
 }
 
-headroom_types::textual!(Right);
+headroom_types::textual!(AccessRight);
 
 /// A set of rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
-pub struct Rights(pub BTreeSet<Right>);
+pub struct AccessRights(pub BTreeSet<AccessRight>);
 
-impl Rights {
+impl AccessRights {
     /// All rights.
     pub fn all() -> Self {
-        Rights([Right::Admin].into())
+        AccessRights([AccessRight::Admin].into())
     }
 
     /// Rights to view everything that is not reserved for operators.
     pub fn read_only() -> Self {
-        Rights([Right::ClusterRead, Right::JobRead].into())
+        AccessRights([AccessRight::ClusterRead, AccessRight::JobRead].into())
     }
 
     /// Default rights of a user: view everything, submit and change own applications.
     pub fn user_default() -> Self {
-        Rights(
+        AccessRights(
             [
-                Right::ClusterRead,
-                Right::JobRead,
-                Right::JobSubmit,
-                Right::JobKill,
+                AccessRight::ClusterRead,
+                AccessRight::JobRead,
+                AccessRight::JobSubmit,
+                AccessRight::JobKill,
             ]
             .into(),
         )
@@ -165,23 +165,24 @@ impl Rights {
 
     /// True if the set includes the right. `admin` includes all rights, `operator:*` includes read
     /// rights, and any right except `queue:` includes `cluster:read`.
-    pub fn has(&self, right: &Right) -> bool {
-        let reads = matches!(right, Right::ClusterRead | Right::JobRead);
+    pub fn has(&self, right: &AccessRight) -> bool {
+        let reads = matches!(right, AccessRight::ClusterRead | AccessRight::JobRead);
         let works = self.0.iter().any(|r| {
             r.queue_permission()
                 .is_none_or(|(over, _)| over != QueuePermission::Submit)
         });
-        self.0.contains(&Right::Admin)
+        self.0.contains(&AccessRight::Admin)
             || self.0.contains(right)
             || reads
-                && (self.0.contains(&Right::OperatorRead) || self.0.contains(&Right::OperatorWrite))
-            || *right == Right::ClusterRead && works
+                && (self.0.contains(&AccessRight::OperatorRead)
+                    || self.0.contains(&AccessRight::OperatorWrite))
+            || *right == AccessRight::ClusterRead && works
     }
 
     /// True if the set names queues for submission; then no other queue accepts submissions of the
     /// caller.
     pub fn names_queues(&self) -> bool {
-        !self.0.contains(&Right::Admin) && self.of(QueuePermission::Submit).next().is_some()
+        !self.0.contains(&AccessRight::Admin) && self.of(QueuePermission::Submit).next().is_some()
     }
 
     /// True if the set allows a submission to this queue. Without queue rights every queue is
@@ -196,14 +197,14 @@ impl Rights {
 
     /// True if the set allows to view all applications of this queue.
     pub fn may_view_queue(&self, queue: &QueuePath) -> bool {
-        self.has(&Right::JobRead)
+        self.has(&AccessRight::JobRead)
             || self.of(QueuePermission::View).any(|of| queue.is_within(of))
             || self.may_administer(queue)
     }
 
     /// True if the set allows to change and end all applications of this queue.
     pub fn may_administer(&self, queue: &QueuePath) -> bool {
-        self.has(&Right::OperatorWrite)
+        self.has(&AccessRight::OperatorWrite)
             || self
                 .of(QueuePermission::Administer)
                 .any(|of| queue.is_within(of))
@@ -211,13 +212,16 @@ impl Rights {
 
     /// True if the set allows to view some applications: all, own ones, or those of a queue.
     pub fn may_view_some(&self) -> bool {
-        let some = |right: &Right| {
+        let some = |right: &AccessRight| {
             matches!(
                 right,
-                Right::JobSubmit | Right::JobKill | Right::QueueView(_) | Right::QueueAdmin(_)
+                AccessRight::JobSubmit
+                    | AccessRight::JobKill
+                    | AccessRight::QueueView(_)
+                    | AccessRight::QueueAdmin(_)
             )
         };
-        self.has(&Right::JobRead) || self.0.iter().any(some)
+        self.has(&AccessRight::JobRead) || self.0.iter().any(some)
     }
 
     fn of(&self, wanted: QueuePermission) -> impl Iterator<Item = &QueuePath> {
@@ -230,15 +234,15 @@ impl Rights {
     }
 }
 
-impl FromIterator<Right> for Rights {
-    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Self {
-        Rights(rights.into_iter().collect())
+impl FromIterator<AccessRight> for AccessRights {
+    fn from_iter<I: IntoIterator<Item = AccessRight>>(rights: I) -> Self {
+        AccessRights(rights.into_iter().collect())
     }
 }
 
-impl fmt::Display for Rights {
+impl fmt::Display for AccessRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<String> = self.0.iter().map(Right::to_string).collect();
+        let words: Vec<String> = self.0.iter().map(AccessRight::to_string).collect();
         f.pad(&words.join(","))
     }
 }
@@ -247,10 +251,10 @@ impl fmt::Display for Rights {
 mod tests {
     use super::*;
 
-    fn rights(words: &[&str]) -> Rights {
+    fn rights(words: &[&str]) -> AccessRights {
         words
             .iter()
-            .map(|w| w.parse::<Right>().expect("a right"))
+            .map(|w| w.parse::<AccessRight>().expect("a right"))
             .collect()
     }
 
@@ -258,14 +262,17 @@ mod tests {
     fn rights_round_trip_as_text() {
         let etl = || "root.etl".parse().expect("a queue");
         let about = [
-            Right::Queue(etl()),
-            Right::QueueView(etl()),
-            Right::QueueAdmin(etl()),
+            AccessRight::Queue(etl()),
+            AccessRight::QueueView(etl()),
+            AccessRight::QueueAdmin(etl()),
         ];
         for right in PLAIN.iter().cloned().chain(about) {
             assert_eq!(right.to_string().parse(), Ok(right));
         }
-        let error = "job:write".parse::<Right>().expect_err("none").to_string();
+        let error = "job:write"
+            .parse::<AccessRight>()
+            .expect_err("none")
+            .to_string();
         assert!(
             error.contains("job:submit") && error.contains("queue:NAME"),
             "{error}"
@@ -274,18 +281,18 @@ mod tests {
 
     #[test]
     fn broader_rights_include_narrower_ones() {
-        assert!(PLAIN.iter().all(|right| Rights::all().has(right)));
+        assert!(PLAIN.iter().all(|right| AccessRights::all().has(right)));
         assert!(
-            rights(&["operator:read"]).has(&Right::JobRead)
-                && !rights(&["operator:read"]).has(&Right::OperatorWrite)
+            rights(&["operator:read"]).has(&AccessRight::JobRead)
+                && !rights(&["operator:read"]).has(&AccessRight::OperatorWrite)
         );
         assert!(
-            rights(&["job:submit"]).has(&Right::ClusterRead)
-                && !rights(&["job:submit"]).has(&Right::JobRead)
+            rights(&["job:submit"]).has(&AccessRight::ClusterRead)
+                && !rights(&["job:submit"]).has(&AccessRight::JobRead)
         );
-        assert!(!Rights::default().has(&Right::ClusterRead));
+        assert!(!AccessRights::default().has(&AccessRight::ClusterRead));
         assert!(
-            !rights(&["queue:root.etl"]).has(&Right::ClusterRead),
+            !rights(&["queue:root.etl"]).has(&AccessRight::ClusterRead),
             "a queue right alone includes no other right"
         );
     }
@@ -329,9 +336,9 @@ mod tests {
                 && keeps.may_view_some()
                 && !rights(&["cluster:read"]).may_view_some()
         );
-        assert!(views.has(&Right::ClusterRead) && !views.has(&Right::JobRead));
+        assert!(views.has(&AccessRight::ClusterRead) && !views.has(&AccessRight::JobRead));
         assert!(
-            Rights::all().may_administer(&queue("root"))
+            AccessRights::all().may_administer(&queue("root"))
                 && rights(&["operator:read"]).may_view_queue(&queue("root"))
         );
     }

@@ -8,7 +8,7 @@ use headroom_types::NodeId;
 
 /// The role of a certificate holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum CertificateRole {
     /// A resource manager.
     Manager,
     /// The agent of a node.
@@ -24,7 +24,7 @@ pub struct ParseRoleError(pub String);
 
 const SCHEME: &str = "headroom://";
 
-impl Role {
+impl CertificateRole {
     /// The URI of the role in a certificate.
     pub fn uri(&self) -> String {
         format!("{SCHEME}{self}")
@@ -41,25 +41,25 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for CertificateRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Role::Manager => f.write_str("manager"),
-            Role::Node(node) => write!(f, "node/{node}"),
-            Role::User(user) => write!(f, "user/{user}"),
+            CertificateRole::Manager => f.write_str("manager"),
+            CertificateRole::Node(node) => write!(f, "node/{node}"),
+            CertificateRole::User(user) => write!(f, "user/{user}"),
         }
     }
 }
 
-impl FromStr for Role {
+impl FromStr for CertificateRole {
     type Err = ParseRoleError;
 
     fn from_str(text: &str) -> Result<Self, ParseRoleError> {
         let wrong = || ParseRoleError(text.chars().take(80).collect());
         match text.split_once('/') {
-            None if text == "manager" => Ok(Role::Manager),
-            Some(("node", node)) => node.parse().map(Role::Node).map_err(|_| wrong()),
-            Some(("user", user)) if is_user(user) => Ok(Role::User(user.to_owned())),
+            None if text == "manager" => Ok(CertificateRole::Manager),
+            Some(("node", node)) => node.parse().map(CertificateRole::Node).map_err(|_| wrong()),
+            Some(("user", user)) if is_user(user) => Ok(CertificateRole::User(user.to_owned())),
             Some(_) | None => Err(wrong()),
         }
     }
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn roles_round_trip_as_text() {
         for text in ["manager", "node/worker-01", "user/alice", "user/_apt.x"] {
-            let role: Role = text.parse().expect("a role");
+            let role: CertificateRole = text.parse().expect("a role");
             assert_eq!(role.to_string(), text);
-            assert_eq!(Role::from_uri(&role.uri()), Ok(role));
+            assert_eq!(CertificateRole::from_uri(&role.uri()), Ok(role));
         }
     }
 
@@ -103,8 +103,8 @@ mod tests {
             "root",
             &long,
         ] {
-            assert!(text.parse::<Role>().is_err(), "{text}");
+            assert!(text.parse::<CertificateRole>().is_err(), "{text}");
         }
-        assert!(Role::from_uri("https://manager").is_err());
+        assert!(CertificateRole::from_uri("https://manager").is_err());
     }
 }

@@ -20,7 +20,7 @@ use rustls::{
 
 use crate::certificate::{Certificate, CertificateError, certificates};
 use crate::files::{self, FileError};
-use crate::role::Role;
+use crate::role::CertificateRole;
 use crate::token::Sha256Digest;
 
 /// Paths of the certificate files.
@@ -57,7 +57,7 @@ impl std::fmt::Debug for TlsIdentity {
 
 /// The error of certificate files that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub enum TlsFileError {
     /// A file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
@@ -88,22 +88,22 @@ impl CertificatePaths {
     ///
     /// # Errors
     /// The first error.
-    pub fn read(&self) -> Result<TlsIdentity, TlsError> {
+    pub fn read(&self) -> Result<TlsIdentity, TlsFileError> {
         let (ca, cert, key) = (
             files::read(&self.ca)?,
             files::read(&self.cert)?,
             files::read_secret(&self.key)?,
         );
-        certificates(&ca).map_err(|source| TlsError::Certificate {
+        certificates(&ca).map_err(|source| TlsFileError::Certificate {
             path: self.ca.clone(),
             source,
         })?;
-        let facts = Certificate::from_pem(&cert).map_err(|source| TlsError::Certificate {
+        let facts = Certificate::from_pem(&cert).map_err(|source| TlsFileError::Certificate {
             path: self.cert.clone(),
             source,
         })?;
         if PrivateKeyDer::from_pem_slice(key.as_bytes()).is_err() {
-            return Err(TlsError::Key {
+            return Err(TlsFileError::Key {
                 path: self.key.clone(),
             });
         }
@@ -130,14 +130,19 @@ pub enum PeerExpectation {
 impl PeerExpectation {
     /// A certificate without a role is accepted, because its authority certifies host names only. A
     /// certificate with another role is rejected.
-    fn fits(self, role: Option<&Role>) -> bool {
+    fn fits(self, role: Option<&CertificateRole>) -> bool {
         match (self, role) {
             (_, None)
-            | (PeerExpectation::Manager | PeerExpectation::Daemon, Some(Role::Manager)) => true,
-            (PeerExpectation::Node | PeerExpectation::Daemon, Some(Role::Node(_))) => true,
-            (PeerExpectation::Manager, Some(Role::Node(_)))
-            | (PeerExpectation::Node, Some(Role::Manager))
-            | (_, Some(Role::User(_))) => false,
+            | (
+                PeerExpectation::Manager | PeerExpectation::Daemon,
+                Some(CertificateRole::Manager),
+            ) => true,
+            (PeerExpectation::Node | PeerExpectation::Daemon, Some(CertificateRole::Node(_))) => {
+                true
+            }
+            (PeerExpectation::Manager, Some(CertificateRole::Node(_)))
+            | (PeerExpectation::Node, Some(CertificateRole::Manager))
+            | (_, Some(CertificateRole::User(_))) => false,
         }
     }
 }
@@ -146,15 +151,15 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn damaged(error: CertificateError) -> TlsError {
-    TlsError::Verifier(error.to_string())
+fn damaged(error: CertificateError) -> TlsFileError {
+    TlsFileError::Verifier(error.to_string())
 }
 
 /// Parses the authorities of a PEM text.
 ///
 /// # Errors
 /// The text contains no certificate, or one that is not usable as an authority.
-pub fn roots(pem: &str) -> Result<RootCertStore, TlsError> {
+pub fn roots(pem: &str) -> Result<RootCertStore, TlsFileError> {
     let mut roots = RootCertStore::empty();
     for root in certificates(pem).map_err(damaged)? {
         roots.add(root)?;
@@ -162,9 +167,9 @@ pub fn roots(pem: &str) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-fn key(pem: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
+fn key(pem: &str) -> Result<PrivateKeyDer<'static>, TlsFileError> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| TlsError::Verifier(error.to_string()))
+        .map_err(|error| TlsFileError::Verifier(error.to_string()))
 }
 
 impl TlsIdentity {
@@ -173,13 +178,13 @@ impl TlsIdentity {
     ///
     /// # Errors
     /// Certificate, key and authority do not match.
-    pub fn server(&self) -> Result<ServerConfig, TlsError> {
+    pub fn server(&self) -> Result<ServerConfig, TlsFileError> {
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&self.ca)?), provider());
         let verifier = verifier
             .allow_unauthenticated()
             .build()
-            .map_err(|error| TlsError::Verifier(error.to_string()))?;
+            .map_err(|error| TlsFileError::Verifier(error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
@@ -198,9 +203,9 @@ pub fn client(
     roots: RootCertStore,
     own: Option<(&str, &str)>,
     expect: PeerExpectation,
-) -> Result<ClientConfig, TlsError> {
+) -> Result<ClientConfig, TlsFileError> {
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-    let inner = inner.map_err(|error| TlsError::Verifier(error.to_string()))?;
+    let inner = inner.map_err(|error| TlsFileError::Verifier(error.to_string()))?;
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .dangerous()
@@ -218,7 +223,7 @@ pub fn client(
 ///
 /// # Errors
 /// The TLS library rejects its own defaults.
-pub fn pinned(pin: Option<Sha256Digest>) -> Result<ClientConfig, TlsError> {
+pub fn pinned(pin: Option<Sha256Digest>) -> Result<ClientConfig, TlsFileError> {
     let algorithms = provider().signature_verification_algorithms;
     let config =
         ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
@@ -233,7 +238,7 @@ pub fn pinned(pin: Option<Sha256Digest>) -> Result<ClientConfig, TlsError> {
 ///
 /// # Errors
 /// Certificate and key do not match.
-pub fn plain_server(cert: &str, own: &str) -> Result<ServerConfig, TlsError> {
+pub fn plain_server(cert: &str, own: &str) -> Result<ServerConfig, TlsFileError> {
     let config =
         ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(config
@@ -406,7 +411,7 @@ mod tests {
             ..identity
         };
         assert!(
-            matches!(mixed.server(), Err(TlsError::Rustls(_))),
+            matches!(mixed.server(), Err(TlsFileError::Rustls(_))),
             "the key of another certificate"
         );
         assert!(matches!(
@@ -415,7 +420,7 @@ mod tests {
                 ..set.clone()
             }
             .read(),
-            Err(TlsError::File(FileError::Open { .. }))
+            Err(TlsFileError::File(FileError::Open { .. }))
         ));
         files::write(&at("empty"), "", FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
         assert!(matches!(
@@ -424,7 +429,7 @@ mod tests {
                 ..set.clone()
             }
             .read(),
-            Err(TlsError::Key { .. })
+            Err(TlsFileError::Key { .. })
         ));
         assert!(matches!(
             CertificatePaths {
@@ -432,7 +437,7 @@ mod tests {
                 ..set
             }
             .read(),
-            Err(TlsError::Certificate { .. })
+            Err(TlsFileError::Certificate { .. })
         ));
     }
 }

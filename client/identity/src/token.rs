@@ -39,7 +39,7 @@ impl SecretTokenKind {
 
 /// The public id of a token: 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Accessor([u8; 8]);
+pub struct TokenAccessor([u8; 8]);
 
 /// The SHA-256 of a secret. Secrets are 32 random bytes, so no slower hash is necessary.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,9 +47,9 @@ pub struct Sha256Digest([u8; 32]);
 
 /// A token with its secret. It implements neither `Display` nor comparison.
 #[derive(Clone)]
-pub struct Token {
+pub struct SecretToken {
     kind: SecretTokenKind,
-    accessor: Accessor,
+    accessor: TokenAccessor,
     secret: [u8; 32],
 }
 
@@ -77,15 +77,15 @@ pub fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
     Ok(bytes)
 }
 
-impl Token {
+impl SecretToken {
     /// Creates a new token.
     ///
     /// # Errors
     /// Random numbers are unavailable.
     pub fn mint(kind: SecretTokenKind) -> Result<Self, NoRandomness> {
-        Ok(Token {
+        Ok(SecretToken {
             kind,
-            accessor: Accessor(random()?),
+            accessor: TokenAccessor(random()?),
             secret: random()?,
         })
     }
@@ -96,7 +96,7 @@ impl Token {
     }
 
     /// Public id of the token.
-    pub fn accessor(&self) -> Accessor {
+    pub fn accessor(&self) -> TokenAccessor {
         self.accessor
     }
 
@@ -111,18 +111,18 @@ impl Token {
             "{}_{}_{}",
             self.kind.prefix(),
             self.accessor,
-            Hex(&self.secret)
+            HexDigits(&self.secret)
         )
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for SecretToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}_{}_…", self.kind.prefix(), self.accessor)
     }
 }
 
-impl FromStr for Token {
+impl FromStr for SecretToken {
     type Err = ParseTokenError;
 
     fn from_str(text: &str) -> Result<Self, ParseTokenError> {
@@ -137,7 +137,7 @@ impl FromStr for Token {
             .find(|k| k.prefix() == prefix)
             .ok_or(ParseTokenError)?;
         let secret = bytes(secret).ok_or(ParseTokenError)?;
-        Ok(Token {
+        Ok(SecretToken {
             kind,
             accessor: accessor.parse()?,
             secret,
@@ -145,23 +145,23 @@ impl FromStr for Token {
     }
 }
 
-impl fmt::Display for Accessor {
+impl fmt::Display for TokenAccessor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Hex(&self.0))
+        write!(f, "{}", HexDigits(&self.0))
     }
 }
 
-impl fmt::Debug for Accessor {
+impl fmt::Debug for TokenAccessor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Hex(&self.0))
+        write!(f, "{}", HexDigits(&self.0))
     }
 }
 
-impl FromStr for Accessor {
+impl FromStr for TokenAccessor {
     type Err = ParseTokenError;
 
     fn from_str(text: &str) -> Result<Self, ParseTokenError> {
-        bytes(text).map(Accessor).ok_or(ParseTokenError)
+        bytes(text).map(TokenAccessor).ok_or(ParseTokenError)
     }
 }
 
@@ -195,13 +195,13 @@ impl Sha256Digest {
 
 impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Hex(&self.0))
+        write!(f, "{}", HexDigits(&self.0))
     }
 }
 
 impl fmt::Debug for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Hex(&self.0))
+        write!(f, "{}", HexDigits(&self.0))
     }
 }
 
@@ -213,7 +213,7 @@ impl FromStr for Sha256Digest {
     }
 }
 
-headroom_types::textual!(Accessor, Sha256Digest);
+headroom_types::textual!(TokenAccessor, Sha256Digest);
 
 /// Creates and verifies application tokens.
 #[derive(Clone)]
@@ -228,13 +228,13 @@ impl AppTokenKey {
     /// The token of an application attempt.
     pub fn token(&self, attempt: &AttemptId) -> String {
         let tag = hmac::sign(&self.0, attempt.to_string().as_bytes());
-        format!("hra_{attempt}_{}", Hex(tag.as_ref()))
+        format!("hra_{attempt}_{}", HexDigits(tag.as_ref()))
     }
 
     /// The token with which executors of an application query the address of their master.
     pub fn executor_token(&self, app: &AppId) -> String {
         let tag = hmac::sign(&self.0, format!("reader {app}").as_bytes());
-        format!("hrx_{app}_{}", Hex(tag.as_ref()))
+        format!("hrx_{app}_{}", HexDigits(tag.as_ref()))
     }
 
     /// Verifies an executor token and returns its application.
@@ -279,9 +279,9 @@ impl fmt::Debug for AppTokenKey {
 }
 
 /// Formats bytes as lower-case hexadecimal digits.
-pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+pub(crate) struct HexDigits<'a>(pub(crate) &'a [u8]);
 
-impl fmt::Display for Hex<'_> {
+impl fmt::Display for HexDigits<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -314,12 +314,12 @@ mod tests {
     #[test]
     fn tokens_round_trip_as_text() {
         for kind in [SecretTokenKind::User, SecretTokenKind::Join] {
-            let token = Token::mint(kind).expect("random numbers");
-            let read: Token = token.reveal().parse().expect("a token");
+            let token = SecretToken::mint(kind).expect("random numbers");
+            let read: SecretToken = token.reveal().parse().expect("a token");
             assert_eq!((read.kind(), read.accessor()), (kind, token.accessor()));
             assert!(read.hash().matches(&token.hash()));
             assert!(
-                !Token::mint(kind)
+                !SecretToken::mint(kind)
                     .expect("random numbers")
                     .hash()
                     .matches(&token.hash())
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn secrets_are_not_in_debug_output() {
-        let token = Token::mint(SecretTokenKind::User).expect("random numbers");
+        let token = SecretToken::mint(SecretTokenKind::User).expect("random numbers");
         let secret = token
             .reveal()
             .rsplit('_')
@@ -367,18 +367,18 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC{0,120}") {
-            let _ = text.parse::<Token>();
+            let _ = text.parse::<SecretToken>();
             let _ = AppTokenKey::new(&[0; 32]).check(&text);
             let _ = AppTokenKey::new(&[0; 32]).check(&format!("hra_{text}"));
         }
 
         #[test]
         fn a_changed_token_is_a_different_token(at in 21_usize..85, digit in "[0-9a-f]") {
-            let token = Token::mint(SecretTokenKind::User).expect("random numbers");
+            let token = SecretToken::mint(SecretTokenKind::User).expect("random numbers");
             let mut text = token.reveal();
             prop_assume!(text[at..=at] != digit);
             text.replace_range(at..=at, &digit);
-            let read: Token = text.parse().expect("still well-formed");
+            let read: SecretToken = text.parse().expect("still well-formed");
             prop_assert!(!read.hash().matches(&token.hash()));
         }
     }

@@ -32,34 +32,41 @@ use crate::complete;
 use value_parser::duration;
 
 pub(crate) use acl::{
-    AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb,
+    AclSubcommand, JoinTokenCreateArgs, JoinTokenSubcommand, NodeJoinArgs, PolicySubcommand,
+    TokenCreateArgs, TokenSubcommand,
 };
-pub(crate) use ca::{CaIssue, CaPlace, CaVerb};
+pub(crate) use ca::{AuthorityDirectory, CaIssueArgs, CaSubcommand};
 pub(crate) use confirm::ConfirmOptions;
-pub(crate) use container_access::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
-pub(crate) use dev::Sample;
-#[cfg(feature = "dev")]
-pub(crate) use dev::{Demo, Dev};
-#[cfg(feature = "dev")]
-pub(crate) use doctor::Doctor;
-pub(crate) use global::{Color, Global, TrustArgs};
-pub(crate) use job::JobVerb;
-#[cfg(feature = "dev")]
-pub(crate) use job::Replay;
-pub(crate) use kill::Kill;
-pub(crate) use logs::Logs;
-pub(crate) use objects::{
-    AppVerb, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize,
-    TaskVerb, Top,
+pub(crate) use container_access::{
+    ByteRange, ContainerExecArgs, ExecOptions, FilesSubcommand, SignalArgs, TaskExecArgs,
 };
-pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
-pub(crate) use ordered::{SetTask, TaskOrderArgs};
-pub(crate) use output::{Format, Output, Rows, Watched};
-pub(crate) use profile::{ProfileVerb, SetProfile, TestProfile};
-pub(crate) use record::{AuditList, AuditVerb, Events};
-pub(crate) use settings::{ConfigVerb, ContextVerb};
-pub(crate) use submission::{Run, Submit};
-pub(crate) use tags::{Bench, CordonNode, LabelNode, NodeMarkEdit, TaintNode, UncordonNode};
+pub(crate) use dev::SampleProgram;
+#[cfg(feature = "dev")]
+pub(crate) use dev::{DemoArgs, DevClusterArgs};
+#[cfg(feature = "dev")]
+pub(crate) use doctor::DoctorArgs;
+pub(crate) use global::{ColorMode, GlobalOptions, TrustArgs};
+#[cfg(feature = "dev")]
+pub(crate) use job::JobReplayArgs;
+pub(crate) use job::JobSubcommand;
+pub(crate) use kill::KillArgs;
+pub(crate) use logs::LogsArgs;
+pub(crate) use objects::{
+    AppSubcommand, ContainerResizeArgs, ContainerSubcommand, LifetimeArgument, NodeDrainArgs,
+    NodeSubcommand, QueueSubcommand, RequestCreateArgs, RequestSubcommand, TaskSubcommand, TopArgs,
+};
+pub(crate) use operator::{
+    DebugBundleArgs, OperatorMetricsArgs, OperatorSubcommand, StateSubcommand,
+};
+pub(crate) use ordered::{TaskOrderArgs, TaskSetArgs};
+pub(crate) use output::{ListOptions, OutputFormat, OutputOptions, WatchedListOptions};
+pub(crate) use profile::{ProfileSetArgs, ProfileSubcommand, ProfileTestArgs};
+pub(crate) use record::{AuditListArgs, AuditSubcommand, EventsArgs};
+pub(crate) use settings::{ConfigSubcommand, ContextSubcommand};
+pub(crate) use submission::{RunArgs, SubmitArgs};
+pub(crate) use tags::{
+    NodeBenchArgs, NodeCordonArgs, NodeLabelArgs, NodeMarkEdit, NodeTaintArgs, NodeUncordonArgs,
+};
 
 const AFTER: &str = "\
 A TARGET is a job, a task or one attempt at it: wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2.
@@ -72,16 +79,16 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 u
 /// The command line of Headroom: schedules, enforces, explains and repairs memory.
 #[derive(Debug, Parser)]
 #[command(name = "rmctl", version, about, after_help = AFTER, max_term_width = 100)]
-pub(crate) struct Cli {
+pub(crate) struct RmctlArguments {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalOptions,
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: RootSubcommand,
 }
 
 /// Shells with command completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Shell {
+pub(crate) enum CompletionShell {
     /// bash
     Bash,
     /// zsh
@@ -92,7 +99,7 @@ pub(crate) enum Shell {
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum RootSubcommand {
     /// Show a summary of the cluster
     Status {
         /// Update the output when the cluster changes
@@ -100,21 +107,21 @@ pub(crate) enum Verb {
         watch: bool,
     },
     /// Submit a job file
-    Submit(Submit),
+    Submit(SubmitArgs),
     /// Run one command in a container as if it ran here; exit code: that of the command, 9 after a
     /// memory kill, 125 for a failure of rmctl, 126 if the command cannot be started, 127 if there
     /// is no such program
-    Run(Run),
+    Run(RunArgs),
     /// List jobs, or the tasks of one job
     Ps {
         /// The job [default: all jobs]
         #[arg(add = Completer::new(complete::jobs))]
         job: Option<String>,
         #[command(flatten)]
-        list: Watched,
+        list: WatchedListOptions,
     },
     /// Show containers by memory use; keys: q quits, s sorts, k kills, enter diagnoses
-    Top(Top),
+    Top(TopArgs),
     /// Explain why a job or a task waits
     Why {
         /// A job or a task
@@ -128,7 +135,7 @@ pub(crate) enum Verb {
         target: String,
     },
     /// Print the logs of a job, a task or a container
-    Logs(Logs),
+    Logs(LogsArgs),
     /// Wait until a job has ended; the exit code is the result
     Wait {
         /// The job
@@ -139,63 +146,63 @@ pub(crate) enum Verb {
         timeout: Option<Duration>,
     },
     /// End a job and all its containers
-    Kill(Kill),
+    Kill(KillArgs),
     /// Show the event log
-    Events(Events),
+    Events(EventsArgs),
     /// Show the audit log
     Audit {
         #[command(subcommand)]
-        what: AuditVerb,
+        what: AuditSubcommand,
     },
     /// Manage nodes
     Node {
         #[command(subcommand)]
-        what: NodeVerb,
+        what: NodeSubcommand,
     },
     /// Operate the cluster: state of the daemon, metrics, support bundle, state directory
     Operator {
         #[command(subcommand)]
-        what: OperatorVerb,
+        what: OperatorSubcommand,
     },
     /// Manage jobs and job files: history, first sizes, traces and replays
     Job {
         #[command(subcommand)]
-        what: JobVerb,
+        what: JobSubcommand,
     },
     /// Manage profiles of the cluster: sizes that job files name
     Profile {
         #[command(subcommand)]
-        what: ProfileVerb,
+        what: ProfileSubcommand,
     },
     /// Manage queues
     Queue {
         #[command(subcommand)]
-        what: QueueVerb,
+        what: QueueSubcommand,
     },
     /// Change the queue, the priority or the lifetime of a job, or share it
     App {
         #[command(subcommand)]
-        what: AppVerb,
+        what: AppSubcommand,
     },
     /// Manage containers
     #[command(visible_alias = "ctr")]
     Container {
         #[command(subcommand)]
-        what: ContainerVerb,
+        what: ContainerSubcommand,
     },
     /// Check this host, or a node, for a node agent, with a remedy for each finding; needs no
     /// daemon
     #[cfg(feature = "dev")]
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Manage container requests of application masters
     Request {
         #[command(subcommand)]
-        what: RequestVerb,
+        what: RequestSubcommand,
     },
     /// Manage the tasks of a job
     Task {
         #[command(subcommand)]
-        what: TaskVerb,
+        what: TaskSubcommand,
     },
     /// Follow a job and print its events; the exit code is the result of the job
     Attach {
@@ -213,22 +220,22 @@ pub(crate) enum Verb {
     /// Manage contexts: named clusters
     Context {
         #[command(subcommand)]
-        what: ContextVerb,
+        what: ContextSubcommand,
     },
     /// Manage access: tokens and policies
     Acl {
         #[command(subcommand)]
-        what: AclVerb,
+        what: AclSubcommand,
     },
     /// Manage certificates: the authority of a cluster, and certificates of daemons and users
     Ca {
         #[command(subcommand)]
-        what: CaVerb,
+        what: CaSubcommand,
     },
     /// Show the effective settings and their sources
     Config {
         #[command(subcommand)]
-        what: ConfigVerb,
+        what: ConfigSubcommand,
     },
     /// Open the web page of the resource manager
     Ui {
@@ -239,7 +246,7 @@ pub(crate) enum Verb {
     /// Print a script for command completion, including ids of the cluster
     Completion {
         /// bash, zsh or fish
-        shell: Shell,
+        shell: CompletionShell,
         /// Print a static script for a package: verbs and options only, without calls of rmctl
         #[arg(long = "static")]
         fixed: bool,
@@ -261,27 +268,27 @@ pub(crate) enum Verb {
     },
     /// Run a whole cluster until Ctrl-C
     #[cfg(feature = "dev")]
-    Dev(Dev),
+    Dev(DevClusterArgs),
     /// Group a skewed data set under tight memory: escalation repairs a job that plain retry loses
     #[cfg(feature = "dev")]
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Run a sample program, as tasks do
     #[command(hide = true)]
     Sample {
         #[command(subcommand)]
-        program: Sample,
+        program: SampleProgram,
     },
 }
 
-impl Verb {
+impl RootSubcommand {
     /// True for verbs that run daemons or masters in this process.
     pub(crate) fn is_long(&self) -> bool {
         #[cfg(feature = "dev")]
         let daemons = matches!(
             self,
-            Verb::Dev(_)
-                | Verb::Demo(_)
-                | Verb::Submit(Submit {
+            RootSubcommand::Dev(_)
+                | RootSubcommand::Demo(_)
+                | RootSubcommand::Submit(SubmitArgs {
                     unmanaged: true,
                     ..
                 })
@@ -294,13 +301,13 @@ impl Verb {
     pub(crate) fn needs_no_settings(&self) -> bool {
         matches!(
             self,
-            Verb::Sample { .. }
-                | Verb::Context { .. }
-                | Verb::Config { .. }
-                | Verb::Ca { .. }
-                | Verb::Explain { .. }
-                | Verb::Completion { .. }
-                | Verb::Man { .. }
+            RootSubcommand::Sample { .. }
+                | RootSubcommand::Context { .. }
+                | RootSubcommand::Config { .. }
+                | RootSubcommand::Ca { .. }
+                | RootSubcommand::Explain { .. }
+                | RootSubcommand::Completion { .. }
+                | RootSubcommand::Man { .. }
         )
     }
 }
@@ -312,15 +319,25 @@ mod tests {
 
     #[test]
     fn the_declarations_agree_with_each_other() {
-        Cli::command().debug_assert();
+        RmctlArguments::command().debug_assert();
     }
 
     #[test]
     fn flags_may_follow_the_verb() {
-        let cli =
-            Cli::try_parse_from(["rmctl", "ps", "last", "-o", "json", "--addr", "http://h:1"])
-                .expect("parses");
-        assert_eq!(cli.global.output, Some(Output::plain(Format::Json)));
+        let cli = RmctlArguments::try_parse_from([
+            "rmctl",
+            "ps",
+            "last",
+            "-o",
+            "json",
+            "--addr",
+            "http://h:1",
+        ])
+        .expect("parses");
+        assert_eq!(
+            cli.global.output,
+            Some(OutputOptions::plain(OutputFormat::Json))
+        );
         assert_eq!(cli.global.addr.as_deref(), Some("http://h:1"));
     }
 }

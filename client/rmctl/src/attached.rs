@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Timeout of a start: a daemon reads its whole state and checks the enforcer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,14 +31,14 @@ const SERVICE_MANAGER: [&str; 6] = [
 
 /// A running daemon.
 #[derive(Debug)]
-pub(crate) struct Daemon {
+pub(crate) struct DaemonProcess {
     /// Name in messages, such as `the resource manager`.
     what: &'static str,
     child: Child,
     input: ChildStdin,
 }
 
-impl Daemon {
+impl DaemonProcess {
     /// Starts the program and returns its report. Its log goes to standard error, at level `log`
     /// unless `HEADROOM_LOG` is set.
     pub(crate) async fn start<T: DeserializeOwned>(
@@ -46,9 +46,13 @@ impl Daemon {
         program: &Path,
         arguments: &[String],
         log: &str,
-    ) -> Result<(Daemon, T), Failure> {
-        let failed =
-            |why: String| Failure::new(Exit::Failed, format!("{what} did not start: {why}"));
+    ) -> Result<(DaemonProcess, T), CommandFailure> {
+        let failed = |why: String| {
+            CommandFailure::new(
+                CommandExitCode::Failed,
+                format!("{what} did not start: {why}"),
+            )
+        };
         let mut command = Command::new(program);
         command
             .arg("--attached")
@@ -77,7 +81,9 @@ impl Daemon {
             ))
         })?;
         match line.ok().flatten().map(|line| serde_json::from_str(&line)) {
-            Some(Ok(StartReport::Ready(ready))) => Ok((Daemon { what, child, input }, ready)),
+            Some(Ok(StartReport::Ready(ready))) => {
+                Ok((DaemonProcess { what, child, input }, ready))
+            }
             Some(Ok(StartReport::Failed {
                 error,
                 address_in_use: false,
@@ -105,17 +111,20 @@ impl Daemon {
     }
 
     /// Returns when the daemon has ended by itself.
-    pub(crate) async fn ended(&mut self) -> Failure {
+    pub(crate) async fn ended(&mut self) -> CommandFailure {
         let status = self.child.wait().await;
         let status = status.map_or_else(|e| e.to_string(), |status| status.to_string());
-        Failure::new(Exit::Failed, format!("{} ended: {status}", self.what))
-            .help("see its last log lines above")
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("{} ended: {status}", self.what),
+        )
+        .help("see its last log lines above")
     }
 
     /// Ends the daemon and waits for its end; a node agent ends all its containers first. False if
     /// it was killed or failed before that.
     pub(crate) async fn stop(self) -> bool {
-        let Daemon {
+        let DaemonProcess {
             what,
             mut child,
             input,
@@ -137,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    async fn start(script: &str) -> Result<(Daemon, ManagerReady), Failure> {
+    async fn start(script: &str) -> Result<(DaemonProcess, ManagerReady), CommandFailure> {
         // `sh` takes `--attached` as the name of the script.
         let dir = tempfile::tempdir().expect("a directory");
         let program = dir.path().join("daemon");
@@ -147,7 +156,7 @@ mod tests {
             std::os::unix::fs::PermissionsExt::from_mode(0o755),
         )
         .expect("executable");
-        Daemon::start("the daemon", &program, &[], "warn").await
+        DaemonProcess::start("the daemon", &program, &[], "warn").await
     }
 
     #[tokio::test]

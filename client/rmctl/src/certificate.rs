@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
-use headroom_identity::{Certificate, Role};
+use headroom_identity::{Certificate, CertificateRole};
 use serde::Serialize;
 
 /// A certificate and its file.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct TemplateFieldFormat {
     /// The file.
     pub(crate) file: String,
     /// manager, node/NAME or user/NAME; none for an authority.
@@ -30,12 +30,12 @@ pub(crate) struct Shown {
     pub(crate) fingerprint: String,
 }
 
-impl Shown {
+impl TemplateFieldFormat {
     /// The fields of a parsed certificate.
     pub(crate) fn of(file: &Path, read: &Certificate) -> Self {
-        Shown {
+        TemplateFieldFormat {
             file: file.display().to_string(),
-            role: read.role.as_ref().map(Role::to_string),
+            role: read.role.as_ref().map(CertificateRole::to_string),
             names: read.names.clone(),
             authority: read.authority,
             issuer: read.issuer.clone(),

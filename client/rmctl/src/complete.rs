@@ -9,7 +9,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use headroom_client::{Client, ClientError};
 
-use crate::settings::{self, Given, SettingSource};
+use crate::settings::{self, SettingOverrides, SettingSource};
 
 /// Environment variable of a shell that requests completion.
 pub(crate) const VARIABLE: &str = "RMCTL_COMPLETE";
@@ -147,10 +147,10 @@ where
             SettingSource::Variable(name),
         ))
     };
-    let given = Given {
+    let given = SettingOverrides {
         addr: variable("HEADROOM_ADDR"),
         context: variable("HEADROOM_CONTEXT"),
-        ..Given::default()
+        ..SettingOverrides::default()
     };
     let Ok(settings) = settings::load(given) else {
         return Vec::new();

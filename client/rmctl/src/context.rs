@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_client::{Client, ClientCredentials, Sending, TaskRows, TokenSource};
+use headroom_client::{Client, ClientCredentials, SendDecision, TaskRowScope, TokenSource};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
-use crate::args::{Color, ConfirmOptions, Format, Output, Rows};
-use crate::exit::{Exit, Failure};
+use crate::args::{ColorMode, ConfirmOptions, ListOptions, OutputFormat, OutputOptions};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::ListStyle;
-use crate::settings::{Given, SettingSource, Settings};
-use crate::target::{self, Target};
-use crate::term::Term;
+use crate::settings::{ClientSettings, SettingOverrides, SettingSource};
+use crate::target::{self, CommandTarget};
+use crate::term::TerminalOutput;
 
 /// Address of the server, output format, and terminal.
 #[derive(Clone, Debug)]
-pub(crate) struct Context {
+pub(crate) struct CommandContext {
     /// Address of the resource manager.
     pub(crate) addr: String,
     /// The address comes from an argument, not from the environment, a file or the default.
@@ -26,27 +26,32 @@ pub(crate) struct Context {
     )]
     pub(crate) addr_named: bool,
     /// Output format.
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// Output format with columns or template.
-    pub(crate) output: Output,
+    pub(crate) output: OutputOptions,
     /// Terminal.
-    pub(crate) term: Term,
+    pub(crate) term: TerminalOutput,
     /// All settings with their sources.
-    pub(crate) settings: Settings,
+    pub(crate) settings: ClientSettings,
     /// The settings from arguments and environment.
-    pub(crate) given: Given,
+    pub(crate) given: SettingOverrides,
     /// Requests are printed instead of results.
     pub(crate) curl: bool,
 }
 
-impl Context {
+impl CommandContext {
     /// Creates the context from the settings.
-    pub(crate) fn new(settings: Settings, given: Given, color: Color, curl: bool) -> Self {
+    pub(crate) fn new(
+        settings: ClientSettings,
+        given: SettingOverrides,
+        color: ColorMode,
+        curl: bool,
+    ) -> Self {
         let output = settings.output.value.clone();
         let addr_named = matches!(settings.addr.by, SettingSource::Argument(_));
-        let term = Term::new(color);
+        let term = TerminalOutput::new(color);
         let term = if curl { term.silent() } else { term };
-        Context {
+        CommandContext {
             addr: settings.addr.value.clone(),
             addr_named,
             format: output.format,
@@ -59,7 +64,7 @@ impl Context {
     }
 
     /// A client of the resource manager.
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
+    pub(crate) fn client(&self) -> Result<Client, CommandFailure> {
         let client = Client::with_credentials(&self.addr, self.settings.trust.clone())?
             .with_timeout(self.settings.timeout.value);
         if !self.curl {
@@ -74,9 +79,9 @@ impl Context {
         Ok(client.with_request_hook(Arc::new(move |request| {
             term.line(&curl(request, socket.as_deref(), &proofs));
             if request.reads {
-                Sending::Yes
+                SendDecision::Yes
             } else {
-                Sending::No
+                SendDecision::No
             }
         })))
     }
@@ -86,8 +91,8 @@ impl Context {
         &self,
         client: &Client,
         text: &str,
-    ) -> Result<(AppView, Target), Failure> {
-        self.app_with(client, text, TaskRows::All).await
+    ) -> Result<(AppView, CommandTarget), CommandFailure> {
+        self.app_with(client, text, TaskRowScope::All).await
     }
 
     /// The application with the counts of its job and without tasks.
@@ -95,8 +100,8 @@ impl Context {
         &self,
         client: &Client,
         text: &str,
-    ) -> Result<(AppView, Target), Failure> {
-        self.app_with(client, text, TaskRows::None).await
+    ) -> Result<(AppView, CommandTarget), CommandFailure> {
+        self.app_with(client, text, TaskRowScope::None).await
     }
 
     /// The application with a selection of its tasks.
@@ -104,8 +109,8 @@ impl Context {
         &self,
         client: &Client,
         text: &str,
-        rows: TaskRows,
-    ) -> Result<(AppView, Target), Failure> {
+        rows: TaskRowScope,
+    ) -> Result<(AppView, CommandTarget), CommandFailure> {
         let target = target::parse(text)?;
         // A complete id needs no list. An unknown id or a prefix does.
         if let Some(id) = target.job.id()
@@ -120,16 +125,18 @@ impl Context {
 
     /// Asks the user at a terminal for confirmation. Returns success without a terminal, and if
     /// requests are only printed.
-    pub(crate) fn confirm(&self, sure: ConfirmOptions, what: &str) -> Result<(), Failure> {
+    pub(crate) fn confirm(&self, sure: ConfirmOptions, what: &str) -> Result<(), CommandFailure> {
         if sure.yes || self.curl || self.term.confirm(what) {
             return Ok(());
         }
-        Err(Failure::new(Exit::Failed, "nothing was done")
-            .help("-y skips the question; --dry-run only shows the effect"))
+        Err(
+            CommandFailure::new(CommandExitCode::Failed, "nothing was done")
+                .help("-y skips the question; --dry-run only shows the effect"),
+        )
     }
 
     /// The context for a list, without headers if the user omits them.
-    pub(crate) fn list(&self, rows: &Rows) -> Context {
+    pub(crate) fn list(&self, rows: &ListOptions) -> CommandContext {
         let mut context = self.clone();
         context.output.headers = !rows.no_headers;
         context
@@ -138,7 +145,7 @@ impl Context {
     /// Appearance of a screen.
     pub(crate) fn look(&self) -> ListStyle {
         ListStyle {
-            wide: self.format == Format::Wide,
+            wide: self.format == OutputFormat::Wide,
             headers: self.output.headers,
         }
     }

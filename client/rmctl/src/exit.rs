@@ -4,14 +4,14 @@ use std::fmt;
 use std::process::ExitCode;
 
 use headroom_client::ClientError;
-use headroom_types::{Charge, spelling};
+use headroom_types::{ExitCharge, spelling};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::TaskState;
 
 /// Exit codes. A number must never get a second meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Exit {
+pub(crate) enum CommandExitCode {
     /// Success.
     Ok = 0,
     /// A job or a call failed.
@@ -36,40 +36,44 @@ pub(crate) enum Exit {
     NotNow = 10,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
+impl From<CommandExitCode> for ExitCode {
+    fn from(exit: CommandExitCode) -> ExitCode {
         ExitCode::from(exit as u8)
     }
 }
 
-impl Exit {
+impl CommandExitCode {
     /// The meaning, for users.
     pub(crate) fn means(self) -> &'static str {
         match self {
-            Exit::Ok => "Done.",
-            Exit::Failed => "A job or a call failed.",
-            Exit::Usage => "The arguments or a file are wrong; nothing was sent.",
-            Exit::NotFound => "There is no such job, task, node, queue or container.",
-            Exit::Conflict => {
+            CommandExitCode::Ok => "Done.",
+            CommandExitCode::Failed => "A job or a call failed.",
+            CommandExitCode::Usage => "The arguments or a file are wrong; nothing was sent.",
+            CommandExitCode::NotFound => "There is no such job, task, node, queue or container.",
+            CommandExitCode::Conflict => {
                 "The state of the object does not allow it, or another caller was first."
             }
-            Exit::Auth => "Not allowed.",
-            Exit::Unreachable => "No resource manager answers, or it is overloaded.",
-            Exit::Never => "No node can ever satisfy the request.",
-            Exit::WaitTimeout => "`wait` has reached its timeout; the job keeps running.",
-            Exit::OomExhausted => "Failed for memory, with no larger size left to try.",
-            Exit::NotNow => {
+            CommandExitCode::Auth => "Not allowed.",
+            CommandExitCode::Unreachable => "No resource manager answers, or it is overloaded.",
+            CommandExitCode::Never => "No node can ever satisfy the request.",
+            CommandExitCode::WaitTimeout => {
+                "`wait` has reached its timeout; the job keeps running."
+            }
+            CommandExitCode::OomExhausted => "Failed for memory, with no larger size left to try.",
+            CommandExitCode::NotNow => {
                 "It works, but `doctor` has findings, or a planned job would have to wait."
             }
         }
     }
     /// The exit code for a call that waited for this application.
-    pub(crate) fn of_app(app: &AppView) -> Exit {
+    pub(crate) fn of_app(app: &AppView) -> CommandExitCode {
         match app.state {
-            AppState::Finished => Exit::Ok,
-            AppState::Failed if exhausted(app) => Exit::OomExhausted,
-            AppState::Failed | AppState::Killed => Exit::Failed,
-            AppState::Accepted | AppState::Running | AppState::Finishing => Exit::WaitTimeout,
+            AppState::Finished => CommandExitCode::Ok,
+            AppState::Failed if exhausted(app) => CommandExitCode::OomExhausted,
+            AppState::Failed | AppState::Killed => CommandExitCode::Failed,
+            AppState::Accepted | AppState::Running | AppState::Finishing => {
+                CommandExitCode::WaitTimeout
+            }
         }
     }
 }
@@ -82,23 +86,23 @@ fn exhausted(app: &AppView) -> bool {
         .flat_map(|job| &job.tasks)
         .filter(|t| t.state == TaskState::Failed);
     let mut last = given_up.filter_map(|t| t.attempts.last()?.reason);
-    last.any(|reason| reason.charge() == Charge::Memory)
+    last.any(|reason| reason.charge() == ExitCharge::Memory)
 }
 
 /// A failed call: one sentence, and lines of help.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    exit: Exit,
+pub(crate) struct CommandFailure {
+    exit: CommandExitCode,
     code: Option<ErrorCode>,
     sentence: String,
     help: Vec<String>,
     plain: bool,
 }
 
-impl Failure {
+impl CommandFailure {
     /// A failure with a sentence that names the object.
-    pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Self {
-        Failure {
+    pub(crate) fn new(exit: CommandExitCode, sentence: impl Into<String>) -> Self {
+        CommandFailure {
             exit,
             code: None,
             sentence: sentence.into(),
@@ -108,9 +112,9 @@ impl Failure {
     }
     /// A failure with an error code, which determines the exit code.
     pub(crate) fn coded(code: ErrorCode, sentence: impl Into<String>) -> Self {
-        Failure {
+        CommandFailure {
             code: Some(code),
-            ..Failure::new(exit_of(code), sentence)
+            ..CommandFailure::new(exit_of(code), sentence)
         }
     }
     /// Adds a line of help.
@@ -129,17 +133,17 @@ impl Failure {
     }
     /// True if nothing went wrong and nothing must be printed.
     pub(crate) fn is_silent(&self) -> bool {
-        self.exit == Exit::Ok
+        self.exit == CommandExitCode::Ok
     }
     /// A text that is already formatted for users, such as the mistakes of a job file.
-    pub(crate) fn laid_out(exit: Exit, text: String) -> Self {
-        Failure {
+    pub(crate) fn laid_out(exit: CommandExitCode, text: String) -> Self {
+        CommandFailure {
             plain: true,
-            ..Failure::new(exit, text)
+            ..CommandFailure::new(exit, text)
         }
     }
     /// The exit code.
-    pub(crate) fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> CommandExitCode {
         self.exit
     }
     /// The sentence alone.
@@ -149,7 +153,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.plain {
             return f.write_str(self.sentence.trim_end());
@@ -163,44 +167,44 @@ impl fmt::Display for Failure {
             .try_for_each(|line| write!(f, "\nhelp: {line}"))
     }
 }
-impl std::error::Error for Failure {}
+impl std::error::Error for CommandFailure {}
 
-impl From<ClientError> for Failure {
-    fn from(e: ClientError) -> Failure {
+impl From<ClientError> for CommandFailure {
+    fn from(e: ClientError) -> CommandFailure {
         if e.unreachable() {
             let cause = e.root_cause();
-            return Failure::new(Exit::Unreachable, format!("{e}: {cause}"))
+            return CommandFailure::new(CommandExitCode::Unreachable, format!("{e}: {cause}"))
                 .help("is it running? `rmctl dev` starts a cluster on this machine")
                 .help("name another one with --addr URL or HEADROOM_ADDR");
         }
         match &e {
             ClientError::Problem(problem) => {
-                let failure = Failure::new(exit_of(problem.code), problem.detail.clone());
+                let failure = CommandFailure::new(exit_of(problem.code), problem.detail.clone());
                 let each = problem.problems.iter().map(|p| format!("{} {}: {}; {}", p.queue, p.key, p.what, p.fix));
                 let help = if problem.problems.is_empty() { problem.hints.clone() } else { each.collect() };
-                Failure { code: Some(problem.code), help, ..failure }
+                CommandFailure { code: Some(problem.code), help, ..failure }
             }
-            ClientError::Address { .. } => Failure::new(Exit::Usage, e.to_string()),
-            ClientError::Trust { .. } => Failure::new(Exit::Auth, e.to_string())
+            ClientError::Address { .. } => CommandFailure::new(CommandExitCode::Usage, e.to_string()),
+            ClientError::Trust { .. } => CommandFailure::new(CommandExitCode::Auth, e.to_string())
                 .help("rmctl config show lists the files; --cacert, --client-cert, --client-key and --token-file name others"),
-            ClientError::NotSent => Failure::new(Exit::Ok, e.to_string()),
-            ClientError::Answer { .. } if e.denied() => Failure::new(Exit::Auth, e.to_string()),
+            ClientError::NotSent => CommandFailure::new(CommandExitCode::Ok, e.to_string()),
+            ClientError::Answer { .. } if e.denied() => CommandFailure::new(CommandExitCode::Auth, e.to_string()),
             ClientError::Answer { .. } | ClientError::Unreachable { .. } => {
-                Failure::new(Exit::Failed, e.to_string()).help("is this the address of a resource manager of the same version?")
+                CommandFailure::new(CommandExitCode::Failed, e.to_string()).help("is this the address of a resource manager of the same version?")
             }
         }
     }
 }
 
-pub(crate) fn exit_of(code: ErrorCode) -> Exit {
+pub(crate) fn exit_of(code: ErrorCode) -> CommandExitCode {
     match code {
-        ErrorCode::HR0400 | ErrorCode::HR0413 | ErrorCode::HR0416 => Exit::Usage,
-        ErrorCode::HR0401 | ErrorCode::HR0403 => Exit::Auth,
-        ErrorCode::HR0404 => Exit::NotFound,
-        ErrorCode::HR0409 | ErrorCode::HR0410 | ErrorCode::HR0411 => Exit::Conflict,
-        ErrorCode::HR0422 => Exit::Never,
-        ErrorCode::HR0429 | ErrorCode::HR0503 => Exit::Unreachable,
-        ErrorCode::HR0500 => Exit::Failed,
+        ErrorCode::HR0400 | ErrorCode::HR0413 | ErrorCode::HR0416 => CommandExitCode::Usage,
+        ErrorCode::HR0401 | ErrorCode::HR0403 => CommandExitCode::Auth,
+        ErrorCode::HR0404 => CommandExitCode::NotFound,
+        ErrorCode::HR0409 | ErrorCode::HR0410 | ErrorCode::HR0411 => CommandExitCode::Conflict,
+        ErrorCode::HR0422 => CommandExitCode::Never,
+        ErrorCode::HR0429 | ErrorCode::HR0503 => CommandExitCode::Unreachable,
+        ErrorCode::HR0500 => CommandExitCode::Failed,
     }
 }
 
@@ -232,9 +236,9 @@ mod tests {
             (ErrorCode::HR0503, 6),
         ];
         for (code, exit) in cases {
-            let failure = Failure::from(ClientError::Problem(Box::new(ProblemDetails::new(
-                code, "x",
-            ))));
+            let failure = CommandFailure::from(ClientError::Problem(Box::new(
+                ProblemDetails::new(code, "x"),
+            )));
             assert_eq!(failure.exit() as u8, exit, "{code}");
         }
     }
@@ -243,7 +247,7 @@ mod tests {
     fn a_problem_is_printed_with_its_code_and_hints() {
         let problem = ProblemDetails::new(ErrorCode::HR0404, "there is no job sort.9")
             .hint("rmctl ps lists them");
-        let text = Failure::from(ClientError::Problem(Box::new(problem))).to_string();
+        let text = CommandFailure::from(ClientError::Problem(Box::new(problem))).to_string();
         assert_eq!(
             text,
             "error[HR0404]: there is no job sort.9\nhelp: rmctl ps lists them"
@@ -256,32 +260,42 @@ mod tests {
             url: "http://rm".into(),
             defect: AnswerDefect::Silent(Duration::from_secs(20)),
         };
-        assert_eq!(Failure::from(silent).exit(), Exit::Unreachable);
+        assert_eq!(
+            CommandFailure::from(silent).exit(),
+            CommandExitCode::Unreachable
+        );
         let denied = ClientError::Answer {
             url: "http://rm".into(),
             defect: AnswerDefect::Status(StatusCode::FORBIDDEN),
         };
-        assert_eq!(Failure::from(denied).exit(), Exit::Auth);
+        assert_eq!(CommandFailure::from(denied).exit(), CommandExitCode::Auth);
         let strange = ClientError::Answer {
             url: "http://rm".into(),
             defect: AnswerDefect::Malformed("line 403 column 401".into()),
         };
-        assert_eq!(Failure::from(strange).exit(), Exit::Failed);
+        assert_eq!(
+            CommandFailure::from(strange).exit(),
+            CommandExitCode::Failed
+        );
     }
 
     #[test]
     fn a_job_that_ran_out_of_sizes_ends_with_nine() {
         let mut app = fixture::app();
         app.state = AppState::Failed;
-        assert_eq!(Exit::of_app(&app), Exit::Failed, "no task was given up");
+        assert_eq!(
+            CommandExitCode::of_app(&app),
+            CommandExitCode::Failed,
+            "no task was given up"
+        );
         let row = fixture::task_given_up();
         app.job.as_mut().expect("has a job").tasks.push(row);
-        assert_eq!(Exit::of_app(&app) as u8, 9);
+        assert_eq!(CommandExitCode::of_app(&app) as u8, 9);
         app.state = AppState::Finished;
-        assert_eq!(Exit::of_app(&app), Exit::Ok);
+        assert_eq!(CommandExitCode::of_app(&app), CommandExitCode::Ok);
         app.state = AppState::Killed;
-        assert_eq!(Exit::of_app(&app), Exit::Failed);
+        assert_eq!(CommandExitCode::of_app(&app), CommandExitCode::Failed);
         app.state = AppState::Running;
-        assert_eq!(Exit::of_app(&app) as u8, 8);
+        assert_eq!(CommandExitCode::of_app(&app) as u8, 8);
     }
 }

@@ -2,12 +2,12 @@
 //! explained. Pure.
 
 use headroom_config::job::keys;
-use headroom_types::{Charge, ExitReason, Reason};
+use headroom_types::{ExitCharge, ExitReason, Reason};
 use headroom_wire::v1::error::ErrorCode;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::exit::Exit;
+use crate::exit::CommandExitCode;
 
 /// The description of the interface, of this version.
 const INTERFACE: &str = include_str!("../../../docs/openapi.json");
@@ -25,7 +25,7 @@ const FILES: [(&str, &str); 2] = [
 
 /// The explanation of one word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Entry {
+pub(crate) struct WordExplanation {
     /// The word.
     pub(crate) word: String,
     /// Kind of the word.
@@ -40,9 +40,9 @@ pub(crate) struct Entry {
     pub(crate) see: Option<String>,
 }
 
-impl Entry {
+impl WordExplanation {
     fn new(word: impl Into<String>, kind: &'static str, means: impl Into<String>) -> Self {
-        Entry {
+        WordExplanation {
             word: word.into(),
             kind,
             means: means.into(),
@@ -63,8 +63,8 @@ const JOB_KEY: &str = "key of a job file";
 const EVENT: &str = "event";
 
 /// The explanations of all words.
-pub(crate) fn entries() -> Vec<Entry> {
-    let mut all: Vec<Entry> = ErrorCode::ALL.iter().map(|code| of_code(*code)).collect();
+pub(crate) fn entries() -> Vec<WordExplanation> {
+    let mut all: Vec<WordExplanation> = ErrorCode::ALL.iter().map(|code| of_code(*code)).collect();
     all.extend(REASONS.iter().map(of_reason));
     all.extend(EXITS.iter().map(|exit| of_exit(*exit)));
     all.extend(Reason::ALL.iter().map(|reason| of_event(*reason)));
@@ -75,8 +75,8 @@ pub(crate) fn entries() -> Vec<Entry> {
 }
 
 /// The entries of a word: exact matches, else entries whose last part matches.
-pub(crate) fn find(all: &[Entry], word: &str) -> Vec<Entry> {
-    let exact: Vec<Entry> = all
+pub(crate) fn find(all: &[WordExplanation], word: &str) -> Vec<WordExplanation> {
+    let exact: Vec<WordExplanation> = all
         .iter()
         .filter(|e| e.word.eq_ignore_ascii_case(word))
         .cloned()
@@ -84,7 +84,7 @@ pub(crate) fn find(all: &[Entry], word: &str) -> Vec<Entry> {
     if !exact.is_empty() {
         return exact;
     }
-    let ends = |e: &&Entry| {
+    let ends = |e: &&WordExplanation| {
         let (long, short) = (e.word.to_ascii_lowercase(), word.to_ascii_lowercase());
         long.strip_suffix(&short)
             .is_some_and(|before| before.ends_with('.'))
@@ -92,9 +92,9 @@ pub(crate) fn find(all: &[Entry], word: &str) -> Vec<Entry> {
     all.iter().filter(ends).cloned().collect()
 }
 
-fn of_code(code: ErrorCode) -> Entry {
+fn of_code(code: ErrorCode) -> WordExplanation {
     let explained = code.explanation();
-    let mut entry = Entry::new(
+    let mut entry = WordExplanation::new(
         code.to_string(),
         "error code",
         format!("{}. {}", explained.title, explained.cause),
@@ -118,8 +118,8 @@ fn of_code(code: ErrorCode) -> Entry {
     entry
 }
 
-fn of_event(reason: Reason) -> Entry {
-    let mut entry = Entry::new(reason.as_str(), EVENT, reason.when());
+fn of_event(reason: Reason) -> WordExplanation {
+    let mut entry = WordExplanation::new(reason.as_str(), EVENT, reason.when());
     entry.more.push(format!(
         "About a {}; {}.",
         reason.topic().as_str(),
@@ -130,8 +130,8 @@ fn of_event(reason: Reason) -> Entry {
 }
 
 /// Explains a key of the job file with type, unit and default.
-fn of_job_key(key: &keys::JobFileKey) -> Entry {
-    let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
+fn of_job_key(key: &keys::JobFileKey) -> WordExplanation {
+    let mut entry = WordExplanation::new(key.path(), JOB_KEY, key.means);
     entry.more.push(format!("Takes: {}", key.takes));
     entry.more.push(if key.usual == keys::REQUIRED {
         "Required.".to_owned()
@@ -160,7 +160,7 @@ const REASONS: [ExitReason; 14] = [
     ExitReason::Signal { signal: 15 },
 ];
 
-fn of_reason(reason: &ExitReason) -> Entry {
+fn of_reason(reason: &ExitReason) -> WordExplanation {
     let sentence = match reason {
         ExitReason::Exit { .. } => {
             "the program ended by itself, with this exit code; 0 is success".to_owned()
@@ -181,13 +181,13 @@ fn of_reason(reason: &ExitReason) -> Entry {
         | ExitReason::NodeLost
         | ExitReason::LaunchFailed => reason.sentence(),
     };
-    let mut entry = Entry::new(reason.name(), "verdict", sentence);
+    let mut entry = WordExplanation::new(reason.name(), "verdict", sentence);
     entry.more.push(
         match reason.charge() {
-            Charge::Memory => "A memory failure of the task: it runs again with more memory, until its ladder ends.",
-            Charge::Plain => "A failure of the task without a memory cause: it runs again at the same size, a few times.",
-            Charge::Free => "Not caused by the task: it runs again at the same size, and the attempt is not charged.",
-            Charge::Success => "The program succeeded.",
+            ExitCharge::Memory => "A memory failure of the task: it runs again with more memory, until its ladder ends.",
+            ExitCharge::Plain => "A failure of the task without a memory cause: it runs again at the same size, a few times.",
+            ExitCharge::Free => "Not caused by the task: it runs again at the same size, and the attempt is not charged.",
+            ExitCharge::Success => "The program succeeded.",
         }
         .to_owned(),
     );
@@ -196,26 +196,26 @@ fn of_reason(reason: &ExitReason) -> Entry {
 }
 
 /// All exit codes of rmctl.
-const EXITS: [Exit; 11] = [
-    Exit::Ok,
-    Exit::Failed,
-    Exit::Usage,
-    Exit::NotFound,
-    Exit::Conflict,
-    Exit::Auth,
-    Exit::Unreachable,
-    Exit::Never,
-    Exit::WaitTimeout,
-    Exit::OomExhausted,
-    Exit::NotNow,
+const EXITS: [CommandExitCode; 11] = [
+    CommandExitCode::Ok,
+    CommandExitCode::Failed,
+    CommandExitCode::Usage,
+    CommandExitCode::NotFound,
+    CommandExitCode::Conflict,
+    CommandExitCode::Auth,
+    CommandExitCode::Unreachable,
+    CommandExitCode::Never,
+    CommandExitCode::WaitTimeout,
+    CommandExitCode::OomExhausted,
+    CommandExitCode::NotNow,
 ];
 
-fn of_exit(exit: Exit) -> Entry {
-    Entry::new((exit as u8).to_string(), "exit code", exit.means())
+fn of_exit(exit: CommandExitCode) -> WordExplanation {
+    WordExplanation::new((exit as u8).to_string(), "exit code", exit.means())
 }
 
 /// All fields of all objects of the interface.
-fn fields(interface: &str) -> Vec<Entry> {
+fn fields(interface: &str) -> Vec<WordExplanation> {
     // The document is compiled in, and a test parses it.
     let document: Value = serde_json::from_str(interface).unwrap_or_default();
     let Some(schemas) = document["components"]["schemas"].as_object() else {
@@ -231,7 +231,7 @@ fn fields(interface: &str) -> Vec<Entry> {
     };
     let mut found = Vec::new();
     for (object, schema) in schemas {
-        found.push(Entry::new(
+        found.push(WordExplanation::new(
             object.clone(),
             OBJECT,
             text(&schema["description"]),
@@ -252,7 +252,8 @@ fn fields(interface: &str) -> Vec<Entry> {
                 .flatten()
                 .find(|one| one["description"].is_string());
             let described = one.map_or(&field["description"], |one| &one["description"]);
-            let mut entry = Entry::new(format!("{object}.{name}"), FIELD, text(described));
+            let mut entry =
+                WordExplanation::new(format!("{object}.{name}"), FIELD, text(described));
             entry.more.extend(kind(field));
             found.push(entry);
         }
@@ -275,7 +276,7 @@ fn kind(field: &Value) -> Option<String> {
 }
 
 /// All keys of a file whose comments explain the key below them.
-fn keys(file: &str, text: &str) -> Vec<Entry> {
+fn keys(file: &str, text: &str) -> Vec<WordExplanation> {
     let mut found = Vec::new();
     let (mut table, mut comment) = (String::new(), Vec::new());
     for line in text.lines() {
@@ -286,7 +287,8 @@ fn keys(file: &str, text: &str) -> Vec<Entry> {
             comment.clear();
         } else if let Some((key, _)) = line.split_once(" = ").filter(|(key, _)| !key.contains('#'))
         {
-            let mut entry = Entry::new(format!("{table}{}", key.trim()), KEY, comment.join(" "));
+            let mut entry =
+                WordExplanation::new(format!("{table}{}", key.trim()), KEY, comment.join(" "));
             entry.more.push(format!("Of {file}."));
             found.push(entry);
             comment.clear();

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use headroom_client::{Client, ClientError, EventFollower, TaskRows};
+use headroom_client::{Client, ClientError, EventFollower, TaskRowScope};
 use headroom_types::AppId;
 use headroom_wire::v1::apps::{AppView, PendingExplanation};
 use headroom_wire::v1::events::LoggedEvent;
@@ -73,7 +73,7 @@ pub(crate) async fn follow(
 
 /// The view with the counts of the job, and with all tasks after its end.
 async fn view_of(client: &Client, app: &AppId) -> Result<AppView, ClientError> {
-    let view = client.app_with(app, TaskRows::None).await?;
+    let view = client.app_with(app, TaskRowScope::None).await?;
     if view.state.is_final() {
         client.app(app).await
     } else {

@@ -4,7 +4,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Exit code of an interrupted process, as in shells.
 const INTERRUPTED: i32 = 130;
@@ -17,10 +17,10 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     /// Installs handlers for both signals.
-    pub(crate) fn listen() -> Result<Interrupt, Failure> {
+    pub(crate) fn listen() -> Result<Interrupt, CommandFailure> {
         let deaf = |e: std::io::Error| {
-            Failure::new(
-                Exit::Failed,
+            CommandFailure::new(
+                CommandExitCode::Failed,
                 format!("the signal handler cannot be installed: {e}"),
             )
         };

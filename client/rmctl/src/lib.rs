@@ -40,19 +40,19 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use args::Cli;
-use context::Context;
-use exit::{Exit, Failure};
-use term::Term;
+use args::RmctlArguments;
+use context::CommandContext;
+use exit::{CommandExitCode, CommandFailure};
+use term::TerminalOutput;
 
 /// Runs the verb that the process's arguments name.
 pub fn run() -> ExitCode {
-    complete::answer(Cli::command);
-    let matches = match Cli::command().try_get_matches() {
+    complete::answer(RmctlArguments::command);
+    let matches = match RmctlArguments::command().try_get_matches() {
         Ok(matches) => matches,
         Err(e) => return refuse(&e),
     };
-    let cli = match Cli::from_arg_matches(&matches) {
+    let cli = match RmctlArguments::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(e) => return refuse(&e),
     };
@@ -65,13 +65,13 @@ pub fn run() -> ExitCode {
     } else {
         settings::load(given.clone())
     };
-    let context = settings.map(|settings| Context::new(settings, given, color, curl));
+    let context = settings.map(|settings| CommandContext::new(settings, given, color, curl));
     let outcome = context.and_then(|mut context| execute(cli.verb, &mut context));
     match outcome {
         Ok(exit) => exit.into(),
-        Err(failure) if failure.is_silent() => Exit::Ok.into(),
+        Err(failure) if failure.is_silent() => CommandExitCode::Ok.into(),
         Err(failure) => {
-            Term::new(color).complain(&failure);
+            TerminalOutput::new(color).complain(&failure);
             failure.exit().into()
         }
     }
@@ -90,16 +90,19 @@ fn is_typed(matches: &clap::ArgMatches, id: &str) -> bool {
 fn refuse(e: &clap::Error) -> ExitCode {
     let shown = e.print();
     if shown.is_ok() && !e.use_stderr() {
-        Exit::Ok.into()
+        CommandExitCode::Ok.into()
     } else {
-        Exit::Usage.into()
+        CommandExitCode::Usage.into()
     }
 }
 
 /// Runs a verb. A sample program runs without an async runtime, so that its memory is that of its
 /// data. Short verbs use one thread; verbs that run daemons use all processors.
-fn execute(verb: args::Verb, context: &mut Context) -> Result<Exit, Failure> {
-    if let args::Verb::Sample { program } = verb {
+fn execute(
+    verb: args::RootSubcommand,
+    context: &mut CommandContext,
+) -> Result<CommandExitCode, CommandFailure> {
+    if let args::RootSubcommand::Sample { program } = verb {
         return cmd::sample::run(program, context);
     }
     let mut builder = if verb.is_long() {
@@ -108,8 +111,8 @@ fn execute(verb: args::Verb, context: &mut Context) -> Result<Exit, Failure> {
         tokio::runtime::Builder::new_current_thread()
     };
     let runtime = builder.enable_all().build().map_err(|e| {
-        Failure::new(
-            Exit::Failed,
+        CommandFailure::new(
+            CommandExitCode::Failed,
             format!("the worker threads cannot start: {e}"),
         )
     })?;

@@ -16,8 +16,8 @@ use headroom_wire::v1::attached::{ManagerReady, NodeReady};
 use headroom_wire::v1::nodes::NodeHealthState;
 use tokio::time::Instant;
 
-use crate::attached::Daemon;
-use crate::exit::{Exit, Failure};
+use crate::attached::DaemonProcess;
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Timeout of the registration of nodes.
 const REGISTER: Duration = Duration::from_secs(20);
@@ -55,30 +55,30 @@ pub(crate) struct LocalClusterParams {
 /// A running cluster.
 #[derive(Debug)]
 pub(crate) struct LocalCluster {
-    manager: Daemon,
+    manager: DaemonProcess,
     url: String,
-    nodes: Vec<Node>,
-    home: Home,
+    nodes: Vec<LocalNodeAgent>,
+    home: ClusterDirectory,
 }
 
 /// A running node agent, with its command line for a restart.
 #[derive(Debug)]
-struct Node {
-    daemon: Daemon,
+struct LocalNodeAgent {
+    daemon: DaemonProcess,
     ready: NodeReady,
     program: PathBuf,
     arguments: Vec<String>,
     log: &'static str,
 }
 
-impl Node {
+impl LocalNodeAgent {
     /// Ends the containers and the agent. The containers of an agent that was killed live on:
     /// another agent is started in its state directory, adopts them and ends them.
     async fn stop(self) {
         if self.daemon.stop().await {
             return;
         }
-        let ended = match Daemon::start::<NodeReady>(
+        let ended = match DaemonProcess::start::<NodeReady>(
             "the node agent",
             &self.program,
             &self.arguments,
@@ -100,21 +100,21 @@ impl Node {
 
 /// A directory that is removed at the end, or kept.
 #[derive(Debug)]
-pub(crate) enum Home {
+pub(crate) enum ClusterDirectory {
     /// The directory is removed on drop.
     Temporary(tempfile::TempDir),
     /// The directory is kept.
     Kept(PathBuf),
 }
 
-impl Home {
+impl ClusterDirectory {
     /// Creates the directory. Large data goes below `TMPDIR` or `/var/tmp`, since `/tmp` may be in
     /// memory.
-    pub(crate) fn make(keep: Option<&Path>) -> Result<Home, Failure> {
+    pub(crate) fn make(keep: Option<&Path>) -> Result<ClusterDirectory, CommandFailure> {
         if let Some(dir) = keep {
             std::fs::create_dir_all(dir).map_err(|e| unwritable(dir, &e))?;
             let dir = dir.canonicalize().map_err(|e| unwritable(dir, &e))?;
-            return Ok(Home::Kept(dir));
+            return Ok(ClusterDirectory::Kept(dir));
         }
         let large = Path::new("/var/tmp");
         let named = std::env::var_os("TMPDIR").is_some_and(|t| !t.is_empty());
@@ -126,21 +126,21 @@ impl Home {
                 large.into()
             });
         made.or_else(|_| tempfile::Builder::new().prefix("headroom-").tempdir())
-            .map(Home::Temporary)
+            .map(ClusterDirectory::Temporary)
             .map_err(|e| unwritable(&std::env::temp_dir(), &e))
     }
     /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
         match self {
-            Home::Temporary(dir) => dir.path(),
-            Home::Kept(dir) => dir,
+            ClusterDirectory::Temporary(dir) => dir.path(),
+            ClusterDirectory::Kept(dir) => dir,
         }
     }
 }
 
-fn unwritable(dir: &Path, e: &std::io::Error) -> Failure {
-    Failure::new(
-        Exit::Failed,
+fn unwritable(dir: &Path, e: &std::io::Error) -> CommandFailure {
+    CommandFailure::new(
+        CommandExitCode::Failed,
         format!("{} cannot be used: {e}", dir.display()),
     )
     .help("name another directory with --keep")
@@ -148,9 +148,9 @@ fn unwritable(dir: &Path, e: &std::io::Error) -> Failure {
 
 impl LocalCluster {
     /// Starts all daemons and waits until all nodes are ready.
-    pub(crate) async fn start(wish: &LocalClusterParams) -> Result<LocalCluster, Failure> {
+    pub(crate) async fn start(wish: &LocalClusterParams) -> Result<LocalCluster, CommandFailure> {
         let bin_dir = bin_dir()?;
-        let home = Home::make(wish.keep.as_deref())?;
+        let home = ClusterDirectory::make(wish.keep.as_deref())?;
         let state = directory(home.path(), "resourcemanager")?;
         let arguments = [
             "--listen".to_owned(),
@@ -159,9 +159,13 @@ impl LocalCluster {
             text(&state),
         ];
         let program = bin_dir.join("resourcemanager");
-        let (manager, ready) =
-            Daemon::start::<ManagerReady>("the resource manager", &program, &arguments, wish.log)
-                .await?;
+        let (manager, ready) = DaemonProcess::start::<ManagerReady>(
+            "the resource manager",
+            &program,
+            &arguments,
+            wish.log,
+        )
+        .await?;
         let mut cluster = LocalCluster {
             manager,
             url: ready.url,
@@ -181,7 +185,7 @@ impl LocalCluster {
         &mut self,
         wish: &LocalClusterParams,
         bin_dir: &Path,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let memory = wish.memory.unwrap_or_else(|| {
             free_memory()
                 .mul_ratio(3, 4)
@@ -192,10 +196,10 @@ impl LocalCluster {
             let arguments = self.node_arguments(wish, i, memory, &state, bin_dir)?;
             let program = bin_dir.join("nodeagent");
             let (daemon, ready) =
-                Daemon::start::<NodeReady>("the node agent", &program, &arguments, wish.log)
+                DaemonProcess::start::<NodeReady>("the node agent", &program, &arguments, wish.log)
                     .await?;
             let health = ready.health.clone();
-            self.nodes.push(Node {
+            self.nodes.push(LocalNodeAgent {
                 daemon,
                 ready,
                 program,
@@ -203,8 +207,8 @@ impl LocalCluster {
                 log: wish.log,
             });
             if let NodeHealthState::Unhealthy { reason } = health {
-                return Err(Failure::new(
-                    Exit::Failed,
+                return Err(CommandFailure::new(
+                    CommandExitCode::Failed,
                     format!("the node cannot take work: {reason}"),
                 )
                 .help("try --enforcer poll, which needs no privileges"));
@@ -220,7 +224,7 @@ impl LocalCluster {
         memory: Bytes,
         state: &Path,
         bin_dir: &Path,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, CommandFailure> {
         let config = state.join("nodeagent.toml");
         std::fs::write(&config, NODE_CONFIG).map_err(|e| unwritable(&config, &e))?;
         let mut arguments = vec!["--allow-root".to_owned(), "--shared-tmp".to_owned()];
@@ -246,7 +250,7 @@ impl LocalCluster {
         Ok(arguments)
     }
 
-    async fn registered(&self) -> Result<(), Failure> {
+    async fn registered(&self) -> Result<(), CommandFailure> {
         let client = Client::new(&self.url)?;
         let deadline = Instant::now() + REGISTER;
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
@@ -263,8 +267,8 @@ impl LocalCluster {
             }
         }
         let seconds = REGISTER.as_secs();
-        Err(Failure::new(
-            Exit::Failed,
+        Err(CommandFailure::new(
+            CommandExitCode::Failed,
             format!("not every node was ready after {seconds} s"),
         )
         .help("HEADROOM_LOG=info shows why"))
@@ -284,7 +288,7 @@ impl LocalCluster {
     }
 
     /// Returns when a daemon has ended by itself.
-    pub(crate) async fn failed(&mut self) -> Failure {
+    pub(crate) async fn failed(&mut self) -> CommandFailure {
         let daemons = std::iter::once(&mut self.manager)
             .chain(self.nodes.iter_mut().map(|node| &mut node.daemon));
         select_all(daemons.map(|daemon| Box::pin(daemon.ended())))
@@ -294,14 +298,14 @@ impl LocalCluster {
 
     /// Ends all containers and daemons, and removes a temporary directory.
     pub(crate) async fn stop(self) {
-        join_all(self.nodes.into_iter().map(Node::stop)).await;
+        join_all(self.nodes.into_iter().map(LocalNodeAgent::stop)).await;
         self.manager.stop().await;
         drop(self.home);
     }
 }
 
 /// Directory of the programs that a node starts.
-fn bin_dir() -> Result<PathBuf, Failure> {
+fn bin_dir() -> Result<PathBuf, CommandFailure> {
     let named = std::env::var_os("HEADROOM_BIN_DIR").map(PathBuf::from);
     let beside = || {
         std::env::current_exe()
@@ -316,8 +320,8 @@ fn bin_dir() -> Result<PathBuf, Failure> {
     if missing.is_empty() {
         return Ok(dir);
     }
-    Err(Failure::new(
-        Exit::Failed,
+    Err(CommandFailure::new(
+        CommandExitCode::Failed,
         format!(
             "{} must be in {}, the directory of rmctl",
             missing.join(", "),
@@ -327,7 +331,7 @@ fn bin_dir() -> Result<PathBuf, Failure> {
     .help("build the whole workspace, or set HEADROOM_BIN_DIR to the directory of the daemons"))
 }
 
-fn directory(home: &Path, name: &str) -> Result<PathBuf, Failure> {
+fn directory(home: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
     let path = home.join(name);
     std::fs::create_dir_all(&path).map_err(|e| unwritable(&path, &e))?;
     Ok(path)
@@ -370,16 +374,16 @@ mod tests {
 
     #[test]
     fn a_temporary_home_is_removed_and_a_kept_home_stays() {
-        let home = Home::make(None).expect("makes");
+        let home = ClusterDirectory::make(None).expect("makes");
         let path = home.path().to_owned();
         assert!(path.is_dir());
         drop(home);
         assert!(!path.exists());
         let outer = tempfile::tempdir().expect("directory");
         let kept = outer.path().join("a/b");
-        drop(Home::make(Some(&kept)).expect("makes"));
+        drop(ClusterDirectory::make(Some(&kept)).expect("makes"));
         assert!(kept.is_dir());
-        let refused = Home::make(Some(Path::new("/proc/none"))).expect_err("not there");
+        let refused = ClusterDirectory::make(Some(Path::new("/proc/none"))).expect_err("not there");
         assert!(refused.to_string().contains("/proc/none"), "{refused}");
     }
 }

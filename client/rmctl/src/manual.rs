@@ -131,13 +131,13 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
+    use crate::args::RmctlArguments;
     use clap::CommandFactory as _;
 
     #[test]
     fn docs_cli_md_matches_the_program() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
-        let now = document(Cli::command());
+        let now = document(RmctlArguments::command());
         if std::env::var_os("HEADROOM_UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, &now).expect("writes");
         }
@@ -166,7 +166,7 @@ mod tests {
                 .expect("a prompt")
                 .split_whitespace()
                 .collect();
-            assert!(Cli::try_parse_from(&words).is_ok(), "{typed}");
+            assert!(RmctlArguments::try_parse_from(&words).is_ok(), "{typed}");
             assert!(
                 shown.lines().all(|line| line.chars().count() <= 100),
                 "{typed}: more than 100 columns"
@@ -191,7 +191,7 @@ mod tests {
             c.get_subcommands().for_each(|below| silent(below, found));
         }
         let mut found = Vec::new();
-        silent(&Cli::command(), &mut found);
+        silent(&RmctlArguments::command(), &mut found);
         assert_eq!(found, [""; 0]);
     }
 }

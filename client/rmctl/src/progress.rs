@@ -4,22 +4,22 @@
 use headroom_wire::v1::job::JobTotals;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::term::Term;
+use crate::term::TerminalOutput;
 
 /// A progress line; empty if standard error is not a terminal.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl ProgressLine {
     /// A line that counts tasks.
-    pub(crate) fn tasks(term: &Term) -> Self {
-        Progress::new(term, "{spinner} {bar:24} {pos}/{len} {msg}")
+    pub(crate) fn tasks(term: &TerminalOutput) -> Self {
+        ProgressLine::new(term, "{spinner} {bar:24} {pos}/{len} {msg}")
     }
     /// A line that counts ended containers on a node.
-    pub(crate) fn containers(term: &Term, node: &str) -> Self {
-        let progress = Progress::new(
+    pub(crate) fn containers(term: &TerminalOutput, node: &str) -> Self {
+        let progress = ProgressLine::new(
             term,
             "{spinner} {bar:24} {msg}: {pos} of {len} containers have ended, {elapsed}",
         );
@@ -30,8 +30,8 @@ impl Progress {
     }
     /// A line that counts bytes.
     #[cfg(feature = "dev")]
-    pub(crate) fn bytes(term: &Term, what: &str) -> Self {
-        let progress = Progress::new(
+    pub(crate) fn bytes(term: &TerminalOutput, what: &str) -> Self {
+        let progress = ProgressLine::new(
             term,
             "{spinner} {bar:24} {msg} {binary_bytes} of {binary_total_bytes}",
         );
@@ -43,15 +43,15 @@ impl Progress {
 
     /// A line that counts other objects.
     #[cfg(feature = "dev")]
-    pub(crate) fn keys(term: &Term, what: &str) -> Self {
-        let progress = Progress::new(term, "{spinner} {bar:24} {msg} {percent}%");
+    pub(crate) fn keys(term: &TerminalOutput, what: &str) -> Self {
+        let progress = ProgressLine::new(term, "{spinner} {bar:24} {msg} {percent}%");
         if let Some(bar) = &progress.bar {
             bar.set_message(what.to_owned());
         }
         progress
     }
 
-    fn new(term: &Term, template: &str) -> Self {
+    fn new(term: &TerminalOutput, template: &str) -> Self {
         let style = ProgressStyle::with_template(template)
             .ok()
             .filter(|_| term.live);
@@ -60,7 +60,7 @@ impl Progress {
             bar.set_style(style.progress_chars("█▒·"));
             bar
         });
-        Progress { bar }
+        ProgressLine { bar }
     }
 
     /// Shows the number of tasks by state.
@@ -94,7 +94,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

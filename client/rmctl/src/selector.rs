@@ -5,7 +5,7 @@ use headroom_types::{Name, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Several tasks of one stage, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,11 +13,11 @@ pub(crate) struct TaskSelector {
     /// The job, in the syntax of a target.
     pub(crate) job: String,
     stage: Name,
-    which: Which,
+    which: TaskIndexSelection,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Which {
+enum TaskIndexSelection {
     All,
     /// The task with the largest index.
     Last,
@@ -33,11 +33,11 @@ pub(crate) fn parse(text: &str) -> Option<TaskSelector> {
         _ => return None,
     };
     let which = match word {
-        "all" => Which::All,
-        "last" => Which::Last,
+        "all" => TaskIndexSelection::All,
+        "last" => TaskIndexSelection::Last,
         // A plain index, with or without attempt, is a task and not a selector.
         list if list.contains(['-', ',']) => {
-            Which::Ranges(list.split(',').map(range).collect::<Option<_>>()?)
+            TaskIndexSelection::Ranges(list.split(',').map(range).collect::<Option<_>>()?)
         }
         _ => return None,
     };
@@ -65,16 +65,16 @@ impl TaskSelector {
         };
         task.stage == self.stage
             && match &self.which {
-                Which::All => true,
-                Which::Last => Some(task.index) == last(),
-                Which::Ranges(ranges) => ranges
+                TaskIndexSelection::All => true,
+                TaskIndexSelection::Last => Some(task.index) == last(),
+                TaskIndexSelection::Ranges(ranges) => ranges
                     .iter()
                     .any(|(from, to)| (*from..=*to).contains(&task.index)),
             }
     }
 
     /// The selected rows in the order of their indexes; at least one.
-    pub(crate) fn of(&self, app: &AppView) -> Result<Vec<TaskRow>, Failure> {
+    pub(crate) fn of(&self, app: &AppView) -> Result<Vec<TaskRow>, CommandFailure> {
         let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
         let mut found: Vec<TaskRow> = rows
             .iter()
@@ -84,8 +84,8 @@ impl TaskSelector {
         found.sort_by(|a, b| a.task.cmp(&b.task));
         if found.is_empty() {
             let stages = rows.iter().map(|row| row.task.stage.as_str());
-            let failure = Failure::new(
-                Exit::NotFound,
+            let failure = CommandFailure::new(
+                CommandExitCode::NotFound,
                 format!("{} has no such tasks of stage {}", app.id, self.stage),
             );
             let unknown = !rows.iter().any(|row| row.task.stage == self.stage);
@@ -124,14 +124,14 @@ mod tests {
         assert_eq!(parse("map/all").map(|s| s.job), Some("last".into()));
         assert_eq!(
             parse("sort.3/map/1-3,7").map(|s| s.which),
-            Some(Which::Ranges(vec![(1, 3), (7, 7)]))
+            Some(TaskIndexSelection::Ranges(vec![(1, 3), (7, 7)]))
         );
     }
 
     #[test]
     fn tasks_are_found_by_their_indexes() {
         let app = fixture::app();
-        let found = |text: &str| -> Result<Vec<u32>, Failure> {
+        let found = |text: &str| -> Result<Vec<u32>, CommandFailure> {
             Ok(parse(text)
                 .expect(text)
                 .of(&app)?
@@ -142,7 +142,10 @@ mod tests {
         assert_eq!(found("map/all"), Ok(vec![2, 4, 7, 9]));
         assert_eq!(found("last/map/last"), Ok(vec![9]));
         assert_eq!(found("map/0-4,9"), Ok(vec![2, 4, 9]));
-        assert_eq!(found("map/90-99").expect_err("none").exit(), Exit::NotFound);
+        assert_eq!(
+            found("map/90-99").expect_err("none").exit(),
+            CommandExitCode::NotFound
+        );
         assert!(
             found("mapp/all")
                 .expect_err("no stage")

@@ -7,40 +7,40 @@ use headroom_types::{AppId, ContainerId, TaskAttemptId, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::selector::TaskSelector;
 
 /// The target of a command, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct CommandTarget {
     /// The job.
-    pub(crate) job: Job,
+    pub(crate) job: TargetJob,
     /// The part of the job.
-    pub(crate) part: Part,
+    pub(crate) part: TargetPart,
 }
 
 /// A job, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Job {
+pub(crate) enum TargetJob {
     /// The newest job.
     Last,
     /// The job with this id prefix.
     Beginning(String),
 }
 
-impl Job {
+impl TargetJob {
     /// The id, if it is complete.
     pub(crate) fn id(&self) -> Option<AppId> {
         match self {
-            Job::Last => None,
-            Job::Beginning(text) => text.parse().ok(),
+            TargetJob::Last => None,
+            TargetJob::Beginning(text) => text.parse().ok(),
         }
     }
 }
 
 /// A part of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TargetPart {
     /// The whole job.
     Whole,
     /// One task.
@@ -53,27 +53,27 @@ pub(crate) enum Part {
     Several(TaskSelector),
 }
 
-impl Part {
+impl TargetPart {
     /// The task, if the part is a task or an attempt.
     pub(crate) fn task(&self) -> Option<&TaskId> {
         match self {
-            Part::Task(task) => Some(task),
-            Part::Attempt(attempt) => Some(&attempt.task),
-            Part::Whole | Part::Container(_) | Part::Several(_) => None,
+            TargetPart::Task(task) => Some(task),
+            TargetPart::Attempt(attempt) => Some(&attempt.task),
+            TargetPart::Whole | TargetPart::Container(_) | TargetPart::Several(_) => None,
         }
     }
 }
 
 /// Parses a target.
-pub(crate) fn parse(text: &str) -> Result<Target, Failure> {
+pub(crate) fn parse(text: &str) -> Result<CommandTarget, CommandFailure> {
     if let Ok(container) = text.parse::<ContainerId>() {
-        return Ok(Target {
-            job: Job::Beginning(container.app.to_string()),
-            part: Part::Container(container),
+        return Ok(CommandTarget {
+            job: TargetJob::Beginning(container.app.to_string()),
+            part: TargetPart::Container(container),
         });
     }
     let target = match text.split('/').collect::<Vec<_>>().as_slice() {
-        [job] => Some((*job, Part::Whole)),
+        [job] => Some((*job, TargetPart::Whole)),
         [stage, index] => part(stage, index).map(|p| ("last", p)),
         [job, stage, index] => part(stage, index).map(|p| (*job, p)),
         _ => None,
@@ -81,37 +81,39 @@ pub(crate) fn parse(text: &str) -> Result<Target, Failure> {
     match target {
         Some((job, part)) if !job.is_empty() => {
             let job = if job == "last" {
-                Job::Last
+                TargetJob::Last
             } else {
-                Job::Beginning(job.to_owned())
+                TargetJob::Beginning(job.to_owned())
             };
-            Ok(Target { job, part })
+            Ok(CommandTarget { job, part })
         }
-        Some(_) | None => Err(Failure::new(
-            Exit::Usage,
+        Some(_) | None => Err(CommandFailure::new(
+            CommandExitCode::Usage,
             format!("{text:?} names no job, task or container"),
         )
         .help("write for example wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2 or last")),
     }
 }
 
-fn part(stage: &str, index: &str) -> Option<Part> {
+fn part(stage: &str, index: &str) -> Option<TargetPart> {
     let text = format!("{stage}/{index}");
     if let Ok(attempt) = text.parse() {
-        return Some(Part::Attempt(attempt));
+        return Some(TargetPart::Attempt(attempt));
     }
-    text.parse().ok().map(Part::Task)
+    text.parse().ok().map(TargetPart::Task)
 }
 
 /// Finds the application: the exact id first, then the only id with that prefix.
-pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failure> {
+pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> Result<AppId, CommandFailure> {
     let beginning = match &target.job {
-        Job::Last => {
-            let none =
-                || Failure::new(Exit::NotFound, "there is no job yet").help("rmctl submit FILE");
+        TargetJob::Last => {
+            let none = || {
+                CommandFailure::new(CommandExitCode::NotFound, "there is no job yet")
+                    .help("rmctl submit FILE")
+            };
             return apps.iter().map(|a| &a.id).max().cloned().ok_or_else(none);
         }
-        Job::Beginning(text) => text,
+        TargetJob::Beginning(text) => text,
     };
     if let Some(app) = apps.iter().find(|a| a.id.to_string() == *beginning) {
         return Ok(app.id.clone());
@@ -126,7 +128,10 @@ pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failur
         [one] => Ok((*one).clone()),
         [] => {
             let ids: Vec<String> = apps.iter().map(|a| a.id.to_string()).collect();
-            let failure = Failure::new(Exit::NotFound, format!("there is no job {beginning}"));
+            let failure = CommandFailure::new(
+                CommandExitCode::NotFound,
+                format!("there is no job {beginning}"),
+            );
             Err(failure
                 .near(beginning, ids.iter().map(String::as_str))
                 .help("rmctl ps lists all jobs"))
@@ -134,8 +139,8 @@ pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failur
         many => {
             let names: Vec<String> = many.iter().rev().take(5).map(ToString::to_string).collect();
             let more = if many.len() > 5 { " …" } else { "" };
-            Err(Failure::new(
-                Exit::Usage,
+            Err(CommandFailure::new(
+                CommandExitCode::Usage,
                 format!(
                     "{} jobs begin with {beginning}: {}{more}",
                     many.len(),
@@ -148,10 +153,10 @@ pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failur
 }
 
 /// The row of a task.
-pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, Failure> {
+pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, CommandFailure> {
     let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
     rows.iter().find(|t| t.task == *id).ok_or_else(|| {
-        let failure = Failure::new(Exit::NotFound, format!("{} has no task {id}", app.id));
+        let failure = CommandFailure::new(CommandExitCode::NotFound, format!("{} has no task {id}", app.id));
         let folded = app.job.iter().flat_map(|job| &job.totals.folded).any(|folded| folded.stage == id.stage);
         if folded {
             failure.help("beyond the first 10,000 tasks of a job, tasks that succeeded at their first attempt are only counted")
@@ -169,11 +174,14 @@ pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, Fai
 pub(crate) fn attempt<'a>(
     app: &'a AppView,
     id: &TaskAttemptId,
-) -> Result<(&'a TaskRow, &'a AttemptRow), Failure> {
+) -> Result<(&'a TaskRow, &'a AttemptRow), CommandFailure> {
     let row = task(app, &id.task)?;
     let found = row.attempts.iter().find(|a| a.attempt == *id);
     let none = || {
-        let failure = Failure::new(Exit::NotFound, format!("{} has no attempt {id}", app.id));
+        let failure = CommandFailure::new(
+            CommandExitCode::NotFound,
+            format!("{} has no attempt {id}", app.id),
+        );
         match row.attempts.last() {
             Some(last) => failure.help(format!("its last attempt is {}/{}", app.id, last.attempt)),
             None => failure.help("the task has not been started yet"),
@@ -195,38 +203,45 @@ mod tests {
             })
             .collect()
     }
-    fn find(text: &str, ids: &[&str]) -> Result<String, Failure> {
+    fn find(text: &str, ids: &[&str]) -> Result<String, CommandFailure> {
         resolve(&parse(text)?, &apps(ids)).map(|id| id.to_string())
     }
 
     #[test]
     fn every_form_of_a_target_is_parsed() {
         let part = |text: &str| parse(text).expect(text).part;
-        assert_eq!(part("wordcount.7"), Part::Whole);
+        assert_eq!(part("wordcount.7"), TargetPart::Whole);
         assert_eq!(
             part("wordcount.7/map/7"),
-            Part::Task("map/7".parse().expect("id"))
+            TargetPart::Task("map/7".parse().expect("id"))
         );
         assert_eq!(
             part("wordcount.7/map/7@2"),
-            Part::Attempt("map/7@2".parse().expect("id"))
+            TargetPart::Attempt("map/7@2".parse().expect("id"))
         );
         assert_eq!(
             part("wordcount.7.e1.c3"),
-            Part::Container("wordcount.7.e1.c3".parse().expect("id"))
+            TargetPart::Container("wordcount.7.e1.c3".parse().expect("id"))
         );
         let short = parse("map/7@2").expect("short");
         assert_eq!(
             (short.job, short.part),
-            (Job::Last, Part::Attempt("map/7@2".parse().expect("id")))
+            (
+                TargetJob::Last,
+                TargetPart::Attempt("map/7@2".parse().expect("id"))
+            )
         );
-        assert_eq!(parse("last/map/0").expect("last").job, Job::Last);
+        assert_eq!(parse("last/map/0").expect("last").job, TargetJob::Last);
     }
 
     #[test]
     fn nonsense_is_a_usage_error() {
         for text in ["", "/", "a/b/c/d", "a/map/x", "a//1", "map/01"] {
-            assert_eq!(parse(text).expect_err(text).exit(), Exit::Usage, "{text:?}");
+            assert_eq!(
+                parse(text).expect_err(text).exit(),
+                CommandExitCode::Usage,
+                "{text:?}"
+            );
         }
     }
 
@@ -245,17 +260,20 @@ mod tests {
             find("last", &["zeta.2", "alpha.10", "beta.9"]),
             Ok("alpha.10".into())
         );
-        assert_eq!(find("last", &[]).expect_err("none").exit(), Exit::NotFound);
+        assert_eq!(
+            find("last", &[]).expect_err("none").exit(),
+            CommandExitCode::NotFound
+        );
     }
 
     #[test]
     fn missing_and_ambiguous_jobs_are_errors() {
         assert_eq!(
             find("x", &["sort.1"]).expect_err("none").exit(),
-            Exit::NotFound
+            CommandExitCode::NotFound
         );
         let many = find("sort", &["sort.1", "sort.2"]).expect_err("two");
-        assert_eq!(many.exit(), Exit::Usage);
+        assert_eq!(many.exit(), CommandExitCode::Usage);
         assert!(many.sentence().contains("sort.2, sort.1"), "{many}");
     }
 
@@ -263,7 +281,7 @@ mod tests {
     fn a_missing_attempt_names_the_last_attempt() {
         let app = fixture::app();
         let missing = attempt(&app, &"map/7@9".parse().expect("id")).expect_err("none");
-        assert_eq!(missing.exit(), Exit::NotFound);
+        assert_eq!(missing.exit(), CommandExitCode::NotFound);
         assert!(
             missing.to_string().contains("wordcount.7/map/7@3"),
             "{missing}"

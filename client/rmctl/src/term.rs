@@ -3,17 +3,17 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use crate::args::Color;
-use crate::exit::Failure;
-use crate::render::Paint;
+use crate::args::ColorMode;
+use crate::exit::CommandFailure;
+use crate::render::TextPainter;
 
 /// The streams for data and messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Term {
+pub(crate) struct TerminalOutput {
     /// Colour of standard output.
-    pub(crate) paint: Paint,
+    pub(crate) paint: TextPainter,
     /// Colour of standard error.
-    pub(crate) talk: Paint,
+    pub(crate) talk: TextPainter,
     /// Standard error is a terminal, so progress lines can be drawn.
     pub(crate) live: bool,
     /// Columns of the terminal; 100 without a terminal.
@@ -26,13 +26,13 @@ pub(crate) struct Term {
     aside: bool,
 }
 
-impl Term {
+impl TerminalOutput {
     /// Checks the two streams.
-    pub(crate) fn new(color: Color) -> Self {
+    pub(crate) fn new(color: ColorMode) -> Self {
         let wanted = |terminal: bool| match color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => automatic(terminal, set("NO_COLOR"), set("CLICOLOR_FORCE")),
+            ColorMode::Always => true,
+            ColorMode::Never => false,
+            ColorMode::Auto => automatic(terminal, set("NO_COLOR"), set("CLICOLOR_FORCE")),
         };
         let (out, err) = (
             std::io::stdout().is_terminal(),
@@ -43,9 +43,9 @@ impl Term {
             .and_then(|c| c.parse().ok())
             .unwrap_or(100)
             .clamp(60, 200);
-        Term {
-            paint: Paint::new(wanted(out)),
-            talk: Paint::new(wanted(err)),
+        TerminalOutput {
+            paint: TextPainter::new(wanted(out)),
+            talk: TextPainter::new(wanted(err)),
             live: err,
             width,
             screen: out,
@@ -56,7 +56,7 @@ impl Term {
 
     /// A terminal that prints no data.
     pub(crate) fn silent(self) -> Self {
-        Term {
+        TerminalOutput {
             quiet: true,
             ..self
         }
@@ -64,7 +64,7 @@ impl Term {
 
     /// A terminal that prints data to standard error.
     pub(crate) fn aside(self) -> Self {
-        Term {
+        TerminalOutput {
             aside: true,
             ..self
         }
@@ -72,7 +72,7 @@ impl Term {
 
     /// A terminal that prints data.
     pub(crate) fn aloud(self) -> Self {
-        Term {
+        TerminalOutput {
             quiet: false,
             ..self
         }
@@ -137,7 +137,7 @@ impl Term {
     }
 
     /// Prints a failure.
-    pub(crate) fn complain(&self, failure: &Failure) {
+    pub(crate) fn complain(&self, failure: &CommandFailure) {
         let text = failure.to_string();
         match text.split_once(": ") {
             Some((head, rest)) if head.starts_with("error") => {

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::json;
 use crate::select::field::ListRow;
@@ -27,21 +27,21 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 /// Shows the list at `path` until Ctrl-C. `rows` converts the answer to rows, `draw` converts rows
 /// to a screen.
 pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
-    context: &Context,
+    context: &CommandContext,
     path: &str,
-    rows: impl Fn(A) -> Result<Vec<T>, Failure>,
-    mut draw: impl AsyncFnMut(Vec<T>) -> Result<String, Failure>,
-) -> Result<Exit, Failure> {
+    rows: impl Fn(A) -> Result<Vec<T>, CommandFailure>,
+    mut draw: impl AsyncFnMut(Vec<T>) -> Result<String, CommandFailure>,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let redraw = context.term.screen && context.format.is_screen();
     let wait = if redraw { REDRAW } else { LONGEST };
-    let mut printed = Printed::default();
-    let (mut index, mut first, mut backoff) = (0, true, Backoff::usual());
+    let mut printed = PrintedRows::default();
+    let (mut index, mut first, mut backoff) = (0, true, ExponentialBackoff::usual());
     let mut silent: Option<Instant> = None;
     loop {
         let answer = tokio::select! {
             answer = client.get_after::<A>(path, index, if first { AT_ONCE } else { wait }) => answer,
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         };
         match answer {
             Ok((answer, now)) => {
@@ -70,11 +70,11 @@ pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
 
 /// The last printed line of each row.
 #[derive(Debug, Default)]
-struct Printed {
+struct PrintedRows {
     rows: BTreeMap<String, String>,
 }
 
-impl Printed {
+impl PrintedRows {
     /// A line for each row that has changed.
     fn news<T: ListRow>(&mut self, rows: &[T]) -> String {
         let mut out = String::new();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_new_rows_are_printed() {
-        let mut printed = Printed::default();
+        let mut printed = PrintedRows::default();
         let mut nodes = fixture::nodes();
         assert_eq!(printed.news(&nodes).lines().count(), nodes.len());
         assert_eq!(printed.news(&nodes), "");

@@ -17,13 +17,16 @@ impl Client {
         self.get("/v1/acl/tokens").await
     }
     /// Mints a token for a user.
-    pub async fn mint(&self, token: &acl::NewToken) -> Result<acl::MintedToken, ClientError> {
+    pub async fn mint(
+        &self,
+        token: &acl::CreateTokenRequest,
+    ) -> Result<acl::MintedToken, ClientError> {
         self.post("/v1/acl/tokens", token).await
     }
     /// Mints a token with which one host can join the cluster as a node.
     pub async fn mint_join(
         &self,
-        token: &acl::NewJoinToken,
+        token: &acl::CreateJoinTokenRequest,
     ) -> Result<acl::MintedToken, ClientError> {
         self.post("/v1/acl/join-tokens", token).await
     }
@@ -32,7 +35,7 @@ impl Client {
         self.delete(&format!("/v1/acl/tokens/{accessor}")).await
     }
     /// Returns the identity and the rights of the caller.
-    pub async fn who_am_i(&self) -> Result<acl::WhoAmI, ClientError> {
+    pub async fn who_am_i(&self) -> Result<acl::CallerIdentity, ClientError> {
         self.get("/v1/acl/self").await
     }
     /// Lists the policies of users and groups that differ from the default.
@@ -73,11 +76,14 @@ impl Client {
     }
     /// Returns the authority of the cluster. The caller must compare it with a fingerprint before
     /// trusting it.
-    pub async fn ca(&self) -> Result<acl::CaView, ClientError> {
+    pub async fn ca(&self) -> Result<acl::AuthorityView, ClientError> {
         self.get("/v1/ca").await
     }
     /// Joins this host to the cluster as a node, with the join token of the client.
-    pub async fn join(&self, join: &acl::JoinRequest) -> Result<acl::JoinResponse, ClientError> {
+    pub async fn join(
+        &self,
+        join: &acl::NodeJoinRequest,
+    ) -> Result<acl::JoinResponse, ClientError> {
         self.post("/v1/join", join).await
     }
 }

@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use crate::address::UNIX;
 use crate::credentials::{ClientCredentials, HttpConnector};
 use crate::error::AnswerDefect;
-use crate::request_hook::{PreparedRequest, RequestHook, Sending};
-use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRows};
+use crate::request_hook::{PreparedRequest, RequestHook, SendDecision};
+use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRowScope};
 
 /// Default timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// Whether a stream continues after the present events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follow {
+pub enum FollowMode {
     /// The stream waits for new events.
     Yes,
     /// The stream ends after the last present event.
@@ -113,7 +113,7 @@ impl Client {
     #[must_use]
     pub fn with_request_hook(
         self,
-        who: Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>,
+        who: Arc<dyn Fn(&PreparedRequest<'_>) -> SendDecision + Send + Sync>,
     ) -> Self {
         Client {
             tap: Some(RequestHook(who)),
@@ -266,7 +266,7 @@ impl Client {
         if self
             .tap
             .as_ref()
-            .is_some_and(|tap| tap.decide(&request) == Sending::No)
+            .is_some_and(|tap| tap.decide(&request) == SendDecision::No)
         {
             return Err(ClientError::NotSent);
         }
@@ -284,7 +284,7 @@ impl Client {
     /// Submits an application.
     pub async fn submit(
         &self,
-        app: &apps::SubmitApp,
+        app: &apps::SubmitApplicationRequest,
     ) -> Result<apps::SubmissionResult, ClientError> {
         self.post("/v1/apps", app).await
     }
@@ -294,13 +294,13 @@ impl Client {
     }
     /// Returns one application with its job.
     pub async fn app(&self, app: &AppId) -> Result<apps::AppView, ClientError> {
-        self.app_with(app, TaskRows::All).await
+        self.app_with(app, TaskRowScope::All).await
     }
     /// Returns one application with a selection of its task rows.
     pub async fn app_with(
         &self,
         app: &AppId,
-        rows: TaskRows,
+        rows: TaskRowScope,
     ) -> Result<apps::AppView, ClientError> {
         self.get(&rows.path(app)).await
     }
@@ -310,8 +310,11 @@ impl Client {
         app: &AppId,
         reason: Option<String>,
     ) -> Result<apps::AppView, ClientError> {
-        self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason })
-            .await
+        self.post(
+            &format!("/v1/apps/{app}/kill"),
+            &apps::KillApplicationRequest { reason },
+        )
+        .await
     }
     /// Lists the job history, of one user or of all users.
     pub async fn job_histories(
@@ -375,7 +378,7 @@ impl Client {
         &self,
         app: Option<&AppId>,
         cursor: u64,
-        follow: Follow,
+        follow: FollowMode,
     ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
         self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow)
             .await
@@ -386,11 +389,11 @@ impl Client {
         &self,
         wanted: &EventQuery,
         cursor: u64,
-        follow: Follow,
+        follow: FollowMode,
     ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
         let follow = match follow {
-            Follow::Yes => "true",
-            Follow::No => "false",
+            FollowMode::Yes => "true",
+            FollowMode::No => "false",
         };
         self.lines(&format!(
             "/v1/events?cursor={cursor}&follow={follow}{}",
@@ -408,7 +411,7 @@ impl Client {
     pub async fn drain(
         &self,
         node: &NodeId,
-        body: &nodes::DrainNode,
+        body: &nodes::DrainNodeRequest,
     ) -> Result<nodes::NodeView, ClientError> {
         self.post(&format!("/v1/nodes/{node}/drain"), body).await
     }
@@ -421,7 +424,7 @@ impl Client {
         &self,
         node: &NodeId,
         how: DryRunMode,
-        body: &nodes::TagNode,
+        body: &nodes::TagNodeRequest,
     ) -> Result<nodes::NodeView, ClientError> {
         self.change(
             Method::PATCH,
@@ -437,7 +440,7 @@ impl Client {
         &self,
         app: &AppId,
         matched: Option<&str>,
-        body: &apps::ChangeApp,
+        body: &apps::ChangeApplicationRequest,
     ) -> Result<apps::AppView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body)
             .await
@@ -447,7 +450,7 @@ impl Client {
     pub async fn scale(
         &self,
         app: &AppId,
-        body: &apps::ScaleApp,
+        body: &apps::ScaleExecutorsRequest,
     ) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/scale"), body).await
     }

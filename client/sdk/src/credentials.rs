@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use headroom_identity::tls::PeerExpectation;
 use headroom_transport::file_watch::FileWatcher;
-use headroom_transport::{KeyFiles, trust_none_config};
+use headroom_transport::{CertificateFiles, trust_none_config};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use crate::ClientError;
@@ -20,7 +20,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientCredentials {
     /// Certificates.
-    pub files: KeyFiles,
+    pub files: CertificateFiles,
     /// Source of the token.
     pub token: TokenSource,
     /// The expected peer.
@@ -52,7 +52,7 @@ impl ClientCredentials {
             None => TokenSource::Nowhere,
         };
         Ok(ClientCredentials {
-            files: KeyFiles { ca, own: None },
+            files: CertificateFiles { ca, own: None },
             token,
             other: ExpectedPeer::Manager,
         })
@@ -98,11 +98,11 @@ impl std::fmt::Debug for TokenSource {
 pub(crate) struct HttpConnector {
     base: String,
     trust: ClientCredentials,
-    now: Mutex<Now>,
+    now: Mutex<LoadedCredentials>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct LoadedCredentials {
     watched: FileWatcher,
     http: reqwest::Client,
     token: Option<HeaderValue>,
@@ -126,7 +126,7 @@ impl HttpConnector {
         Ok(Arc::new(HttpConnector {
             base: base.to_owned(),
             trust,
-            now: Mutex::new(Now {
+            now: Mutex::new(LoadedCredentials {
                 watched,
                 http,
                 token,
@@ -153,7 +153,7 @@ impl HttpConnector {
 
     /// Reads changed files again. Unusable files leave the earlier ones in force, because a
     /// rotation may be incomplete.
-    fn look<T>(&self, get: impl FnOnce(&Now) -> T) -> T {
+    fn look<T>(&self, get: impl FnOnce(&LoadedCredentials) -> T) -> T {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.watched.changed() {
             match (http(&self.base, &self.trust), token(&self.trust.token)) {

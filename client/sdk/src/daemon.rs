@@ -26,7 +26,7 @@ impl Client {
     pub async fn finish(
         &self,
         app: &AppId,
-        body: &application_master::FinishApp,
+        body: &application_master::FinishApplicationRequest,
     ) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/finish"), body).await
     }

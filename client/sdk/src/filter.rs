@@ -123,7 +123,7 @@ mod tests {
 
 /// The task rows that the resource manager returns with an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskRows {
+pub enum TaskRowScope {
     /// All rows; megabytes for a large job.
     All,
     /// No rows, only the counts.
@@ -132,13 +132,13 @@ pub enum TaskRows {
     First,
 }
 
-impl TaskRows {
+impl TaskRowScope {
     /// The path of an application with these rows.
     pub fn path(self, app: &headroom_types::AppId) -> String {
         match self {
-            TaskRows::All => format!("/v1/apps/{app}"),
-            TaskRows::None => format!("/v1/apps/{app}?tasks=none"),
-            TaskRows::First => format!("/v1/apps/{app}?tasks=first"),
+            TaskRowScope::All => format!("/v1/apps/{app}"),
+            TaskRowScope::None => format!("/v1/apps/{app}?tasks=none"),
+            TaskRowScope::First => format!("/v1/apps/{app}?tasks=first"),
         }
     }
 }

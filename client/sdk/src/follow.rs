@@ -12,8 +12,8 @@ use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::events::LoggedEvent;
 use tokio::time::Instant;
 
-use crate::client::Follow;
-use crate::retry::Backoff;
+use crate::client::FollowMode;
+use crate::retry::ExponentialBackoff;
 use crate::{Client, ClientError, EventQuery, JsonLineStream};
 
 /// Reads the event log and survives lost connections.
@@ -23,7 +23,7 @@ pub struct EventFollower {
     wanted: EventQuery,
     cursor: u64,
     lines: Option<JsonLineStream<LoggedEvent>>,
-    backoff: Backoff,
+    backoff: ExponentialBackoff,
     timeout: Duration,
     silent_since: Option<Instant>,
 }
@@ -43,7 +43,7 @@ impl EventFollower {
             wanted,
             cursor,
             lines: None,
-            backoff: Backoff::usual(),
+            backoff: ExponentialBackoff::usual(),
             timeout,
             silent_since: None,
         }
@@ -85,7 +85,7 @@ impl EventFollower {
     async fn connect(&mut self) -> Result<(), ClientError> {
         match self
             .client
-            .events_wanted(&self.wanted, self.cursor, Follow::Yes)
+            .events_wanted(&self.wanted, self.cursor, FollowMode::Yes)
             .await
         {
             Ok(lines) => {

@@ -20,12 +20,12 @@ pub mod stream;
 mod task;
 
 pub use address::UNIX;
-pub use client::{Client, DryRunMode, Follow};
+pub use client::{Client, DryRunMode, FollowMode};
 pub use credentials::{ClientCredentials, ExpectedPeer, TokenSource};
 pub use error::{AnswerDefect, CallFailureKind, ClientError};
-pub use filter::{AuditQuery, EventQuery, TaskRows};
+pub use filter::{AuditQuery, EventQuery, TaskRowScope};
 pub use follow::EventFollower;
 pub use log::LogStream;
-pub use request_hook::{PreparedRequest, Sending};
+pub use request_hook::{PreparedRequest, SendDecision};
 pub use reqwest::StatusCode;
 pub use stream::JsonLineStream;

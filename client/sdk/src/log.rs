@@ -7,12 +7,12 @@ use futures_util::{Stream, StreamExt as _};
 
 use crate::ClientError;
 
-type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, reqwest::Error>> + Send>>;
+type LogByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, reqwest::Error>> + Send>>;
 
 /// Bytes of a log as they arrive.
 pub struct LogStream {
     url: String,
-    chunks: Chunks,
+    chunks: LogByteStream,
     position: u64,
 }
 

@@ -17,7 +17,7 @@ impl Client {
     /// Sets the log level until the configuration is reloaded.
     pub async fn set_log_level(
         &self,
-        set: operator::SetLogLevel,
+        set: operator::SetLogLevelRequest,
     ) -> Result<operator::LogLevelView, ClientError> {
         self.change(Method::PUT, "/v1/operator/log", None, &set)
             .await

@@ -19,7 +19,7 @@ pub struct PreparedRequest<'a> {
 
 /// Whether a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sending {
+pub enum SendDecision {
     /// The request is sent.
     Yes,
     /// The request is withheld; the call ends with
@@ -30,7 +30,7 @@ pub enum Sending {
 /// The hook of a client.
 #[derive(Clone)]
 pub(crate) struct RequestHook(
-    pub(crate) Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>,
+    pub(crate) Arc<dyn Fn(&PreparedRequest<'_>) -> SendDecision + Send + Sync>,
 );
 
 impl std::fmt::Debug for RequestHook {
@@ -41,7 +41,7 @@ impl std::fmt::Debug for RequestHook {
 
 impl RequestHook {
     /// Passes a request to the hook.
-    pub(crate) fn decide(&self, request: &reqwest::Request) -> Sending {
+    pub(crate) fn decide(&self, request: &reqwest::Request) -> SendDecision {
         let header =
             |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
                 Some((name.to_string(), value.to_str().ok()?.to_owned()))

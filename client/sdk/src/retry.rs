@@ -4,20 +4,20 @@ use std::time::Duration;
 
 /// Waiting times that double from `first` to `most`.
 #[derive(Clone, Copy, Debug)]
-pub struct Backoff {
+pub struct ExponentialBackoff {
     next: Duration,
     most: Duration,
     first: Duration,
 }
 
-impl Backoff {
+impl ExponentialBackoff {
     /// The default: 50 ms, doubling to 2 s.
     pub fn usual() -> Self {
-        Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
+        ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(2))
     }
     /// Waiting times from `first`, doubling up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
-        Backoff {
+        ExponentialBackoff {
             next: first,
             most,
             first,
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn the_wait_doubles_up_to_the_maximum_and_resets() {
-        let mut b = Backoff::new(Duration::from_millis(50), Duration::from_millis(180));
+        let mut b = ExponentialBackoff::new(Duration::from_millis(50), Duration::from_millis(180));
         let waits: Vec<u128> = (0..4).map(|_| b.wait().as_millis()).collect();
         assert_eq!(waits, [50, 100, 180, 180]);
         b.reset();

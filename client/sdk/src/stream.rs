@@ -14,12 +14,12 @@ use crate::error::AnswerDefect;
 /// Longest accepted line, in bytes.
 const MAX_LINE: usize = 8 << 20;
 
-type Chunks = Pin<Box<dyn Stream<Item = Result<Chunk, reqwest::Error>> + Send>>;
+type ResponseChunks = Pin<Box<dyn Stream<Item = Result<Chunk, reqwest::Error>> + Send>>;
 
 /// A stream of JSON objects of one type, one per line.
 pub struct JsonLineStream<T> {
     url: String,
-    chunks: Chunks,
+    chunks: ResponseChunks,
     buffer: Vec<u8>,
     silence: Duration,
     kind: PhantomData<fn() -> T>,

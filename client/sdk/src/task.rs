@@ -43,7 +43,7 @@ impl Client {
         &self,
         app: &AppId,
         task: &TaskId,
-        body: &apps::ResizeTask,
+        body: &apps::ResizeTaskRequest,
     ) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body)
             .await

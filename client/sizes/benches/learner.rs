@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use headroom_sizes::learn::ladder::KillPrices;
-use headroom_sizes::learn::{Learner, SizeRequest};
+use headroom_sizes::learn::{SizeLearner, SizeRequest};
 use headroom_types::Bytes;
 
 fn asks(n: u64) -> SizeRequest<'static> {
@@ -17,7 +17,7 @@ fn asks(n: u64) -> SizeRequest<'static> {
     }
 }
 
-fn end(learner: &mut Learner, n: u64) {
+fn end(learner: &mut SizeLearner, n: u64) {
     learner.record_success(
         &asks(n),
         n,
@@ -29,7 +29,7 @@ fn end(learner: &mut Learner, n: u64) {
 fn learner(c: &mut Criterion) {
     let mut group = c.benchmark_group("learner");
     for waiting in [1u64, 16, 256] {
-        let mut learner = Learner::new(Bytes::from_gib(4), KillPrices::default());
+        let mut learner = SizeLearner::new(Bytes::from_gib(4), KillPrices::default());
         let mut n = 0;
         (0..500).for_each(|n| end(&mut learner, n));
         group.bench_function(BenchmarkId::new("one ends, so many ask", waiting), |b| {

@@ -10,7 +10,7 @@ use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory, TaskMemoryNeed
 use headroom_wire::v1::suggestions::Suggestion;
 
 use crate::learn::ladder::KillPrices;
-use crate::learn::{Learner, SizeRequest, step_up};
+use crate::learn::{SizeLearner, SizeRequest, step_up};
 
 /// Minimum number of tasks for a suggestion.
 const MIN_TASKS: usize = 8;
@@ -68,7 +68,7 @@ fn of_kind(family: &JobHistory, kind: &TaskKindHistory) -> Option<Suggestion> {
 /// Sizes of the learner after these observations: for the next task of the kind, and for one that
 /// fails at that size.
 fn learned(kind: &TaskKindHistory, asked: Bytes) -> (Bytes, Bytes) {
-    let mut learner = Learner::new(asked, KillPrices::default());
+    let mut learner = SizeLearner::new(asked, KillPrices::default());
     let asks = SizeRequest {
         kind: &kind.name,
         input: None,

@@ -23,13 +23,13 @@ const MOST: usize = 16 * 1024;
 macro_rules! messages {
     ($($key:literal $id:literal $by:literal $when:literal)*) => {
         /// Log lines with a `MESSAGE_ID`. An identity must never be reused for another meaning.
-        pub const MESSAGES: &[Message] = &[$(Message { key: $key, id: $id, by: $by, when: $when }),*];
+        pub const MESSAGES: &[CatalogMessage] = &[$(CatalogMessage { key: $key, id: $id, by: $by, when: $when }),*];
     };
 }
 
 /// A log line with an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct CatalogMessage {
     /// The name of the tracing event: the reason of the line, or another name.
     pub key: &'static str,
     /// The `MESSAGE_ID`: 128 random bits.
@@ -88,8 +88,8 @@ impl SystemdJournal {
         })
     }
 
-    fn send(&self, metadata: &Metadata<'_>, line: &Line) -> io::Result<()> {
-        let deliver = |line: &Line| {
+    fn send(&self, metadata: &Metadata<'_>, line: &JournaldEntry) -> io::Result<()> {
+        let deliver = |line: &JournaldEntry| {
             self.socket
                 .send_to(&datagram(metadata, self.program, line), &self.place)
                 .map(drop)
@@ -99,9 +99,9 @@ impl SystemdJournal {
             if text.len() <= MOST {
                 return Err(error);
             }
-            deliver(&Line {
+            deliver(&JournaldEntry {
                 sentence: beginning(&text).to_owned(),
-                ..Line::default()
+                ..JournaldEntry::default()
             })
         })
     }
@@ -109,7 +109,7 @@ impl SystemdJournal {
 
 impl<S: Subscriber> Layer<S> for SystemdJournal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line::default();
+        let mut line = JournaldEntry::default();
         event.record(&mut line);
         if self.send(event.metadata(), &line).is_err() {
             // There is no other output left if this write fails.
@@ -120,12 +120,12 @@ impl<S: Subscriber> Layer<S> for SystemdJournal {
 
 /// One log line.
 #[derive(Debug, Default)]
-struct Line {
+struct JournaldEntry {
     sentence: String,
     fields: Vec<(&'static str, String)>,
 }
 
-impl Line {
+impl JournaldEntry {
     /// The sentence, followed by its fields.
     fn text(&self) -> String {
         let mut text = self.sentence.clone();
@@ -145,7 +145,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for JournaldEntry {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.put(field, value.to_owned());
     }
@@ -161,7 +161,7 @@ impl Visit for Line {
     }
 }
 
-fn datagram(metadata: &Metadata<'_>, program: &str, line: &Line) -> Vec<u8> {
+fn datagram(metadata: &Metadata<'_>, program: &str, line: &JournaldEntry) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512);
     put(&mut bytes, "MESSAGE", &line.text());
     put(&mut bytes, "PRIORITY", priority(metadata.level()));

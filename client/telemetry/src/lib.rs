@@ -16,7 +16,7 @@ pub mod process;
 pub mod rejected;
 
 pub use lines::{SegmentLimits, SegmentedLog};
-pub use names::{Metric, MetricKind};
-pub use page::{Format, MetricsPage};
+pub use names::{MetricDefinition, MetricKind};
+pub use page::{ExpositionFormat, MetricsPage};
 pub use prometheus_client::metrics::histogram::Histogram;
 pub use rejected::{RejectedConnections, RejectionReason};

@@ -30,7 +30,7 @@ impl MetricKind {
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
+pub struct MetricDefinition {
     /// The full name.
     pub name: &'static str,
     /// The type.
@@ -41,7 +41,7 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-impl Metric {
+impl MetricDefinition {
     /// The name of its family in OpenMetrics: the family of a counter has no `_total`.
     pub fn family(&self) -> &'static str {
         match self.kind {
@@ -53,9 +53,9 @@ impl Metric {
 
 macro_rules! metrics {
     ($(#[$about:meta])* $part:ident; $($name:ident $kind:ident $text:literal [$($label:literal),*] $help:literal)*) => {
-        $(#[doc = $help] pub const $name: Metric =
-            Metric { name: $text, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
-        $(#[$about])* pub const $part: &[Metric] = &[$($name),*];
+        $(#[doc = $help] pub const $name: MetricDefinition =
+            MetricDefinition { name: $text, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
+        $(#[$about])* pub const $part: &[MetricDefinition] = &[$($name),*];
     };
 }
 
@@ -153,7 +153,7 @@ metrics! {
 }
 
 /// All metrics of all daemons.
-pub fn all() -> impl Iterator<Item = &'static Metric> {
+pub fn all() -> impl Iterator<Item = &'static MetricDefinition> {
     [RM, AM, NODE, PROCESS].into_iter().flatten()
 }
 

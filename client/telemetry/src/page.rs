@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::names::{Metric, MetricKind};
+use crate::names::{MetricDefinition, MetricKind};
 
 /// Maximum number of values of one label that users choose. Further values become [`OTHER`].
 pub const MOST_VALUES: usize = 200;
@@ -20,34 +20,36 @@ pub const OTHER: &str = "other";
 
 /// The exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ExpositionFormat {
     /// The text format, version 0.0.4.
     Text,
     /// OpenMetrics, version 1.0.0.
     OpenMetrics,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// The format that the header `Accept` requests.
     pub fn wanted(accept: Option<&str>) -> Self {
         if accept.is_some_and(|a| a.contains("application/openmetrics-text")) {
-            Format::OpenMetrics
+            ExpositionFormat::OpenMetrics
         } else {
-            Format::Text
+            ExpositionFormat::Text
         }
     }
 
     /// The header `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
-            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
+            ExpositionFormat::OpenMetrics => {
+                "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            }
         }
     }
 }
 
 #[derive(Clone, Debug)]
-enum Figure {
+enum MetricValue {
     Number(f64),
     Spread(Histogram),
 }
@@ -55,7 +57,7 @@ enum Figure {
 /// Metric values at one moment. Numbers with the same name and labels are added up.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
-    figures: BTreeMap<&'static str, (Metric, BTreeMap<Vec<String>, Figure>)>,
+    figures: BTreeMap<&'static str, (MetricDefinition, BTreeMap<Vec<String>, MetricValue>)>,
 }
 
 impl MetricsPage {
@@ -66,10 +68,10 @@ impl MetricsPage {
 
     /// Adds a number. `labels` are values in the order of the metric's labels; an empty value is
     /// omitted.
-    pub fn number(&mut self, metric: &Metric, labels: &[&str], value: f64) {
-        match self.place(metric, labels, Figure::Number(0.0)) {
-            Figure::Number(n) => *n += value,
-            Figure::Spread(_) => debug_assert!(false, "{} is a histogram", metric.name),
+    pub fn number(&mut self, metric: &MetricDefinition, labels: &[&str], value: f64) {
+        match self.place(metric, labels, MetricValue::Number(0.0)) {
+            MetricValue::Number(n) => *n += value,
+            MetricValue::Spread(_) => debug_assert!(false, "{} is a histogram", metric.name),
         }
     }
 
@@ -78,21 +80,26 @@ impl MetricsPage {
         clippy::cast_precision_loss,
         reason = "scrapers read floating point numbers"
     )]
-    pub fn count(&mut self, metric: &Metric, labels: &[&str], value: u64) {
+    pub fn count(&mut self, metric: &MetricDefinition, labels: &[&str], value: u64) {
         self.number(metric, labels, value as f64);
     }
 
     /// Adds a histogram, the only one with these labels. The page reads it when it is written.
-    pub fn spread(&mut self, metric: &Metric, labels: &[&str], value: &Histogram) {
-        let placed = self.place(metric, labels, Figure::Spread(value.clone()));
+    pub fn spread(&mut self, metric: &MetricDefinition, labels: &[&str], value: &Histogram) {
+        let placed = self.place(metric, labels, MetricValue::Spread(value.clone()));
         debug_assert!(
-            matches!(placed, Figure::Spread(_)),
+            matches!(placed, MetricValue::Spread(_)),
             "{} is not a histogram",
             metric.name
         );
     }
 
-    fn place(&mut self, metric: &Metric, labels: &[&str], empty: Figure) -> &mut Figure {
+    fn place(
+        &mut self,
+        metric: &MetricDefinition,
+        labels: &[&str],
+        empty: MetricValue,
+    ) -> &mut MetricValue {
         debug_assert_eq!(
             labels.len(),
             metric.labels.len(),
@@ -113,7 +120,7 @@ impl MetricsPage {
     }
 
     /// The page as text.
-    pub fn write(self, format: Format) -> String {
+    pub fn write(self, format: ExpositionFormat) -> String {
         let mut open = String::new();
         let counters: Vec<&'static str> = self
             .figures
@@ -126,8 +133,8 @@ impl MetricsPage {
         // Writing to a `String` cannot fail.
         let _ = text::encode(&mut open, &registry);
         match format {
-            Format::OpenMetrics => open,
-            Format::Text => plain(&open, &counters),
+            ExpositionFormat::OpenMetrics => open,
+            ExpositionFormat::Text => plain(&open, &counters),
         }
     }
 }
@@ -158,7 +165,7 @@ impl Collector for MetricsPage {
                 MetricKind::Histogram => MetricType::Histogram,
             };
             let mut family = encoder.encode_descriptor(metric.family(), metric.help, None, kind)?;
-            if let ([], Some(Figure::Spread(h))) = (metric.labels, figures.values().next()) {
+            if let ([], Some(MetricValue::Spread(h))) = (metric.labels, figures.values().next()) {
                 h.encode(family)?;
                 continue;
             }
@@ -171,9 +178,11 @@ impl Collector for MetricsPage {
                 let labels: Vec<(&str, &str)> =
                     named.map(|(name, value)| (*name, value.as_str())).collect();
                 match figure {
-                    Figure::Spread(h) => h.encode(family.encode_family(&labels)?)?,
-                    Figure::Number(n) if labels.is_empty() => put(&mut family, metric.kind, *n)?,
-                    Figure::Number(n) => {
+                    MetricValue::Spread(h) => h.encode(family.encode_family(&labels)?)?,
+                    MetricValue::Number(n) if labels.is_empty() => {
+                        put(&mut family, metric.kind, *n)?
+                    }
+                    MetricValue::Number(n) => {
                         put(&mut family.encode_family(&labels)?, metric.kind, *n)?;
                     }
                 }
@@ -195,19 +204,19 @@ mod tests {
     use super::*;
     use crate::names::MetricKind;
 
-    const KILLS: Metric = Metric {
+    const KILLS: MetricDefinition = MetricDefinition {
         name: "x_kills_total",
         kind: MetricKind::Counter,
         labels: &["job", "why"],
         help: "Kills.",
     };
-    const SIZE: Metric = Metric {
+    const SIZE: MetricDefinition = MetricDefinition {
         name: "x_size_bytes",
         kind: MetricKind::Gauge,
         labels: &[],
         help: "Size.",
     };
-    const WAIT: Metric = Metric {
+    const WAIT: MetricDefinition = MetricDefinition {
         name: "x_wait_seconds",
         kind: MetricKind::Histogram,
         labels: &["queue"],
@@ -232,12 +241,12 @@ mod tests {
             x_size_bytes 1.5\n# HELP x_wait_seconds Waits.\n# TYPE x_wait_seconds histogram\n\
             x_wait_seconds_sum{queue=\"root.etl\"} 3.5\nx_wait_seconds_count{queue=\"root.etl\"} 2\n\
             x_wait_seconds_bucket{le=\"1.0\",queue=\"root.etl\"} 1\nx_wait_seconds_bucket{le=\"+Inf\",queue=\"root.etl\"} 2\n";
-        let open = page().write(Format::OpenMetrics);
+        let open = page().write(ExpositionFormat::OpenMetrics);
         assert_eq!(
             open,
             format!("# HELP x_kills Kills.\n# TYPE x_kills counter\n{samples}# EOF\n")
         );
-        let text = page().write(Format::Text);
+        let text = page().write(ExpositionFormat::Text);
         assert_eq!(
             text,
             format!("# HELP x_kills_total Kills.\n# TYPE x_kills_total counter\n{samples}")
@@ -247,10 +256,16 @@ mod tests {
     #[test]
     fn a_scraper_gets_the_accepted_format() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
-        assert_eq!(Format::wanted(Some(prometheus)), Format::OpenMetrics);
         assert_eq!(
-            (Format::wanted(Some("*/*")), Format::wanted(None)),
-            (Format::Text, Format::Text)
+            ExpositionFormat::wanted(Some(prometheus)),
+            ExpositionFormat::OpenMetrics
+        );
+        assert_eq!(
+            (
+                ExpositionFormat::wanted(Some("*/*")),
+                ExpositionFormat::wanted(None)
+            ),
+            (ExpositionFormat::Text, ExpositionFormat::Text)
         );
     }
 }

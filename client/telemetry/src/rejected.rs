@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use crate::{Metric, MetricsPage};
+use crate::{MetricDefinition, MetricsPage};
 
 /// Shortest interval between two log lines.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ impl RejectedConnections {
     }
 
     /// Adds the counts to a page; `metric` has one label, the reason.
-    pub fn put(&self, page: &mut MetricsPage, metric: &Metric) {
+    pub fn put(&self, page: &mut MetricsPage, metric: &MetricDefinition) {
         for why in RejectionReason::ALL {
             page.count(
                 metric,
@@ -112,7 +112,7 @@ impl RejectedConnections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Format;
+    use crate::ExpositionFormat;
     use crate::names::NODE_CONNECTIONS_REFUSED;
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(turned.take_unlogged(now + 4 * LOG_INTERVAL), Some(0));
         let mut page = MetricsPage::new();
         turned.put(&mut page, &NODE_CONNECTIONS_REFUSED);
-        let text = page.write(Format::Text);
+        let text = page.write(ExpositionFormat::Text);
         for line in [
             "{reason=\"per_ip_limit\"} 1.0\n",
             "{reason=\"unauthenticated_limit\"} 0.0\n",

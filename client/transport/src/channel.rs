@@ -134,13 +134,13 @@ impl FromStr for MasterAddress {
 pub type MasterConnection = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// The reading half of a connection.
-pub type Reading = Box<dyn AsyncRead + Send + Unpin>;
+pub type ConnectionReader = Box<dyn AsyncRead + Send + Unpin>;
 /// The writing half of a connection.
-pub type Writing = Box<dyn AsyncWrite + Send + Unpin>;
+pub type ConnectionWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Splits a connection into a reading and a writing half. A plain connection needs no lock for
 /// that.
-pub fn halves<T>(line: Either<TcpStream, T>) -> (Reading, Writing)
+pub fn halves<T>(line: Either<TcpStream, T>) -> (ConnectionReader, ConnectionWriter)
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Identity of a file's version: device, inode, length, and modification time.
-type Mark = Option<(u64, u64, u64, i64, i64)>;
+type FileVersion = Option<(u64, u64, u64, i64, i64)>;
 
 /// Files with their versions at the last check.
 #[derive(Debug)]
 pub struct FileWatcher {
     files: Vec<PathBuf>,
-    marks: Vec<Mark>,
+    marks: Vec<FileVersion>,
     looked: Instant,
 }
 
@@ -37,14 +37,14 @@ impl FileWatcher {
     /// True if a file has changed since the last check. Always looks at the disk.
     pub fn changed_now(&mut self) -> bool {
         self.looked = Instant::now();
-        let marks: Vec<Mark> = self.files.iter().map(|path| mark(path)).collect();
+        let marks: Vec<FileVersion> = self.files.iter().map(|path| mark(path)).collect();
         let changed = marks != self.marks;
         self.marks = marks;
         changed
     }
 }
 
-fn mark(path: &Path) -> Mark {
+fn mark(path: &Path) -> FileVersion {
     let meta = std::fs::metadata(path).ok()?;
     Some((
         meta.dev(),

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_identity::{Certificate, Role};
+use headroom_identity::{Certificate, CertificateRole};
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -24,7 +24,7 @@ pub enum PeerIdentity {
     /// The peer presented no certificate.
     Nobody,
     /// The peer presented a certificate of this role.
-    Known(Role),
+    Known(CertificateRole),
 }
 
 /// Timeout of a handshake.

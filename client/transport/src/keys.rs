@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use headroom_identity::Certificate;
-use headroom_identity::tls::{self, CertificatePaths, PeerExpectation, TlsError, TlsIdentity};
+use headroom_identity::tls::{self, CertificatePaths, PeerExpectation, TlsFileError, TlsIdentity};
 use headroom_identity::token::Sha256Digest;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tracing::{info, warn};
@@ -18,7 +18,7 @@ const KEY: &str = "key.pem";
 
 /// The certificate files of a caller; each is optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyFiles {
+pub struct CertificateFiles {
     /// The authority that signs the peer's certificate; the default is the list of authorities of
     /// this host.
     pub ca: Option<PathBuf>,
@@ -31,16 +31,16 @@ pub struct KeyFiles {
 pub enum KeysError {
     /// A file, or its contents.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] TlsFileError),
     /// This host has no authorities, and the user named none.
     #[error("this host has no list of authorities; name one with --ca FILE")]
     NoAuthorities,
 }
 
-impl KeyFiles {
+impl CertificateFiles {
     /// The files of a daemon's directory.
     pub fn of(dir: &Path) -> Self {
-        KeyFiles {
+        CertificateFiles {
             ca: Some(dir.join(CA)),
             own: Some((dir.join(CERT), dir.join(KEY))),
         }
@@ -76,7 +76,7 @@ impl KeyFiles {
         };
         let roots = match &self.ca {
             Some(path) => {
-                tls::roots(&headroom_identity::files::read(path).map_err(TlsError::File)?)?
+                tls::roots(&headroom_identity::files::read(path).map_err(TlsFileError::File)?)?
             }
             None => native()?,
         };
@@ -91,7 +91,7 @@ impl KeyFiles {
 ///
 /// # Errors
 /// The library rejects its own defaults.
-pub fn trust_none_config() -> Result<ClientConfig, TlsError> {
+pub fn trust_none_config() -> Result<ClientConfig, TlsFileError> {
     // A library that requests the process-wide provider would panic if there were none.
     let _ = rustls::crypto::ring::default_provider().install_default();
     tls::pinned(Some(Sha256Digest::of(b"")))
@@ -113,11 +113,11 @@ fn native() -> Result<RootCertStore, KeysError> {
 #[derive(Debug)]
 pub struct ReloadingKeys {
     files: CertificatePaths,
-    now: Mutex<Now>,
+    now: Mutex<LoadedKeys>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct LoadedKeys {
     watched: FileWatcher,
     identity: Arc<TlsIdentity>,
     server: Arc<ServerConfig>,
@@ -130,7 +130,7 @@ impl ReloadingKeys {
     ///
     /// # Errors
     /// The first file that is unusable.
-    pub fn open(dir: &Path) -> Result<Self, TlsError> {
+    pub fn open(dir: &Path) -> Result<Self, TlsFileError> {
         let files = CertificatePaths {
             ca: dir.join(CA),
             cert: dir.join(CERT),
@@ -144,7 +144,7 @@ impl ReloadingKeys {
         let (identity, server) = read(&files)?;
         Ok(ReloadingKeys {
             files,
-            now: Mutex::new(Now {
+            now: Mutex::new(LoadedKeys {
                 watched,
                 identity,
                 server,
@@ -168,7 +168,7 @@ impl ReloadingKeys {
     ///
     /// # Errors
     /// The certificate, the key and the authority do not match.
-    pub fn client(&self, expect: PeerExpectation) -> Result<ClientConfig, TlsError> {
+    pub fn client(&self, expect: PeerExpectation) -> Result<ClientConfig, TlsFileError> {
         let (identity, _) = self.identity();
         tls::client(
             tls::roots(&identity.ca)?,
@@ -198,7 +198,7 @@ impl ReloadingKeys {
         (now.identity.clone(), now.server.clone(), now.generation)
     }
 
-    fn renew(&self, now: &mut Now) {
+    fn renew(&self, now: &mut LoadedKeys) {
         match read(&self.files) {
             Ok((identity, server)) => {
                 let until = identity.facts.until.0;
@@ -216,7 +216,7 @@ impl ReloadingKeys {
     }
 }
 
-fn read(files: &CertificatePaths) -> Result<(Arc<TlsIdentity>, Arc<ServerConfig>), TlsError> {
+fn read(files: &CertificatePaths) -> Result<(Arc<TlsIdentity>, Arc<ServerConfig>), TlsFileError> {
     let identity = files.read()?;
     let server = Arc::new(identity.server()?);
     Ok((Arc::new(identity), server))

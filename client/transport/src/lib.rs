@@ -16,9 +16,9 @@ pub mod keys;
 pub mod non_dumpable;
 
 pub use channel::{
-    CertificatePin, ListenerIdentity, MasterAddress, MasterConnection, Reading, Writing, connect,
-    halves,
+    CertificatePin, ConnectionReader, ConnectionWriter, ListenerIdentity, MasterAddress,
+    MasterConnection, connect, halves,
 };
 pub use connection_limit::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};
 pub use handshake::{AcceptedStream, PeerIdentity, accept_handshake};
-pub use keys::{KeyFiles, KeysError, ReloadingKeys, trust_none_config};
+pub use keys::{CertificateFiles, KeysError, ReloadingKeys, trust_none_config};

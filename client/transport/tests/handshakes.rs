@@ -8,9 +8,9 @@ use std::time::Duration;
 use headroom_identity::authority::{self, CertificateRequest};
 use headroom_identity::files::{self, FileReaders, OverwritePolicy};
 use headroom_identity::tls::PeerExpectation;
-use headroom_identity::{Authority, Role};
+use headroom_identity::{Authority, CertificateRole};
 use headroom_transport::{
-    KeyFiles, ListenerIdentity, PeerIdentity, ReloadingKeys, accept_handshake, connect,
+    CertificateFiles, ListenerIdentity, PeerIdentity, ReloadingKeys, accept_handshake, connect,
 };
 use headroom_types::UnixMillis;
 use rustls::pki_types::ServerName;
@@ -85,7 +85,7 @@ impl Ca {
 /// error of either side.
 async fn meet(
     server: &ReloadingKeys,
-    client: &KeyFiles,
+    client: &CertificateFiles,
     expect: PeerExpectation,
 ) -> Result<PeerIdentity, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -120,13 +120,13 @@ async fn both_peers_authenticate() {
     ours.dir(&at("n1"), "node/n1");
     theirs.dir(&at("evil"), "node/n1");
     let manager = ReloadingKeys::open(&at("rm")).expect("opens");
-    let n1 = KeyFiles::of(&at("n1"));
-    let node: Role = "node/n1".parse().expect("a role");
+    let n1 = CertificateFiles::of(&at("n1"));
+    let node: CertificateRole = "node/n1".parse().expect("a role");
     assert_eq!(
         meet(&manager, &n1, PeerExpectation::Manager).await,
         Ok(PeerIdentity::Known(node))
     );
-    let no_keys = KeyFiles {
+    let no_keys = CertificateFiles {
         own: None,
         ..n1.clone()
     };
@@ -136,25 +136,34 @@ async fn both_peers_authenticate() {
     );
     meet(
         &manager,
-        &KeyFiles::of(&at("evil")),
+        &CertificateFiles::of(&at("evil")),
         PeerExpectation::Manager,
     )
     .await
     .expect_err("signed by another authority");
-    let mixed = KeyFiles {
+    let mixed = CertificateFiles {
         ca: n1.ca.clone(),
-        ..KeyFiles::of(&at("evil"))
+        ..CertificateFiles::of(&at("evil"))
     };
     meet(&manager, &mixed, PeerExpectation::Manager)
         .await
         .expect_err("the own certificate is of another authority");
     let node = ReloadingKeys::open(&at("n1")).expect("opens");
-    meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Manager)
-        .await
-        .expect_err("a node instead of the manager");
+    meet(
+        &node,
+        &CertificateFiles::of(&at("rm")),
+        PeerExpectation::Manager,
+    )
+    .await
+    .expect_err("a node instead of the manager");
     let manager = "manager".parse().expect("a role");
     assert_eq!(
-        meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Node).await,
+        meet(
+            &node,
+            &CertificateFiles::of(&at("rm")),
+            PeerExpectation::Node
+        )
+        .await,
         Ok(PeerIdentity::Known(manager))
     );
 }
@@ -177,13 +186,17 @@ async fn an_expired_or_not_yet_valid_certificate_is_refused() {
     ours.dir_of(&at("early-rm"), "manager", hour);
     let (good, node) = (
         ReloadingKeys::open(&at("rm")).expect("opens"),
-        KeyFiles::of(&at("n1")),
+        CertificateFiles::of(&at("n1")),
     );
     assert!(meet(&good, &node, PeerExpectation::Manager).await.is_ok());
     for (name, says) in [("late", "expired"), ("early", "not valid yet")] {
-        let refused = meet(&good, &KeyFiles::of(&at(name)), PeerExpectation::Manager)
-            .await
-            .expect_err(name);
+        let refused = meet(
+            &good,
+            &CertificateFiles::of(&at(name)),
+            PeerExpectation::Manager,
+        )
+        .await
+        .expect_err(name);
         assert!(refused.contains(says), "{refused}");
         let server = ReloadingKeys::open(&at(&format!("{name}-rm"))).expect("opens");
         assert!(
@@ -210,16 +223,24 @@ async fn changed_files_apply_at_once_and_invalid_files_do_not() {
         first,
         "an invalid certificate is not used"
     );
-    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager)
-        .await
-        .expect("still good");
+    meet(
+        &keys,
+        &CertificateFiles::of(&at("n1")),
+        PeerExpectation::Manager,
+    )
+    .await
+    .expect("still good");
     ours.dir(&at("rm"), "manager");
     keys.reread();
     assert_ne!(keys.facts().serial, first);
     assert_eq!(keys.identity().1, 2);
-    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager)
-        .await
-        .expect("the new certificate is active");
+    meet(
+        &keys,
+        &CertificateFiles::of(&at("n1")),
+        PeerExpectation::Manager,
+    )
+    .await
+    .expect("the new certificate is active");
 }
 
 #[tokio::test]

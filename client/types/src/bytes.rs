@@ -185,8 +185,8 @@ impl Serialize for Bytes {
 impl<'de> Deserialize<'de> for Bytes {
     /// Reads an integer number of bytes, or a text such as `2GiB`.
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Size;
-        impl Visitor<'_> for Size {
+        struct ByteSizeVisitor;
+        impl Visitor<'_> for ByteSizeVisitor {
             type Value = Bytes;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number of bytes or a size such as \"512MiB\"")
@@ -203,7 +203,7 @@ impl<'de> Deserialize<'de> for Bytes {
                 text.parse().map_err(E::custom)
             }
         }
-        d.deserialize_any(Size)
+        d.deserialize_any(ByteSizeVisitor)
     }
 }
 

@@ -109,7 +109,7 @@ pub enum Dimension {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Charge {
+pub enum ExitCharge {
     /// A memory failure of the task itself.
     Memory,
     /// A failure of the task itself that is unrelated to memory.
@@ -142,22 +142,22 @@ impl ExitReason {
     }
 
     /// The account to which the end is charged.
-    pub fn charge(&self) -> Charge {
+    pub fn charge(&self) -> ExitCharge {
         match self {
             ExitReason::HeapOom
             | ExitReason::OverheadOom
             | ExitReason::TaskOom
-            | ExitReason::StalledAtLimit => Charge::Memory,
+            | ExitReason::StalledAtLimit => ExitCharge::Memory,
             ExitReason::AncestorOom
             | ExitReason::NodeOom
             | ExitReason::KilledExternally
             | ExitReason::Stopped
             | ExitReason::Preempted
             | ExitReason::NodeLost
-            | ExitReason::LaunchFailed => Charge::Free,
-            ExitReason::Exit { code: 0 } => Charge::Success,
+            | ExitReason::LaunchFailed => ExitCharge::Free,
+            ExitReason::Exit { code: 0 } => ExitCharge::Success,
             ExitReason::Exit { .. } | ExitReason::Signal { .. } | ExitReason::Timeout => {
-                Charge::Plain
+                ExitCharge::Plain
             }
         }
     }
@@ -515,18 +515,18 @@ mod tests {
             ExitReason::KilledExternally,
             ExitReason::Stopped,
         ];
-        assert!(free.iter().all(|r| r.charge() == Charge::Free));
+        assert!(free.iter().all(|r| r.charge() == ExitCharge::Free));
         let own = [
             ExitReason::HeapOom,
             ExitReason::OverheadOom,
             ExitReason::TaskOom,
             ExitReason::StalledAtLimit,
         ];
-        assert!(own.iter().all(|r| r.charge() == Charge::Memory));
-        assert_eq!(ExitReason::Exit { code: 0 }.charge(), Charge::Success);
+        assert!(own.iter().all(|r| r.charge() == ExitCharge::Memory));
+        assert_eq!(ExitReason::Exit { code: 0 }.charge(), ExitCharge::Success);
         assert_eq!(
             ExitReason::Exit { code: 137 }.charge(),
-            Charge::Plain,
+            ExitCharge::Plain,
             "exit code 137 alone proves nothing"
         );
     }

@@ -23,7 +23,7 @@ pub struct FetchedFile {
     pub sha256: Option<Sha256>,
     /// Use of the file.
     #[serde(default)]
-    pub kind: FileKind,
+    pub kind: FetchedFileKind,
     /// Maximum size; a larger file is rejected. The default is the limit of the node. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<Bytes>,
@@ -33,7 +33,7 @@ pub struct FetchedFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum FileKind {
+pub enum FetchedFileKind {
     /// A plain file.
     #[default]
     File,
@@ -43,22 +43,26 @@ pub enum FileKind {
     Archive,
 }
 
-impl FileKind {
+impl FetchedFileKind {
     /// All of them.
-    pub const ALL: [FileKind; 3] = [FileKind::File, FileKind::Program, FileKind::Archive];
+    pub const ALL: [FetchedFileKind; 3] = [
+        FetchedFileKind::File,
+        FetchedFileKind::Program,
+        FetchedFileKind::Archive,
+    ];
     /// The name in job files and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
-            FileKind::File => "file",
-            FileKind::Program => "program",
-            FileKind::Archive => "archive",
+            FetchedFileKind::File => "file",
+            FetchedFileKind::Program => "program",
+            FetchedFileKind::Archive => "archive",
         }
     }
 }
-impl FromStr for FileKind {
+impl FromStr for FetchedFileKind {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        FileKind::ALL
+        FetchedFileKind::ALL
             .into_iter()
             .find(|k| k.as_str() == text)
             .ok_or_else(|| format!("{text:?} is not a kind of file; use file, program or archive"))
@@ -150,7 +154,7 @@ mod tests {
             serde_json::from_str(r#"{"name":"a.jar","from":"/srv/a.jar"}"#).expect("reads");
         assert_eq!(
             (file.kind, file.sha256, file.most),
-            (FileKind::File, None, None)
+            (FetchedFileKind::File, None, None)
         );
         assert!(
             serde_json::from_str::<FetchedFile>(r#"{"name":"a","from":"/b","sha256":"12"}"#)

@@ -35,9 +35,9 @@ pub use bytes::Bytes;
 pub use cpu::Cpus;
 pub use diagnosis::{Certainty, Diagnosis, SubCause};
 pub use exit::{
-    Charge, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport,
+    Dimension, EnforcerKind, Evidence, ExitCharge, ExitReason, ExitReport, StopCause, TaskReport,
 };
-pub use fetch::{FetchedFile, FileKind, Sha256};
+pub use fetch::{FetchedFile, FetchedFileKind, Sha256};
 pub use ids::{
     AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId,
 };

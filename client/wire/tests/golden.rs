@@ -18,7 +18,7 @@ use samples::{
 
 #[test]
 fn application_messages_match_the_golden_files() {
-    let managed = apps::SubmitApp {
+    let managed = apps::SubmitApplicationRequest {
         name: "word-count".parse().expect("name"),
         queue: None,
         priority: 1,
@@ -38,7 +38,7 @@ fn application_messages_match_the_golden_files() {
     golden("submit_app_managed", &managed);
     golden(
         "submit_app_unmanaged",
-        &apps::SubmitApp {
+        &apps::SubmitApplicationRequest {
             master: apps::ApplicationMaster::Unmanaged,
             access: acl::AppAccess::default(),
             ..managed
@@ -54,7 +54,7 @@ fn application_messages_match_the_golden_files() {
     );
     golden(
         "kill_app",
-        &apps::KillApp {
+        &apps::KillApplicationRequest {
             reason: Some("wrong input".into()),
         },
     );
@@ -163,7 +163,7 @@ fn master_heartbeats_match_the_golden_files() {
     );
     golden(
         "finish_app",
-        &application_master::FinishApp {
+        &application_master::FinishApplicationRequest {
             attempt: attempt(),
             succeeded: true,
             diagnostics: "25 ok".into(),
@@ -432,7 +432,7 @@ fn messages_to_executors_match_the_golden_files() {
 fn change_requests_match_the_golden_files() {
     golden(
         "change_app",
-        &apps::ChangeApp {
+        &apps::ChangeApplicationRequest {
             queue: Some("etl".parse().expect("queue")),
             priority: Some(7),
             lifetime_ms: Some(0),
@@ -445,7 +445,7 @@ fn change_requests_match_the_golden_files() {
     };
     golden("resize_container", &resize);
     golden("resizing", &apps::ResizeAccepted { version: 2 });
-    let drain = nodes::DrainNode {
+    let drain = nodes::DrainNodeRequest {
         deadline_s: Some(600),
         reason: "kernel upgrade".into(),
         decommission: true,
@@ -598,7 +598,7 @@ fn events_and_problems_match_the_golden_files() {
 #[test]
 fn an_unknown_field_in_a_request_is_named() {
     let text = r#"{"name":"a","master":{"kind":"unmanaged"},"prioritty":3}"#;
-    let error = serde_json::from_str::<apps::SubmitApp>(text)
+    let error = serde_json::from_str::<apps::SubmitApplicationRequest>(text)
         .expect_err("an unknown field")
         .to_string();
     assert!(

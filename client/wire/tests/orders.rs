@@ -48,7 +48,7 @@ fn task_orders_match_the_golden_files() {
     );
     golden(
         "scale_app",
-        &apps::ScaleApp {
+        &apps::ScaleExecutorsRequest {
             executors,
             count: 6,
             reason: None,
@@ -62,7 +62,7 @@ fn task_orders_match_the_golden_files() {
     );
     golden(
         "resize_task",
-        &apps::ResizeTask {
+        &apps::ResizeTaskRequest {
             memory: Bytes::from_gib(2),
             reason: None,
         },

@@ -47,25 +47,25 @@ fn container_access_messages_match_the_golden_files() {
     );
     golden(
         "exec_stdout",
-        &container_access::ExecLine::Stdout {
+        &container_access::ExecOutputLine::Stdout {
             data: container_access::TextOrBytes::of(b"text\n"),
         },
     );
     golden(
         "exec_stderr",
-        &container_access::ExecLine::Stderr {
+        &container_access::ExecOutputLine::Stderr {
             data: container_access::TextOrBytes::of(b"\xff\x00"),
         },
     );
     golden(
         "exec_ended",
-        &container_access::ExecLine::Ended {
+        &container_access::ExecOutputLine::Ended {
             end: container_access::ExecExitStatus::Exit { code: 3 },
         },
     );
     golden(
         "exec_not_found",
-        &container_access::ExecLine::Ended {
+        &container_access::ExecOutputLine::Ended {
             end: container_access::ExecExitStatus::NotFound {
                 why: "No such file".into(),
             },
@@ -73,7 +73,7 @@ fn container_access_messages_match_the_golden_files() {
     );
     golden(
         "exec_timeout",
-        &container_access::ExecLine::Ended {
+        &container_access::ExecOutputLine::Ended {
             end: container_access::ExecExitStatus::Timeout,
         },
     );

@@ -5,12 +5,12 @@ use headroom_wire::v1::acl::AppAccess;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// Maximum number of users and groups of one list, equal to the limit of the resource manager.
 const MOST: usize = 32;
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> AppAccess {
+pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> AppAccess {
     let Some(mut s) = root.table(
         r,
         "access",

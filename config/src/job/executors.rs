@@ -11,7 +11,7 @@ use super::node_constraints;
 use super::profiles::{ProfileTable, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Hint, Section, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
 /// Executor sets by name. `None` for a set with errors.
 pub(super) type ExecutorSets = BTreeMap<Name, Option<ExecutorSpec>>;
@@ -19,13 +19,13 @@ pub(super) type ExecutorSets = BTreeMap<Name, Option<ExecutorSpec>>;
 /// Maximum length of a name, so that request ids with the name stay within their limit.
 pub(super) const MAX_NAME_CHARS: usize = 40;
 
-const SETS: Hint = hint(
+const SETS: KeyHint = hint(
     "tasks run in the slots of executors",
     "add a table [executors.main] with profile, count and slots",
 );
 
 pub(super) fn read(
-    root: &mut Section<'_>,
+    root: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     profiles: &ProfileTable,
 ) -> ExecutorSets {
@@ -74,7 +74,7 @@ pub(super) fn short_name(text: &str) -> Result<Name, String> {
 
 fn one(
     id: Name,
-    mut s: Section<'_>,
+    mut s: TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     profiles: &ProfileTable,
 ) -> Option<ExecutorSpec> {
@@ -156,7 +156,7 @@ fn one(
 }
 
 /// Reads `program` and `task_groups`: a third-party executor.
-fn program(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Option<ExecutorProgram> {
+fn program(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Option<ExecutorProgram> {
     let program = hint(
         "this program is started in each container instead of the node's executor",
         "write program and arguments, such as program = [\"python3\", \"./executor.py\"], or leave it out",

@@ -1,21 +1,21 @@
 //! `files`: files that the node puts into the working directory of a stage's tasks before they
 //! start.
 
-use headroom_types::{FetchedFile, FileKind};
+use headroom_types::{FetchedFile, FetchedFileKind};
 use headroom_wire::v1::validation::{MAX_FETCHED_FILES, check_fetched};
 use toml::Spanned;
 
 use super::spec::StageSpec;
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Hint, Section, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
-const FILES: Hint = hint(
+const FILES: KeyHint = hint(
     "the files are in the working directory before a task starts",
     "write files = [{ name = \"data\", from = \"https://…\", sha256 = \"…\", kind = \"archive\" }]",
 );
 
 /// Reads the `files` of one stage. Invalid entries are recorded as errors and omitted.
-pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Vec<FetchedFile> {
+pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Vec<FetchedFile> {
     let mut files: Vec<FetchedFile> = Vec::new();
     for section in s.table_array(r, "files", FILES) {
         let (place, path) = (section.span(), section.path_of("name"));
@@ -38,7 +38,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Vec<Fet
     files
 }
 
-fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> {
+fn one(mut s: TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> {
     let place = s.span();
     let name = hint(
         "the task finds it by that name in its working directory",
@@ -71,7 +71,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> 
         name: name.unwrap_or_default(),
         from: from.unwrap_or_default(),
         sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
-        kind: s.read_or(r, "kind", kind, FileKind::File, toml_reader::parsed),
+        kind: s.read_or(r, "kind", kind, FetchedFileKind::File, toml_reader::parsed),
         most: s
             .read(r, "most", most, toml_reader::nonzero_size)
             .map(Spanned::into_inner),

@@ -6,9 +6,9 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::spec::{GrowSpec, JobSpec, StageSpec, TaskLimit};
+use super::spec::{GrowthSetting, JobSpec, StageSpec, TaskLimit};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// Default time for which a task is frozen near its limit while more memory is searched.
 const DEFAULT_FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,10 +41,10 @@ impl JobSpec {
     /// grow.
     pub fn freeze_timeout(&self, stage: &StageSpec) -> Option<Duration> {
         match stage.grow {
-            GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => {
+            GrowthSetting::Usual(hold) | GrowthSetting::Stated(hold) => {
                 Some(hold).filter(|_| mode_allows_growth(self.mode))
             }
-            GrowSpec::Off => None,
+            GrowthSetting::Off => None,
         }
     }
 }
@@ -75,10 +75,10 @@ pub(super) fn refuse(
 
 /// Reads both keys. Only a task with its own limit, in a mode that does not kill, can grow.
 pub(super) fn read(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     (enforce, mode): (TaskLimit, MemoryFailureMode),
-) -> GrowSpec {
+) -> GrowthSetting {
     let grow = hint(
         "it sets whether a running task may get more memory",
         "write grow = true or grow = false",
@@ -118,7 +118,7 @@ pub(super) fn read(
                 why,
                 "use enforce = \"task\", or remove grow",
             );
-            GrowSpec::Off
+            GrowthSetting::Off
         }
         Some(true) => {
             if !mode_allows_growth(mode) {
@@ -128,9 +128,9 @@ pub(super) fn read(
                     GrowthRefusal::Mode(mode),
                 );
             }
-            GrowSpec::Stated(time)
+            GrowthSetting::Stated(time)
         }
-        Some(false) => GrowSpec::Off,
+        Some(false) => GrowthSetting::Off,
         None if executor => {
             if let Some(hold) = hold {
                 let (what, why) = (
@@ -145,9 +145,9 @@ pub(super) fn read(
                     "use enforce = \"task\", or remove grow_hold",
                 );
             }
-            GrowSpec::Off
+            GrowthSetting::Off
         }
-        None => GrowSpec::Usual(time),
+        None => GrowthSetting::Usual(time),
     }
 }
 

@@ -6,7 +6,7 @@ use super::growth::{GrowthRefusal, refuse};
 use super::spec::StageSpec;
 use super::stages::STAGES;
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, Section};
+use crate::toml_reader::{self, TomlSection};
 
 /// Errors for the stages of a file with `grow = true` that no node can grow.
 pub fn growth_problems(
@@ -16,7 +16,7 @@ pub fn growth_problems(
 ) -> Vec<FileProblem> {
     let mut report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &mut report);
-    for mut section in Section::root(&table).table_array(&mut report, "stage", STAGES) {
+    for mut section in TomlSection::root(&table).table_array(&mut report, "stage", STAGES) {
         let name = section.read_or(
             &mut report,
             "name",

@@ -5,26 +5,26 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::spec::{InputHosts, InputLocality, InputSizes};
-use super::template::{Placeholder, Template};
+use super::template::{Placeholder, PlaceholderTemplate};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Hint, Section, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
-const INPUT: Hint = hint(
+const INPUT: KeyHint = hint(
     "learned sizes depend on the size of the input",
     "write the file that a task reads, input = \"part-{index}.csv\", or a list with a size for each task",
 );
 
-const LOCALITY: Hint = hint(
+const LOCALITY: KeyHint = hint(
     "data from the network takes memory on the node",
     "write input_locality = \"local\" with input_hosts, or input_locality = \"remote\"",
 );
-const HOSTS: Hint = hint(
+const HOSTS: KeyHint = hint(
     "tasks prefer the nodes of their input",
     "write names of nodes for all tasks, input_hosts = [\"worker-{index}\"], or a list for each, [[\"a\", \"b\"], [\"c\"]]",
 );
 
 pub(super) fn read(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     count: u32,
 ) -> Option<InputSizes> {
@@ -56,7 +56,7 @@ pub(super) fn read(
 }
 
 fn file(value: &DeValue<'_>) -> Result<InputSizes, String> {
-    let file: Template = toml_reader::parsed(value)?;
+    let file: PlaceholderTemplate = toml_reader::parsed(value)?;
     if file.is_empty() {
         return Err("the path is empty".to_owned());
     }
@@ -91,7 +91,7 @@ fn sizes(value: &DeValue<'_>) -> Result<InputSizes, String> {
 /// Reads the location of the input. A local input requires `input_hosts`, and `input_hosts` implies
 /// a local input.
 pub(super) fn place(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     count: u32,
 ) -> (Option<InputLocality>, Option<InputHosts>) {
@@ -171,8 +171,8 @@ fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {
 
 /// Parses a name that contains the index. If the name is a valid node id for the first index, it is
 /// valid for all.
-fn named(name: &str) -> Result<Template, String> {
-    let template: Template = name
+fn named(name: &str) -> Result<PlaceholderTemplate, String> {
+    let template: PlaceholderTemplate = name
         .parse()
         .map_err(|e: super::template::ParseTemplateError| e.to_string())?;
     if let Some(place) = template

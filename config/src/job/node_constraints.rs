@@ -8,7 +8,7 @@ use headroom_wire::v1::nodes::NodeTraits;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// Node constraints of an executor set. Empty for all nodes that are not exclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl std::fmt::Display for NodeConstraints {
     }
 }
 
-pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> NodeConstraints {
+pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> NodeConstraints {
     let labels = hint(
         "its containers run on nodes with all these labels",
         "write a list of names, such as labels = [\"gpu\"]",

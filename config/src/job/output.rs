@@ -6,9 +6,9 @@ use std::path::{Component, Path};
 use toml::Spanned;
 
 use super::spec::Idempotent;
-use super::template::{Placeholder, Template};
+use super::template::{Placeholder, PlaceholderTemplate};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// Maximum length of the directory; names of tasks are appended to it.
 const LONGEST: usize = 3000;
@@ -16,9 +16,9 @@ const LONGEST: usize = 3000;
 /// Reads both keys; `words` may contain `{output}`. A stage has an output if, and only if, it is
 /// fenced.
 pub(super) fn read<'t>(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
-    words: impl IntoIterator<Item = &'t Template>,
+    words: impl IntoIterator<Item = &'t PlaceholderTemplate>,
 ) -> (Idempotent, Option<String>) {
     let repeat = hint(
         "a task that must not run twice is never retried, and a fenced task has one output for any number of runs",

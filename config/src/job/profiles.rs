@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{FileProblem, FileProblemKind, ProblemCollector};
-use crate::toml_reader::{self, Hint, Section, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
 /// Profiles that the cluster stores by name.
 pub type ClusterProfiles = BTreeMap<Name, Profile>;
@@ -16,11 +16,11 @@ pub type ClusterProfiles = BTreeMap<Name, Profile>;
 /// profile.
 pub(super) type ProfileTable = BTreeMap<Name, Option<Profile>>;
 
-const OVERHEAD: Hint = hint(
+const OVERHEAD: KeyHint = hint(
     "off-heap memory counts against the same limit as the heap",
     "write overhead = \"32MiB\", or overhead = { factor = 0.10, min = \"384MiB\" }",
 );
-const TABLES: Hint = hint(
+const TABLES: KeyHint = hint(
     "a size is written once and used by name",
     "write a table [profiles.NAME] for each size",
 );
@@ -65,7 +65,7 @@ pub fn defined_profiles(
             TABLES.fix,
         );
     }
-    let profiles = read(&mut Section::root(&table), &mut report, cluster);
+    let profiles = read(&mut TomlSection::root(&table), &mut report, cluster);
     let written = profiles
         .into_iter()
         .filter(|(name, _)| own.contains(name.as_str()));
@@ -83,7 +83,7 @@ pub fn defined_profiles(
 pub fn parse_profile(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &mut report);
-    let profile = one(Section::root(&table), &mut report, &ProfileTable::new());
+    let profile = one(TomlSection::root(&table), &mut report, &ProfileTable::new());
     report.finish(profile)
 }
 
@@ -162,7 +162,7 @@ pub fn inline_cluster_profiles(text: &str, cluster: &ClusterProfiles) -> String 
 }
 
 pub(super) fn read(
-    root: &mut Section<'_>,
+    root: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     cluster: &ClusterProfiles,
 ) -> ProfileTable {
@@ -188,7 +188,7 @@ pub(super) fn read(
 }
 
 fn all(
-    tables: Vec<(Spanned<String>, Section<'_>)>,
+    tables: Vec<(Spanned<String>, TomlSection<'_>)>,
     r: &mut ProblemCollector<'_>,
     others: &ProfileTable,
 ) -> ProfileTable {
@@ -216,7 +216,7 @@ fn all(
 pub(super) fn named(
     name: &Spanned<Name>,
     key: &str,
-    s: &Section<'_>,
+    s: &TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     profiles: &ProfileTable,
 ) -> Option<Profile> {
@@ -249,7 +249,11 @@ pub(super) fn named(
     None
 }
 
-fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) -> Option<Profile> {
+fn one(
+    mut s: TomlSection<'_>,
+    r: &mut ProblemCollector<'_>,
+    others: &ProfileTable,
+) -> Option<Profile> {
     let heap_hint = hint(
         "container memory is heap + overhead",
         "write a size such as heap = \"512MiB\"",

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// The manager of a task's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Runtime {
+pub enum TaskRuntime {
     /// The program itself: one quantity.
     #[default]
     Native,
@@ -33,41 +33,41 @@ pub enum MemoryQuantities {
     One,
 }
 
-impl Runtime {
+impl TaskRuntime {
     /// All runtimes, in the order of help texts.
-    pub const ALL: [Runtime; 5] = [
-        Runtime::Native,
-        Runtime::Jvm,
-        Runtime::Node,
-        Runtime::Python,
-        Runtime::Go,
+    pub const ALL: [TaskRuntime; 5] = [
+        TaskRuntime::Native,
+        TaskRuntime::Jvm,
+        TaskRuntime::Node,
+        TaskRuntime::Python,
+        TaskRuntime::Go,
     ];
 
     /// The name in job files.
     pub fn as_str(self) -> &'static str {
         match self {
-            Runtime::Native => "native",
-            Runtime::Jvm => "jvm",
-            Runtime::Node => "node",
-            Runtime::Python => "python",
-            Runtime::Go => "go",
+            TaskRuntime::Native => "native",
+            TaskRuntime::Jvm => "jvm",
+            TaskRuntime::Node => "node",
+            TaskRuntime::Python => "python",
+            TaskRuntime::Go => "go",
         }
     }
 
     /// Quantities of the runtime; two if it limits its heap by itself.
     pub fn memory(self) -> MemoryQuantities {
         match self {
-            Runtime::Jvm | Runtime::Node => MemoryQuantities::HeapAndOverhead,
-            Runtime::Native | Runtime::Python | Runtime::Go => MemoryQuantities::One,
+            TaskRuntime::Jvm | TaskRuntime::Node => MemoryQuantities::HeapAndOverhead,
+            TaskRuntime::Native | TaskRuntime::Python | TaskRuntime::Go => MemoryQuantities::One,
         }
     }
 
     /// Default exit codes for a full heap, if the job file does not set others.
     pub fn heap_exit_codes(self) -> &'static [i32] {
         match self {
-            Runtime::Jvm => &[3],    // -XX:+ExitOnOutOfMemoryError
-            Runtime::Node => &[134], // SIGABRT, as a shell reports it
-            Runtime::Native | Runtime::Python | Runtime::Go => &[],
+            TaskRuntime::Jvm => &[3],    // -XX:+ExitOnOutOfMemoryError
+            TaskRuntime::Node => &[134], // SIGABRT, as a shell reports it
+            TaskRuntime::Native | TaskRuntime::Python | TaskRuntime::Go => &[],
         }
     }
 }
@@ -95,20 +95,20 @@ pub enum GcLogSetting {
 }
 
 /// `runtime = "…"`.
-pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Runtime {
+pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> TaskRuntime {
     let hint = hint(
         "it sets how a full heap is recognized",
         "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"",
     );
-    let all = Runtime::ALL.map(|runtime| (runtime.as_str(), runtime));
-    s.read_or(r, "runtime", hint, Runtime::Native, |v| {
+    let all = TaskRuntime::ALL.map(|runtime| (runtime.as_str(), runtime));
+    s.read_or(r, "runtime", hint, TaskRuntime::Native, |v| {
         toml_reader::choice(v, &all)
     })
 }
 
 /// Reads `runtime_flags` and `gc_log`.
 pub(super) fn read_flags(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
 ) -> (RuntimeFlags, GcLogSetting) {
     let flags = hint(
@@ -151,7 +151,7 @@ enum ExitCodeMeaning {
 
 impl ExitCodes {
     /// Reads the table; empty if absent.
-    pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> ExitCodes {
+    pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> ExitCodes {
         let codes = hint(
             "it sets the meaning of exit codes",
             "write a table such as [exit_codes] with 52 = \"heap\", or 3 = \"plain\" for a code without a relation to memory",
@@ -161,7 +161,7 @@ impl ExitCodes {
 
     /// The codes that mean a full heap of `runtime`: its defaults and those of the table, without
     /// the codes that the table declares plain.
-    pub(super) fn of(&self, runtime: Runtime) -> Vec<i32> {
+    pub(super) fn of(&self, runtime: TaskRuntime) -> Vec<i32> {
         let named = |wanted: ExitCodeMeaning| {
             self.0
                 .iter()
@@ -217,10 +217,10 @@ mod tests {
             (52, ExitCodeMeaning::Heap),
             (7, ExitCodeMeaning::Heap),
         ]));
-        assert_eq!(table.of(Runtime::Jvm), [7, 52]);
-        assert_eq!(table.of(Runtime::Native), [7, 52]);
-        assert_eq!(table.of(Runtime::Node), [7, 52, 134]);
-        assert_eq!(ExitCodes::default().of(Runtime::Jvm), [3]);
-        assert!(ExitCodes::default().of(Runtime::Go).is_empty());
+        assert_eq!(table.of(TaskRuntime::Jvm), [7, 52]);
+        assert_eq!(table.of(TaskRuntime::Native), [7, 52]);
+        assert_eq!(table.of(TaskRuntime::Node), [7, 52, 134]);
+        assert_eq!(ExitCodes::default().of(TaskRuntime::Jvm), [3]);
+        assert!(ExitCodes::default().of(TaskRuntime::Go).is_empty());
     }
 }

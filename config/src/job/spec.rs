@@ -8,8 +8,8 @@ use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::node_constraints::NodeConstraints;
-use super::runtime::{GcLogSetting, Runtime, RuntimeFlags};
-use super::template::{Placeholder, Template};
+use super::runtime::{GcLogSetting, RuntimeFlags, TaskRuntime};
+use super::template::{Placeholder, PlaceholderTemplate};
 use super::treatments::Treatments;
 
 /// Maximum number of tasks of a job.
@@ -169,13 +169,13 @@ pub struct StageSpec {
     /// Its executor set.
     pub executors: Name,
     /// Program and arguments.
-    pub command: Vec<Template>,
+    pub command: Vec<PlaceholderTemplate>,
     /// Slots of one task, as determined by its processors.
     pub cpus_per_task: u32,
     /// Initial size of a task.
     pub profile: Profile,
     /// The manager of a task's memory.
-    pub runtime: Runtime,
+    pub runtime: TaskRuntime,
     /// Flags and environment variables that pass its budget to the runtime.
     pub flags: RuntimeFlags,
     /// Whether its collector writes a log.
@@ -183,7 +183,7 @@ pub struct StageSpec {
     /// Exit codes by which the runtime reports a full heap.
     pub heap_exit_codes: Vec<i32>,
     /// Additional environment variables of a task.
-    pub env: BTreeMap<String, Template>,
+    pub env: BTreeMap<String, PlaceholderTemplate>,
     /// Maximum run time of a task.
     pub timeout: Option<Duration>,
     /// Whether an attempt may be repeated.
@@ -193,7 +193,7 @@ pub struct StageSpec {
     /// The limit that enforces the size of a task.
     pub enforce: TaskLimit,
     /// Growth of running tasks, with the maximum time for which a task is frozen near its limit.
-    pub grow: GrowSpec,
+    pub grow: GrowthSetting,
     /// Kind of its tasks for learned sizes; the name of the stage if absent.
     pub kind: Option<Name>,
     /// Input size of each task, for learned sizes.
@@ -234,7 +234,7 @@ pub enum SizingMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputSizes {
     /// The size of this file, measured when the stage starts.
-    File(Template),
+    File(PlaceholderTemplate),
     /// Sizes in the job file, one per task. Bytes.
     Told(Vec<Bytes>),
 }
@@ -252,7 +252,7 @@ pub enum InputLocality {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputHosts {
     /// Names with the task index filled in, the same for all tasks.
-    Same(Vec<Template>),
+    Same(Vec<PlaceholderTemplate>),
     /// Separate nodes for each task.
     Each(Vec<Vec<NodeId>>),
 }
@@ -312,7 +312,7 @@ pub enum TaskLimit {
 
 /// Growth setting of a stage, with the maximum time for which a task is frozen near its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrowSpec {
+pub enum GrowthSetting {
     /// Not set: tasks grow wherever the kernel enforces their limits.
     Usual(Duration),
     /// `grow = true`.
@@ -339,7 +339,7 @@ pub struct RetrySpec {
     /// Budget of the job for memory failures: memory × time of attempts that had to run again, and
     /// of the additional memory of escalated attempts. Beyond it no task of the job escalates.
     /// Unlimited if absent.
-    pub budget: Option<GibHours>,
+    pub budget: Option<GibibyteHours>,
     /// Time that the container of an escalated task waits before an executor of the same job is
     /// drained for it. The master waits at most half the mean run time of the job's tasks.
     pub drain_after: Duration,
@@ -349,14 +349,14 @@ pub struct RetrySpec {
 
 /// Memory × time, exact to a thousandth of a GiB·h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GibHours {
+pub struct GibibyteHours {
     thousandths: u32,
 }
 
-impl GibHours {
+impl GibibyteHours {
     /// A value of `thousandths` thousandths of a GiB·h.
     pub fn from_thousandths(thousandths: u32) -> Self {
-        GibHours { thousandths }
+        GibibyteHours { thousandths }
     }
     /// The value in byte-milliseconds.
     pub fn byte_ms(self) -> u128 {
@@ -365,13 +365,13 @@ impl GibHours {
     /// The value nearest to `byte_ms` byte-milliseconds; saturates.
     pub fn nearest(byte_ms: u128) -> Self {
         let one = 3_600u128 << 30;
-        GibHours {
+        GibibyteHours {
             thousandths: u32::try_from((byte_ms + one / 2) / one).unwrap_or(u32::MAX),
         }
     }
 }
 
-impl std::str::FromStr for GibHours {
+impl std::str::FromStr for GibibyteHours {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong =
@@ -390,12 +390,12 @@ impl std::str::FromStr for GibHours {
             .zip(part)
             .and_then(|(n, part)| n.checked_add(part));
         both.filter(|n| *n > 0)
-            .map(GibHours::from_thousandths)
+            .map(GibibyteHours::from_thousandths)
             .ok_or_else(wrong)
     }
 }
 
-impl std::fmt::Display for GibHours {
+impl std::fmt::Display for GibibyteHours {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,

@@ -11,47 +11,47 @@ use toml::de::DeValue;
 use super::executors::{ExecutorSets, short_name};
 use super::growth;
 use super::profiles::{ProfileTable, named};
-use super::runtime::{self, ExitCodes, MemoryQuantities, Runtime};
-use super::spec::{ExecutorSpec, GrowSpec, MAX_TASKS, StageSpec, TaskGroups, TaskLimit};
-use super::template::Template;
+use super::runtime::{self, ExitCodes, MemoryQuantities, TaskRuntime};
+use super::spec::{ExecutorSpec, GrowthSetting, MAX_TASKS, StageSpec, TaskGroups, TaskLimit};
+use super::template::PlaceholderTemplate;
 use super::{files, input, output};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Hint, Section, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
-pub(super) const STAGES: Hint = hint(
+pub(super) const STAGES: KeyHint = hint(
     "a job is made of stages",
     "add a table [[stage]] with name and command",
 );
-const NAME: Hint = hint("it is part of task ids", "write name = \"map\"");
-const AFTER: Hint = hint(
+const NAME: KeyHint = hint("it is part of task ids", "write name = \"map\"");
+const AFTER: KeyHint = hint(
     "those stages must be done first",
     "write a list of stage names: after = [\"map\"]",
 );
-const COMMAND: Hint = hint(
+const COMMAND: KeyHint = hint(
     "each task runs it",
     "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}",
 );
-const CODES: Hint = hint(
+const CODES: KeyHint = hint(
     "the runtime reports a full heap by them",
     "write a list of exit codes from 1 to 255: heap_exit_codes = [3]",
 );
-const ENV: Hint = hint(
+const ENV: KeyHint = hint(
     "it is added to the task's environment",
     "write env = { NAME = \"value\" }; plain braces are {{ and }}",
 );
-const TIMEOUT: Hint = hint(
+const TIMEOUT: KeyHint = hint(
     "a task that runs longer is ended",
     "write a time with its unit, such as timeout = \"30m\"",
 );
-const ENFORCE: Hint = hint(
+const ENFORCE: KeyHint = hint(
     "it sets which limit applies to the task",
     "write enforce = \"task\" or \"executor\"",
 );
-const KIND: Hint = hint(
+const KIND: KeyHint = hint(
     "tasks of one kind learn from each other",
     "write kind = \"NAME\", or leave it out for the stage's own name",
 );
-const ARRAY: Hint = hint(
+const ARRAY: KeyHint = hint(
     "each index is one task",
     "write array = \"0-19\", or count = 20",
 );
@@ -75,7 +75,7 @@ pub(super) struct StageContext<'a> {
 }
 
 pub(super) fn read(
-    root: &mut Section<'_>,
+    root: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     job: StageContext<'_>,
 ) -> Vec<StageSpec> {
@@ -111,7 +111,7 @@ pub(super) fn read(
     specs
 }
 
-fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
+fn one(mut s: TomlSection<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
     let name = s.read_required(r, "name", NAME, |v| short_name(&toml_reader::text(v)?));
     if let Some(name) = &name {
@@ -136,7 +136,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) 
 /// Reads all keys but the name, the order and the number of tasks. `None` if a required key is
 /// missing or has errors; this is recorded.
 fn stage(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     job: StageContext<'_>,
     (name, after): (Option<Name>, &[String]),
@@ -187,8 +187,8 @@ fn stage(
         output,
         enforce,
         grow: match grow {
-            GrowSpec::Usual(_) if none_held => GrowSpec::Off,
-            GrowSpec::Usual(_) | GrowSpec::Stated(_) | GrowSpec::Off => grow,
+            GrowthSetting::Usual(_) if none_held => GrowthSetting::Off,
+            GrowthSetting::Usual(_) | GrowthSetting::Stated(_) | GrowthSetting::Off => grow,
         },
         kind: kind.map(Spanned::into_inner),
         input,
@@ -200,7 +200,7 @@ fn stage(
 
 /// The slots of one task. Records an error if an executor has fewer.
 fn cpus_per_task(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     set: Option<&ExecutorSpec>,
 ) -> u32 {
@@ -231,7 +231,7 @@ fn cpus_per_task(
 }
 
 /// Reads `array` or `count`: first index and number of tasks; otherwise one task.
-fn array(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (u32, u32) {
+fn array(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> (u32, u32) {
     let array = s.read(r, "array", ARRAY, |v| {
         span_of_indexes(&toml_reader::text(v)?)
     });
@@ -273,7 +273,7 @@ fn span_of_indexes(text: &str) -> Result<(u32, u32), String> {
 /// The named executor set, or the only one. `None` if it is missing or has errors; this is
 /// recorded.
 fn executor_set(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     executors: &ExecutorSets,
 ) -> Option<ExecutorSpec> {
@@ -320,11 +320,11 @@ fn executor_set(
 
 /// The initial size of a task: its profile, or the share of its slots.
 fn size(
-    s: &mut Section<'_>,
+    s: &mut TomlSection<'_>,
     r: &mut ProblemCollector<'_>,
     profiles: &ProfileTable,
     set: Option<&ExecutorSpec>,
-    (slots, runtime): (u32, Runtime),
+    (slots, runtime): (u32, TaskRuntime),
 ) -> Option<Profile> {
     let hint = hint(
         "it gives the size of a task",
@@ -353,11 +353,11 @@ fn size(
     })
 }
 
-fn words(value: &DeValue<'_>) -> Result<Vec<Template>, String> {
+fn words(value: &DeValue<'_>) -> Result<Vec<PlaceholderTemplate>, String> {
     let words = toml_reader::texts(value)?;
-    let words: Vec<Template> = words
+    let words: Vec<PlaceholderTemplate> = words
         .iter()
-        .map(|w| w.parse::<Template>().map_err(|e| e.to_string()))
+        .map(|w| w.parse::<PlaceholderTemplate>().map_err(|e| e.to_string()))
         .collect::<Result<_, _>>()?;
     match words.first() {
         None => Err("the command is empty".to_owned()),
@@ -380,7 +380,7 @@ fn exit_codes(value: &DeValue<'_>) -> Result<Vec<i32>, String> {
         .collect()
 }
 
-fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> {
+fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, PlaceholderTemplate>, String> {
     let table = value.as_table().ok_or_else(|| {
         format!(
             "this is {}, not a table of variables",
@@ -394,7 +394,11 @@ fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> 
             return Err(format!("{key:?} is not a valid name of a variable"));
         }
         let word = toml_reader::text(value.get_ref()).map_err(|e| format!("{key}: {e}"))?;
-        variables.insert(key, word.parse::<Template>().map_err(|e| e.to_string())?);
+        variables.insert(
+            key,
+            word.parse::<PlaceholderTemplate>()
+                .map_err(|e| e.to_string())?,
+        );
     }
     Ok(variables)
 }

@@ -76,7 +76,7 @@ enum TemplatePart {
 
 /// A word with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<TemplatePart>);
+pub struct PlaceholderTemplate(Vec<TemplatePart>);
 
 /// The error of a word that is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +92,7 @@ pub enum ParseTemplateError {
     Nul,
 }
 
-impl Template {
+impl PlaceholderTemplate {
     /// Fills in every placeholder with `value`.
     pub fn fill(&self, value: impl Fn(Placeholder) -> String) -> String {
         let mut word = String::new();
@@ -124,7 +124,7 @@ impl Template {
     }
 }
 
-impl FromStr for Template {
+impl FromStr for PlaceholderTemplate {
     type Err = ParseTemplateError;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
@@ -157,7 +157,7 @@ impl FromStr for Template {
         if !text.is_empty() {
             pieces.push(TemplatePart::Text(text));
         }
-        Ok(Template(pieces))
+        Ok(PlaceholderTemplate(pieces))
     }
 }
 
@@ -174,7 +174,7 @@ fn place(name: &str) -> Result<Placeholder, ParseTemplateError> {
         })
 }
 
-impl fmt::Display for Template {
+impl fmt::Display for PlaceholderTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.0 {
             match piece {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_filled_and_braces_are_kept() {
-        let t: Template = "awk '{{print}}' part-{index}-of-{job}"
+        let t: PlaceholderTemplate = "awk '{{print}}' part-{index}-of-{job}"
             .parse()
             .expect("right");
         assert_eq!(
@@ -209,14 +209,14 @@ mod tests {
     #[test]
     fn invalid_templates_are_refused() {
         assert!(
-            matches!("{indx}".parse::<Template>(), Err(ParseTemplateError::Unknown(_, near)) if near.contains("{index}"))
+            matches!("{indx}".parse::<PlaceholderTemplate>(), Err(ParseTemplateError::Unknown(_, near)) if near.contains("{index}"))
         );
         assert!(matches!(
-            "a { b".parse::<Template>(),
+            "a { b".parse::<PlaceholderTemplate>(),
             Err(ParseTemplateError::Brace('{', _))
         ));
         assert!(matches!(
-            "a } b".parse::<Template>(),
+            "a } b".parse::<PlaceholderTemplate>(),
             Err(ParseTemplateError::Brace('}', _))
         ));
     }

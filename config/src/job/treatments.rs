@@ -7,12 +7,12 @@ use headroom_types::{SubCause, Treatment};
 use toml::Spanned;
 
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, Section, hint};
+use crate::toml_reader::{self, TomlSection, hint};
 
 /// Treatments by sub-cause, as set in the job file.
 pub type Treatments = BTreeMap<SubCause, Treatment>;
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Treatments {
+pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Treatments {
     let table = hint(
         "it sets the treatment of failures",
         "write a table such as [treatments] with own_limit = \"grow\"",

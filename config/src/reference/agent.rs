@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::key::ValueRange::{Any, Between, From, OneOf};
 use super::key::{self, ConfigKey, ValueKind, ValueRange, fence, part, quoted, size, time};
 use crate::checked::NodeAgentConfig as Config;
-use crate::node_settings::{CpuBound, RunAs};
+use crate::node_settings::{IdleCpuBound, RunAsUser};
 
 const SWITCH: ValueRange = OneOf(&["false", "true"]);
 const PERCENT: ValueRange = Between("1", "100");
@@ -135,9 +135,9 @@ pub(super) const KEYS: &[ConfigKey<Config>] = &[
         "\"no such\"",
         |c| {
             Some(match &c.isolation.run_as {
-                RunAs::Submitter => quoted("submitter"),
-                RunAs::Agent => quoted("agent"),
-                RunAs::User(name) => quoted(name),
+                RunAsUser::Submitter => quoted("submitter"),
+                RunAsUser::Agent => quoted("agent"),
+                RunAsUser::User(name) => quoted(name),
             })
         },
     ),
@@ -203,8 +203,8 @@ pub(super) const KEYS: &[ConfigKey<Config>] = &[
         "\"all\"",
         |c| {
             Some(match c.isolation.cpu {
-                CpuBound::Share => quoted("share"),
-                CpuBound::Limit => quoted("limit"),
+                IdleCpuBound::Share => quoted("share"),
+                IdleCpuBound::Limit => quoted("limit"),
             })
         },
     ),

@@ -3,11 +3,13 @@
 use std::str::from_utf8;
 
 use headroom_identity::token::{AppTokenKey, Sha256Digest};
-use headroom_identity::{Certificate, Right, Role, Token, certificates, tls};
+use headroom_identity::{
+    AccessRight, Certificate, CertificateRole, SecretToken, certificates, tls,
+};
 use headroom_types::{
     AppId, AttemptId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId,
 };
-use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use headroom_wire::yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
 use headroom_wire::yarn::{accept, time};
 
 use super::text_again;
@@ -33,7 +35,7 @@ pub fn check(data: &[u8]) {
 }
 
 fn tokens(text: &str) {
-    if let Ok(token) = text.parse::<Token>() {
+    if let Ok(token) = text.parse::<SecretToken>() {
         assert!(token.reveal().eq_ignore_ascii_case(text));
         assert!(!format!("{token:?}").contains(text.rsplit('_').next().unwrap_or_default()));
     }
@@ -51,10 +53,13 @@ fn tokens(text: &str) {
                 .check_executor_token(text)
                 .is_err()
     );
-    if let Some(role) = text_again::<Role>(text) {
-        assert_eq!(Role::from_uri(&role.uri()), Ok(role));
+    if let Some(role) = text_again::<CertificateRole>(text) {
+        assert_eq!(CertificateRole::from_uri(&role.uri()), Ok(role));
     }
-    let _ = (text_again::<Right>(text), Role::from_uri(text));
+    let _ = (
+        text_again::<AccessRight>(text),
+        CertificateRole::from_uri(text),
+    );
 }
 
 /// No id leaves a directory if it is used as a file name.
@@ -76,8 +81,8 @@ fn ids(text: &str) {
     }
     let _ = (text_again::<AttemptId>(text), text_again::<TaskId>(text));
     let _ = (
-        text_again::<YarnApp>(text),
-        text_again::<YarnAttempt>(text),
-        text_again::<YarnContainer>(text),
+        text_again::<YarnApplicationId>(text),
+        text_again::<YarnAttemptId>(text),
+        text_again::<YarnContainerId>(text),
     );
 }

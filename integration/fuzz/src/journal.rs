@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use headroom_appmaster::journal::{check_owner, encode, parse};
-use headroom_appmaster::record::Record;
+use headroom_appmaster::record::JournalRecord;
 
 /// Parsed records encode to a text that parses as the same. A cut loses only the records after it.
 pub fn check(data: &[u8]) {
@@ -30,7 +30,7 @@ pub fn check(data: &[u8]) {
     ]
     .concat();
     assert_eq!(read(path, &more).0.len(), lines + records.len());
-    if let Some(Record::Begin(begin)) = records.first() {
+    if let Some(JournalRecord::Begin(begin)) = records.first() {
         let known = check_owner(path, &records, &begin.app, begin.job);
         assert!(known.is_ok() || begin.version != headroom_appmaster::record::VERSION);
         assert!(
@@ -40,6 +40,6 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn read(path: &Path, bytes: &[u8]) -> (Vec<Record>, usize) {
+fn read(path: &Path, bytes: &[u8]) -> (Vec<JournalRecord>, usize) {
     parse(path, bytes).unwrap_or_else(|e| panic!("{e}"))
 }

@@ -29,9 +29,9 @@ fn figures(text: &str) {
     if let Some(control) = parse::oom_control(text) {
         assert_eq!(control.oom_kill, parse::keyed(text, "oom_kill"));
     }
-    if let Some(bytes) = parse::limit(text).and_then(parse::Shown::bytes) {
+    if let Some(bytes) = parse::limit(text).and_then(parse::CgroupLimitValue::bytes) {
         assert_eq!(
-            parse::limit(&bytes.get().to_string()).and_then(parse::Shown::bytes),
+            parse::limit(&bytes.get().to_string()).and_then(parse::CgroupLimitValue::bytes),
             Some(bytes)
         );
     }

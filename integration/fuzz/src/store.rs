@@ -2,7 +2,7 @@
 
 use headroom_rm_store::frame;
 use headroom_rm_store::replay::replay;
-use headroom_rm_store::snapshot::{Snapshot, compose, walk_text};
+use headroom_rm_store::snapshot::{StateSnapshot, compose, walk_text};
 
 /// A frame returns the written bytes, a snapshot is written as it was read, and records are
 /// replayed or refused.
@@ -36,13 +36,13 @@ fn frames(data: &[u8]) {
     );
 }
 
-fn snapshot(data: &[u8]) -> Option<Snapshot> {
+fn snapshot(data: &[u8]) -> Option<StateSnapshot> {
     let mut records = Vec::new();
     let walked = walk_text(data, |key, value| {
         records.push((key, value));
         Ok(())
     });
-    let read = Snapshot {
+    let read = StateSnapshot {
         commit: walked.ok()?.commit,
         records,
     };

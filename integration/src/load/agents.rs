@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
     StopCause, UnixMillis,
@@ -182,7 +182,8 @@ impl Agent {
     }
 
     async fn live(&mut self, place: &mut Option<tokio::sync::OwnedSemaphorePermit>) {
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        let mut backoff =
+            ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(1));
         loop {
             let mut listened = false;
             if let Err(error) = self.session(place, &mut listened).await {

@@ -12,14 +12,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_types::{AttemptId, ContainerId, Epoch, LaunchSpec, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, FinishApp, MasterRegistered, MasterSync,
-    MasterSyncReply, PlacementRequest, RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApplicationRequest, MasterRegistered,
+    MasterSync, MasterSyncReply, PlacementRequest, RegisterMaster,
 };
-use headroom_wire::v1::apps::{ApplicationMaster as Kind, SubmissionResult, SubmitApp};
+use headroom_wire::v1::apps::{
+    ApplicationMaster as Kind, SubmissionResult, SubmitApplicationRequest,
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -147,10 +149,10 @@ impl MasterPool {
 }
 
 /// An application with an unmanaged master.
-pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApp> {
+pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApplicationRequest> {
     let (name, user) = (name.parse()?, Some("load".to_owned()));
     let (queue, priority, lifetime_ms, master) = (None, 0, None, Kind::Unmanaged);
-    Ok(SubmitApp {
+    Ok(SubmitApplicationRequest {
         name,
         queue,
         priority,
@@ -163,7 +165,10 @@ pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApp> {
 }
 
 /// Submits one application.
-pub async fn submit(wire: &mut HttpConnection, app: &SubmitApp) -> Result<SubmissionResult> {
+pub async fn submit(
+    wire: &mut HttpConnection,
+    app: &SubmitApplicationRequest,
+) -> Result<SubmissionResult> {
     let answer = wire.post("/v1/apps", &serde_json::to_vec(app)?).await?;
     ensure!(
         answer.status == 200,
@@ -177,7 +182,7 @@ pub async fn submit(wire: &mut HttpConnection, app: &SubmitApp) -> Result<Submis
 /// Submits until it is accepted. While thousands of nodes register, a response can be late.
 async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
     let app = unmanaged(name, Some(name.to_owned()))?;
-    let mut backoff = Backoff::usual();
+    let mut backoff = ExponentialBackoff::usual();
     for _ in 0..MAX_ATTEMPTS {
         let submitted = async {
             submit(
@@ -291,7 +296,8 @@ impl Master {
 
     /// Runs the sessions of this master until its application is finished.
     async fn live(mut self) -> Result<MasterRecord> {
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        let mut backoff =
+            ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(1));
         loop {
             let mut listened = false;
             let ended = self.session(&mut listened).await;
@@ -353,7 +359,7 @@ impl Master {
         }
         let mut wire = HttpConnection::connect(self.rm, from).await?;
         let (attempt, diagnostics) = (self.attempt.clone(), "all ended".to_owned());
-        let body = FinishApp {
+        let body = FinishApplicationRequest {
             attempt,
             succeeded: true,
             diagnostics,

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::queue::spec::{Amount, LeafOrder, Preemptable, QueueShare, QueueSpec};
+use headroom_rm_core::queue::spec::{
+    LeafOrder, QueueDefinition, QueuePreemption, QueueShare, ShareOrAmount,
+};
 use headroom_types::{Name, QueuePath};
 
 use super::scenario_cluster::word;
@@ -57,7 +59,7 @@ pub(super) fn leaf(chance: &mut RandomSource) -> QueuePath {
 
 fn tree(mood: Mood, chance: &mut RandomSource) -> QueueTree {
     let named = |name: &&str, spec| (word::<Name>(name), spec);
-    let mut children: BTreeMap<Name, QueueSpec> = LEAVES
+    let mut children: BTreeMap<Name, QueueDefinition> = LEAVES
         .iter()
         .map(|name| named(name, leaf_spec(mood, 250, chance)))
         .collect();
@@ -65,15 +67,18 @@ fn tree(mood: Mood, chance: &mut RandomSource) -> QueueTree {
         .iter()
         .map(|name| named(name, leaf_spec(mood, 500, chance)))
         .collect();
-    let lab = QueueSpec {
+    let lab = QueueDefinition {
         children: below,
         state: Default::default(),
         ..shares(mood, 250, chance)
     };
-    children.extend([named(&"lab", lab), named(&"default", QueueSpec::default())]);
-    let root = QueueSpec {
+    children.extend([
+        named(&"lab", lab),
+        named(&"default", QueueDefinition::default()),
+    ]);
+    let root = QueueDefinition {
         children,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     QueueTree::new(root)
         .unwrap_or_else(|problems| unreachable!("a scenario with invalid queues: {problems:?}"))
@@ -81,13 +86,13 @@ fn tree(mood: Mood, chance: &mut RandomSource) -> QueueTree {
 
 fn part(thousandths: u32) -> QueueShare {
     QueueShare {
-        memory: Some(Amount::Part(thousandths)),
+        memory: Some(ShareOrAmount::Part(thousandths)),
         ..QueueShare::default()
     }
 }
 
 /// The shares of a queue relative to its siblings.
-fn shares(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
+fn shares(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueDefinition {
     let guaranteed = if chance.percent(70) {
         part(chance.small(50, most))
     } else {
@@ -99,27 +104,27 @@ fn shares(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
         QueueShare::default()
     };
     let weight = chance.percent(30).then(|| chance.small(1, 5));
-    QueueSpec {
+    QueueDefinition {
         guaranteed,
         maximum,
         weight,
         priority: chance.small(0, 1).cast_signed(),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     }
 }
 
-fn leaf_spec(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
+fn leaf_spec(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueDefinition {
     let order = if chance.percent(50) {
         LeafOrder::Fair
     } else {
         LeafOrder::Fifo
     };
     let preemptable = if chance.percent(15) {
-        Preemptable::No
+        QueuePreemption::No
     } else {
-        Preemptable::Yes
+        QueuePreemption::Yes
     };
-    let mild = QueueSpec {
+    let mild = QueueDefinition {
         order,
         preemptable,
         ..shares(mood, most, chance)
@@ -127,7 +132,7 @@ fn leaf_spec(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
     if mood == Mood::Mild {
         return mild;
     }
-    QueueSpec {
+    QueueDefinition {
         user_limit: chance.percent(30).then(|| chance.small(200, 1000)),
         master_share: chance.percent(30).then(|| chance.small(100, 1000)),
         max_running: chance.percent(30).then(|| chance.small(1, 3)),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::{
-    AppSubmission, DurableRecord, EndedContainer, NodeMark, NodeTags, Restored, RestoredApp,
-    SavedState,
+    AppSubmission, DurableRecord, EndedContainer, NodeTags, RestoredApp, RestoredCluster,
+    SavedDrainMark, SavedState,
 };
 use headroom_types::{AppId, Epoch, NodeId, UnixMillis};
 
@@ -17,7 +17,7 @@ pub(super) struct Disk {
     states: BTreeMap<AppId, SavedState>,
     finished: Vec<EndedContainer>,
     nodes: BTreeSet<NodeId>,
-    marks: BTreeMap<NodeId, NodeMark>,
+    marks: BTreeMap<NodeId, SavedDrainMark>,
     tags: BTreeMap<NodeId, NodeTags>,
     queues: Option<(u64, QueueTree)>,
     last_app: u32,
@@ -64,7 +64,7 @@ impl Disk {
         }
     }
     /// The initial state of the next incarnation. Its epoch is durable before it acts.
-    pub(super) fn next_life(&mut self) -> Restored {
+    pub(super) fn next_life(&mut self) -> RestoredCluster {
         self.epoch = Epoch(self.epoch.0 + 1);
         let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {
             let state = self.states.get(id)?.clone();
@@ -75,7 +75,7 @@ impl Disk {
                 state,
             })
         });
-        Restored {
+        RestoredCluster {
             epoch: self.epoch,
             last_app: self.last_app,
             apps: apps.collect(),

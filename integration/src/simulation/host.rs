@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use headroom_node_core::agent::{self, AdoptedState, Agent};
+use headroom_node_core::agent::{self, AdoptedState, AgentCore};
 use headroom_node_core::container::{self, ContainerEffect, ContainerEnd, ContainerOrder};
-use headroom_node_core::fence::{Fence, FenceTimeout};
+use headroom_node_core::fence::{FenceTimeout, NodeFence};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind, VerdictScope, classify};
 use headroom_nodeagent::node_messages;
@@ -127,7 +127,7 @@ impl HostContainer {
 pub(super) struct Host {
     pub(super) id: NodeId,
     pub(super) offers: Resource,
-    pub(super) agent: Agent,
+    pub(super) agent: AgentCore,
     pub(super) life: u64,
     pub(super) up: bool,
     /// It is partitioned from the network.
@@ -154,7 +154,7 @@ impl Host {
             fence: estate.fence,
             id,
             offers,
-            agent: Agent::default(),
+            agent: AgentCore::default(),
             life: 0,
             up: false,
             cut: false,
@@ -254,7 +254,7 @@ impl Simulation {
         host.up = true;
         host.off = false;
         host.link = SimNodeLink::default();
-        host.agent = Agent::new(Fence::new(host.fence, Tick(now)));
+        host.agent = AgentCore::new(NodeFence::new(host.fence, Tick(now)));
         let kept = host.cells.iter().filter(|(_, c)| !c.forgotten);
         let found: Vec<(ContainerId, ContainerOrder, AdoptedState)> = kept
             .map(|(id, c)| {
@@ -282,7 +282,7 @@ impl Simulation {
         host.up = false;
         host.life += 1;
         host.wake = None;
-        host.agent = Agent::default();
+        host.agent = AgentCore::default();
         self.later(down_ms, Any::Host(node.clone(), SimHostEvent::Start));
         // Only the agent's own streams break; a master on the same host continues.
         let mine: Vec<u64> = self

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use headroom_rm_core::{
-    CallId, CallRefusal, Cluster, ClusterCall, ClusterEvent, ContainerCommand, DurableRecord,
-    Effect, Settings,
+    CallId, CallRefusal, Cluster, ClusterCall, ClusterEffect, ClusterEvent, ClusterSettings,
+    ContainerCommand, DurableRecord,
 };
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
@@ -68,7 +68,7 @@ pub(super) struct SimManager {
     disk: Disk,
     inbox: VecDeque<(Caller, u64, SimManagerInput)>,
     writing: bool,
-    effects: Vec<Effect>,
+    effects: Vec<ClusterEffect>,
     later: Vec<(Caller, u64, SimManagerInput)>,
     open: BTreeMap<CallId, (Caller, u64)>,
     calls: u64,
@@ -133,10 +133,10 @@ impl Simulation {
             .first()
             .cloned()
             .unwrap_or_default();
-        let settings = Settings {
+        let settings = ClusterSettings {
             unix_at_zero: UnixMillis(UNIX_AT_ZERO + self.now),
             queues,
-            ..Settings::default()
+            ..ClusterSettings::default()
         };
         self.manager.started = self.now;
         self.manager.due = None;
@@ -225,15 +225,15 @@ impl Simulation {
         }
         for effect in &self.manager.effects[first..] {
             match effect {
-                Effect::Log(line) => {
+                ClusterEffect::Log(line) => {
                     let words = format!("rm: {} {} {}", line.reason, line.object, line.message());
                     self.diary.borrow_mut().note(self.now, &words);
                     self.oracle.logged(line);
                 }
-                Effect::Illegal { what } => self.oracle.fail(format!(
+                ClusterEffect::Illegal { what } => self.oracle.fail(format!(
                     "illegal transition in the resource manager: {what}"
                 )),
-                Effect::Tell {
+                ClusterEffect::Tell {
                     node,
                     want: ContainerCommand::Run(_),
                     ..
@@ -244,8 +244,10 @@ impl Simulation {
                             .fail(format!("{node} is allocated more than it offers"));
                     }
                 }
-                Effect::Save(_) | Effect::Answer { .. } | Effect::Tell { .. } => {}
-                Effect::Update { .. } | Effect::UpdatesEnd { .. } => {}
+                ClusterEffect::Save(_)
+                | ClusterEffect::Answer { .. }
+                | ClusterEffect::Tell { .. } => {}
+                ClusterEffect::Update { .. } | ClusterEffect::UpdatesEnd { .. } => {}
             }
         }
     }
@@ -255,7 +257,7 @@ impl Simulation {
             .manager
             .effects
             .iter()
-            .any(|e| matches!(e, Effect::Save(_)));
+            .any(|e| matches!(e, ClusterEffect::Save(_)));
         if saves {
             self.manager.writing = true;
             let takes = self.chance.between(0, 8);
@@ -275,7 +277,7 @@ impl Simulation {
         let effects = std::mem::take(&mut self.manager.effects);
         let (saves, rest) = effects
             .into_iter()
-            .partition(|e| matches!(e, Effect::Save(_)));
+            .partition(|e| matches!(e, ClusterEffect::Save(_)));
         self.manager.effects = rest;
         self.manager_carries_out();
         self.manager.effects = saves;
@@ -284,7 +286,7 @@ impl Simulation {
     fn manager_written(&mut self) {
         let m = &mut self.manager;
         for effect in &m.effects {
-            if let Effect::Save(save) = effect {
+            if let ClusterEffect::Save(save) = effect {
                 m.disk.save(save);
                 if let DurableRecord::State { app, .. } = &**save {
                     self.oracle.saved(app);
@@ -298,8 +300,8 @@ impl Simulation {
         let mut to_apps: BTreeMap<AppId, Vec<headroom_rm_core::MasterUpdate>> = BTreeMap::new();
         for effect in std::mem::take(&mut self.manager.effects) {
             match effect {
-                Effect::Save(_) | Effect::Log(_) | Effect::Illegal { .. } => {}
-                Effect::Answer { call, answer } => {
+                ClusterEffect::Save(_) | ClusterEffect::Log(_) | ClusterEffect::Illegal { .. } => {}
+                ClusterEffect::Answer { call, answer } => {
                     let epoch = self
                         .manager
                         .cluster
@@ -313,13 +315,15 @@ impl Simulation {
                         self.reply(caller, number, heard);
                     }
                 }
-                Effect::Tell {
+                ClusterEffect::Tell {
                     node,
                     container,
                     want,
                 } => to_nodes.entry(node).or_default().push((container, want)),
-                Effect::Update { app, update } => to_apps.entry(app).or_default().push(update),
-                Effect::UpdatesEnd { app } => {
+                ClusterEffect::Update { app, update } => {
+                    to_apps.entry(app).or_default().push(update)
+                }
+                ClusterEffect::UpdatesEnd { app } => {
                     if let Some(stream) = self.manager.apps.remove(&app) {
                         self.break_stream(stream, false);
                     }

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use headroom_appmaster::event::{
-    EventTimestamp, ExecutorHello, JobOutcome, LimitSet, MasterEffect, MasterEvent,
+    EventTimestamp, ExecutorHello, JobOutcome, MasterEffect, MasterEvent, TaskLimitResult,
 };
-use headroom_appmaster::record::{self, JournalHeader, Record};
+use headroom_appmaster::record::{self, JournalHeader, JournalRecord};
 use headroom_appmaster::run::MasterResult;
 use headroom_appmaster::session::ManagerSession;
 use headroom_appmaster::spec::ExecutorEnvironment;
-use headroom_appmaster::taskset::TaskKey;
-use headroom_appmaster::{Core, MasterSetup};
+use headroom_appmaster::taskset::TaskPosition;
+use headroom_appmaster::{MasterCore, MasterSetup};
 use headroom_rm_core::{self as rm, CallAnswer, ClusterCall};
 use headroom_types::exit::Unattributed;
 use headroom_types::{
@@ -74,7 +74,7 @@ pub(super) enum SimMasterEvent {
     Durable,
     /// An output was committed.
     Committed {
-        task: TaskKey,
+        task: TaskPosition,
         attempt: TaskAttemptId,
     },
 }
@@ -84,7 +84,7 @@ pub(super) enum SimMasterEvent {
 pub(crate) struct Journal {
     /// Its token, which is also its key in the invariant checker.
     pub(crate) token: String,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<JournalRecord>,
 }
 
 /// The user of one job.
@@ -134,7 +134,7 @@ pub(super) struct Process {
     pub(super) node: Option<NodeId>,
     pub(super) container: Option<ContainerId>,
     pub(super) url: String,
-    pub(super) core: Core,
+    pub(super) core: MasterCore,
     pub(super) greeting: ExecutorEnvironment,
     pub(super) started: u64,
     writing: bool,
@@ -263,10 +263,10 @@ impl Simulation {
                 token,
                 port: 1,
             };
-            journal.records.push(Record::Begin(begin));
-            Core::new(spec, setup)
+            journal.records.push(JournalRecord::Begin(begin));
+            MasterCore::new(spec, setup)
         } else {
-            Core::replay(spec, setup, &reread(&journal.records))
+            MasterCore::replay(spec, setup, &reread(&journal.records))
         };
         core.assert_invariants();
         self.oracle.master_begins(&journal.token, job);
@@ -515,7 +515,7 @@ impl Simulation {
                 held_us,
                 error,
             } => {
-                let set = Box::new(LimitSet {
+                let set = Box::new(TaskLimitResult {
                     attempt,
                     limit,
                     held_us,
@@ -715,8 +715,8 @@ impl Simulation {
 }
 
 /// Records after a round trip through their file format.
-fn reread(records: &[Record]) -> Vec<Record> {
-    let again = |record: &Record| {
+fn reread(records: &[JournalRecord]) -> Vec<JournalRecord> {
+    let again = |record: &JournalRecord| {
         let text = serde_json::to_string(record)
             .unwrap_or_else(|e| unreachable!("a record that cannot be written: {e}"));
         serde_json::from_str(&text)

@@ -1,7 +1,7 @@
 //! A master's connection to the resource manager: carries out the effects of its real session over
 //! the simulated network, with the conversions of the real messages.
 
-use headroom_appmaster::run::RunError;
+use headroom_appmaster::run::MasterRunError;
 use headroom_appmaster::session::{
     JobReport, ManagerCall, SessionEffect, SessionFailure, SessionInput, StreamNumber,
     StreamPosition, UnacceptedReport,
@@ -14,7 +14,7 @@ use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, MasterRegistered, MasterSyncReply,
 };
 use headroom_wire::v1::apps::ResizeContainer;
-use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::job::JobViewPatch;
 
 use super::Simulation;
 use super::call_result::{MANAGER_URL, SimCallResult, unexpected};
@@ -37,7 +37,7 @@ struct SimMasterCall {
     number: u64,
     kind: SimMasterCallKind,
     /// The rows of the job in the call.
-    patch: Option<Box<JobPatch>>,
+    patch: Option<Box<JobViewPatch>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,8 +189,8 @@ impl Simulation {
         self.session_carries_out(pid, effects);
         if let Some(failure) = failure {
             let error = match failure {
-                SessionFailure::Refused(error) => RunError::Refused(error),
-                SessionFailure::Unreachable(source) => RunError::Unreachable {
+                SessionFailure::Refused(error) => MasterRunError::Refused(error),
+                SessionFailure::Unreachable(source) => MasterRunError::Unreachable {
                     url: MANAGER_URL.to_owned(),
                     source,
                 },

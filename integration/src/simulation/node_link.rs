@@ -5,7 +5,7 @@ use headroom_client::ClientError;
 use headroom_node_core::agent;
 use headroom_node_core::report_schedule::ReportScope;
 use headroom_nodeagent::node_link::{NodeLink, NodeLinkNews, NodeLinkRequest};
-use headroom_nodeagent::node_link_event::{Generation, NodeLinkEvent};
+use headroom_nodeagent::node_link_event::{NodeLinkEvent, RegistrationNumber};
 use headroom_nodeagent::node_messages::{self, MeasuredUse};
 use headroom_rm_core::{CallAnswer, ClusterCall};
 use headroom_rm_server::{from_wire, to_wire};
@@ -27,14 +27,14 @@ pub(super) struct SimNodeLink {
     /// Number of the registration in progress.
     registration: Option<u64>,
     /// Number of the last report.
-    report: Option<(u64, Generation)>,
+    report: Option<(u64, RegistrationNumber)>,
     stream: Option<SimDesiredStream>,
 }
 
 /// A stream of desired state that the link reads.
 #[derive(Debug)]
 struct SimDesiredStream {
-    generation: Generation,
+    generation: RegistrationNumber,
     /// Its number in the simulated network.
     line: u64,
     /// The call that opens it, until it is answered or the first line arrives.
@@ -163,7 +163,7 @@ impl Simulation {
     fn link_reports(
         &mut self,
         node: &NodeId,
-        generation: Generation,
+        generation: RegistrationNumber,
         epoch: Epoch,
         scope: &ReportScope,
     ) {
@@ -182,7 +182,7 @@ impl Simulation {
         }
     }
 
-    fn link_listens(&mut self, node: &NodeId, generation: Generation, epoch: Epoch) {
+    fn link_listens(&mut self, node: &NodeId, generation: RegistrationNumber, epoch: Epoch) {
         let Some(life) = self.hosts.get(node).map(|host| host.life) else {
             return;
         };

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_rm_core::{ClusterCall, ContainerSize, Cordon, DryRun, Lifetime, TagChange};
+use headroom_rm_core::{
+    ApplicationLifetime, ClusterCall, ContainerSize, CordonState, DryRun, TagChange,
+};
 use headroom_types::{Name, NodeId, UnixMillis};
 
 use super::call_result::SimCallResult;
@@ -188,7 +190,7 @@ impl Simulation {
                 app: app(self, *tenant)?,
                 queue: queue.clone(),
                 priority: *priority,
-                lifetime: lifetime.map(Lifetime::AtMost),
+                lifetime: lifetime.map(ApplicationLifetime::AtMost),
             },
             OperatorAction::Queues { tree } => ClusterCall::SetQueues {
                 tree: Box::new(self.scenario.estate.trees.get(*tree)?.clone()),
@@ -213,14 +215,14 @@ impl Simulation {
         }
         let mut change = TagChange::default();
         match said {
-            OperatorMark::Cordon => change.cordon = Some(Cordon::On("a simulation".into())),
+            OperatorMark::Cordon => change.cordon = Some(CordonState::On("a simulation".into())),
             OperatorMark::Taint => change.taints = [(etl, Some(String::new()))].into(),
             OperatorMark::Label => change.labels = [ssd].into(),
             OperatorMark::Nothing => {
                 self.operator.taken_back.insert(node.clone());
                 let taints = [(etl, None)].into();
                 change = TagChange {
-                    cordon: Some(Cordon::Off),
+                    cordon: Some(CordonState::Off),
                     drop_labels: [ssd].into(),
                     taints,
                     ..change

@@ -3,24 +3,27 @@
 
 use std::collections::BTreeSet;
 
-use headroom_rm_core::queue::spec::{Preemptable, QueueState};
-use headroom_rm_core::{Cluster, ContainerCommand, Effect, QueueView};
+use headroom_rm_core::queue::spec::{QueuePreemption, QueueState};
+use headroom_rm_core::{Cluster, ClusterEffect, ContainerCommand, QueueSnapshot};
 use headroom_types::{Bytes, QueuePath};
 
 use super::Simulation;
 
 /// The first queue that exceeds its maximum by a grant among these effects.
-pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<String> {
+pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[ClusterEffect]) -> Option<String> {
     let granted = effects.iter().filter_map(|effect| match effect {
-        Effect::Tell {
+        ClusterEffect::Tell {
             container,
             want: ContainerCommand::Run(order),
             ..
         } if order.version == 1 => cluster.app(&container.app),
-        Effect::Tell { .. } | Effect::Save(_) | Effect::Answer { .. } | Effect::Update { .. } => {
-            None
-        }
-        Effect::UpdatesEnd { .. } | Effect::Log(_) | Effect::Illegal { .. } => None,
+        ClusterEffect::Tell { .. }
+        | ClusterEffect::Save(_)
+        | ClusterEffect::Answer { .. }
+        | ClusterEffect::Update { .. } => None,
+        ClusterEffect::UpdatesEnd { .. }
+        | ClusterEffect::Log(_)
+        | ClusterEffect::Illegal { .. } => None,
     });
     let leaves: BTreeSet<QueuePath> = granted.map(|app| app.queue.clone()).collect();
     if leaves.is_empty() {
@@ -30,7 +33,7 @@ pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<St
         let (queue, leaf) = (queue.to_string(), leaf.to_string());
         leaf == queue || leaf.starts_with(&format!("{queue}."))
     };
-    let concerned = |view: &QueueView<'_>| leaves.iter().any(|leaf| holds(view.path, leaf));
+    let concerned = |view: &QueueSnapshot<'_>| leaves.iter().any(|leaf| holds(view.path, leaf));
     let over = cluster
         .queues()
         .into_iter()
@@ -48,7 +51,7 @@ impl Simulation {
     pub(super) fn starving(&self, cluster: &Cluster) -> BTreeSet<String> {
         let views = cluster.queues();
         // Leaves directly below the root: their guarantees depend on no other queue.
-        let leaves: Vec<&QueueView<'_>> = views
+        let leaves: Vec<&QueueSnapshot<'_>> = views
             .iter()
             .filter(|v| v.children.is_empty() && v.path.to_string().matches('.').count() == 1)
             .collect();
@@ -86,14 +89,15 @@ impl Simulation {
     fn room_beyond(
         &self,
         cluster: &Cluster,
-        leaves: &[&QueueView<'_>],
-        mine: &QueueView<'_>,
+        leaves: &[&QueueSnapshot<'_>],
+        mine: &QueueSnapshot<'_>,
         size: &headroom_types::Resource,
     ) -> bool {
-        let spare = |view: &QueueView<'_>| view.used.memory.saturating_sub(view.guaranteed.memory);
-        let others: Vec<&&QueueView<'_>> = leaves
+        let spare =
+            |view: &QueueSnapshot<'_>| view.used.memory.saturating_sub(view.guaranteed.memory);
+        let others: Vec<&&QueueSnapshot<'_>> = leaves
             .iter()
-            .filter(|v| v.path != mine.path && v.spec.preemptable == Preemptable::Yes)
+            .filter(|v| v.path != mine.path && v.spec.preemptable == QueuePreemption::Yes)
             .collect();
         cluster
             .nodes()
@@ -107,7 +111,7 @@ impl Simulation {
                 else {
                     return false;
                 };
-                let of = |view: &QueueView<'_>| {
+                let of = |view: &QueueSnapshot<'_>| {
                     let there = cluster
                         .containers()
                         .filter(|c| c.node == node.id && c.request.is_some() && c.state.is_alive());

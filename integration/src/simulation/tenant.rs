@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, MasterHeartbeat, MasterKind, MasterUpdate,
-    Outcome, RequestVerdict, UpdateKind,
+    AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, MasterHeartbeat,
+    MasterKind, MasterUpdate, RequestVerdict, UpdateKind,
 };
 use headroom_types::{
     AppId, AttemptId, ContainerId, Epoch, ExitReason, LaunchSpec, NodeId, RequestId, Resource,
@@ -335,7 +335,7 @@ impl Simulation {
                     Said::Finish,
                     ClusterCall::Finish {
                         attempt,
-                        outcome: Outcome::Succeeded,
+                        outcome: ApplicationOutcome::Succeeded,
                         diagnostics: String::new(),
                     },
                 )

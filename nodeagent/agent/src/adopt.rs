@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use headroom_container_shim::record::{self, ExitRecord, ProcessIdentity};
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::agent::AdoptedState;
 use headroom_node_exec::WatchedProcess;
 use headroom_types::ContainerId;
@@ -31,7 +31,7 @@ pub(crate) struct AdoptedContainer {
     /// The state in which the container was found.
     pub(crate) found: AdoptedState,
     /// The group of the container, if the kernel still has it.
-    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) group: Option<Arc<EnforcedGroup>>,
     /// The shim of the container, if it lives.
     pub(crate) shim: Option<WatchedProcess>,
 }
@@ -112,7 +112,7 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
     })
 }
 
-fn open_group(site: &NodeContext, id: &ContainerId) -> Option<Arc<Group>> {
+fn open_group(site: &NodeContext, id: &ContainerId) -> Option<Arc<EnforcedGroup>> {
     match site.enforcer.open(&id.to_string()) {
         Ok(group) => group.map(Arc::new),
         Err(error) => {

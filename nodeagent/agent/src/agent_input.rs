@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use headroom_container_shim::record::StartResult;
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::LaunchFailure;
 use headroom_node_core::size::OrderedSize;
 use headroom_types::{ContainerId, ExitReport};
@@ -22,7 +22,7 @@ use crate::unattributed_memory::UnattributedFinding;
 #[derive(Debug)]
 pub(crate) enum AgentInput {
     /// The files and the cgroup of a container are ready, or an error.
-    Prepared(ContainerId, Result<Arc<Group>, LaunchFailure>),
+    Prepared(ContainerId, Result<Arc<EnforcedGroup>, LaunchFailure>),
     /// The shim of a container was started, or an error.
     ShimStarted(ContainerId, Result<ShimProcess, LaunchFailure>),
     /// The single line of the shim arrived.

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_container_shim::record::StartResult;
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::agent::{self, AgentOutcome};
 use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
-use headroom_node_core::fence::{Fence, FenceTimeout};
+use headroom_node_core::fence::{FenceTimeout, NodeFence};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_types::unattributed::owners;
-use headroom_types::{Charge, ContainerId, ExitReport, StopCause, Tick, UnixMillis};
+use headroom_types::{ContainerId, ExitCharge, ExitReport, StopCause, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredStateLine};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
@@ -24,14 +24,14 @@ use tracing::{error, info, warn};
 use crate::adopt::AdoptedContainer;
 use crate::agent_input::{AgentInput, ShutdownContainers};
 use crate::agent_state::{AgentSetup, AgentShutdown, AgentState, LiveContainer};
-use crate::clock::{self, Clock};
+use crate::clock::{self, AgentClock};
 use crate::crash;
-use crate::jobs::Jobs;
-use crate::metrics::{Failed, Stage};
+use crate::jobs::JobStarter;
+use crate::metrics::{FailedOperation, TimedLaunchStep};
 use crate::node_link::{NodeLinkNews, NodeLinkRequest};
 use crate::node_link_event::NodeLinkEvent;
 use crate::node_messages;
-use crate::notify::{self, Watchdog};
+use crate::notify::{self, AgentWatchdog};
 use crate::rm_link::ResourceManagerLink;
 use crate::sample::{self, ContainerSampler, SampledContainer, SamplerAction, SharedSampler};
 use crate::shim_process::ShimProcess;
@@ -47,10 +47,10 @@ const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct NodeAgentLoop {
     pub(crate) state: AgentState,
-    clock: Clock,
+    clock: AgentClock,
     link: ResourceManagerLink,
-    jobs: Jobs,
-    watchdog: Watchdog,
+    jobs: JobStarter,
+    watchdog: AgentWatchdog,
     sampling: bool,
     /// Time of the reload that the current report contains.
     sent_reload: Option<UnixMillis>,
@@ -64,17 +64,17 @@ impl NodeAgentLoop {
     pub(crate) fn new(
         facts: AgentSetup,
         fence_timeout: FenceTimeout,
-        clock: Clock,
+        clock: AgentClock,
         link: ResourceManagerLink,
         inputs: mpsc::Sender<AgentInput>,
     ) -> Self {
-        let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
+        let jobs = JobStarter::new(Arc::clone(&facts.site), clock, inputs);
         NodeAgentLoop {
-            state: AgentState::new(facts, Fence::new(fence_timeout, clock.now())),
+            state: AgentState::new(facts, NodeFence::new(fence_timeout, clock.now())),
             clock,
             link,
             jobs,
-            watchdog: Watchdog::from_environment(),
+            watchdog: AgentWatchdog::from_environment(),
             sampling: false,
             sent_reload: None,
             at_once: None,
@@ -162,15 +162,15 @@ impl NodeAgentLoop {
     fn on_input(&mut self, input: AgentInput) {
         match input {
             AgentInput::Prepared(id, Ok(group)) => {
-                self.timed(&id, Stage::Prepare);
+                self.timed(&id, TimedLaunchStep::Prepare);
                 self.state.live.entry(id.clone()).or_default().group = Some(group);
                 self.on_container_event(id, container::LifecycleEvent::Prepared);
             }
             AgentInput::Prepared(id, Err(failure)) => {
-                self.not_launched(id, Failed::Prepare, failure)
+                self.not_launched(id, FailedOperation::Prepare, failure)
             }
             AgentInput::ShimStarted(id, Err(failure)) => {
-                self.not_launched(id, Failed::Start, failure)
+                self.not_launched(id, FailedOperation::Start, failure)
             }
             AgentInput::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
             AgentInput::Answered(id, answer) => self.answered(id, answer),
@@ -235,7 +235,7 @@ impl NodeAgentLoop {
         }
     }
 
-    fn not_launched(&mut self, id: ContainerId, step: Failed, failure: LaunchFailure) {
+    fn not_launched(&mut self, id: ContainerId, step: FailedOperation, failure: LaunchFailure) {
         let why = &failure.why;
         if !self.state.facts.site.enforcer.has_containers_dir() {
             // Every later order would fail in the same way, and charge an attempt each time.
@@ -249,7 +249,7 @@ impl NodeAgentLoop {
     }
 
     /// Records the duration of a finished launch step and starts the next one.
-    fn timed(&mut self, id: &ContainerId, stage: Stage) {
+    fn timed(&mut self, id: &ContainerId, stage: TimedLaunchStep) {
         let now = self.clock.now();
         let started = self
             .state
@@ -302,7 +302,7 @@ impl NodeAgentLoop {
                 {
                     group.set_root_pid(pid);
                 }
-                self.timed(&id, Stage::Start);
+                self.timed(&id, TimedLaunchStep::Start);
                 let order = self
                     .state
                     .live
@@ -349,7 +349,7 @@ impl NodeAgentLoop {
     fn resized(&mut self, id: ContainerId, size: OrderedSize, result: Result<(), String>) {
         let version = size.version;
         if result.is_err() {
-            self.state.counts.failed(Failed::Resize);
+            self.state.counts.failed(FailedOperation::Resize);
         }
         match &result {
             Ok(()) => {
@@ -498,14 +498,14 @@ impl NodeAgentLoop {
         while let Some(action) = actions.next() {
             // Steps of one stop are one job, so that the cause is durable before the signal is
             // sent.
-            let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
+            let mut steps: Vec<stop::StopStep> = stop_step(&action.what).into_iter().collect();
             while let Some(next) = actions
                 .next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some())
             {
                 steps.extend(stop_step(&next.what));
             }
             if !steps.is_empty() && self.at_once.as_ref() == Some(&action.id) {
-                steps.push(stop::Step::Kill);
+                steps.push(stop::StopStep::Kill);
             }
             if steps.is_empty() {
                 self.act(action.id, action.what);
@@ -563,7 +563,7 @@ impl NodeAgentLoop {
         }
     }
 
-    fn group(&self, id: &ContainerId) -> Option<Arc<Group>> {
+    fn group(&self, id: &ContainerId) -> Option<Arc<EnforcedGroup>> {
         self.state.live.get(id)?.group.clone()
     }
 
@@ -622,20 +622,20 @@ fn log_container_end(report: &ExitReport) {
         evidence.own.peak.map(headroom_types::Bytes::get),
     );
     match report.reason.charge() {
-        Charge::Memory => {
+        ExitCharge::Memory => {
             info!(name: "container-killed", %container_id, %reason, code, signal, peak, "the container ended")
         }
-        Charge::Plain | Charge::Free | Charge::Success => {
+        ExitCharge::Plain | ExitCharge::Free | ExitCharge::Success => {
             info!(%container_id, %reason, code, signal, peak, "the container ended")
         }
     }
 }
 
-fn stop_step(effect: &ContainerEffect) -> Option<stop::Step> {
+fn stop_step(effect: &ContainerEffect) -> Option<stop::StopStep> {
     match effect {
-        ContainerEffect::RecordStop(cause) => Some(stop::Step::Record(*cause)),
-        ContainerEffect::Terminate => Some(stop::Step::Terminate),
-        ContainerEffect::Kill => Some(stop::Step::Kill),
+        ContainerEffect::RecordStop(cause) => Some(stop::StopStep::Record(*cause)),
+        ContainerEffect::Terminate => Some(stop::StopStep::Terminate),
+        ContainerEffect::Kill => Some(stop::StopStep::Kill),
         ContainerEffect::Prepare
         | ContainerEffect::Spawn
         | ContainerEffect::Collect(_)

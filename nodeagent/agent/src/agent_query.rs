@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_telemetry::MetricsPage;
 use headroom_types::exit::MemorySample;
 use headroom_types::{ContainerId, ExitReport};
@@ -24,11 +24,11 @@ pub(crate) enum AgentQuery {
     /// All containers.
     Containers(oneshot::Sender<Vec<ObservedContainer>>),
     /// All containers with their details.
-    Details(oneshot::Sender<Vec<Detail>>),
+    Details(oneshot::Sender<Vec<ContainerDetail>>),
     /// One container.
-    Container(ContainerId, oneshot::Sender<Option<Box<Detail>>>),
+    Container(ContainerId, oneshot::Sender<Option<Box<ContainerDetail>>>),
     /// The enforcer, and how it was chosen.
-    Doctor(oneshot::Sender<Diagnosis>),
+    Doctor(oneshot::Sender<DoctorReport>),
     /// The data for access to one container.
     Inside(ContainerId, oneshot::Sender<Option<Box<AccessTarget>>>),
     /// The metrics of the loop.
@@ -37,7 +37,7 @@ pub(crate) enum AgentQuery {
 
 /// `GET /v1/containers/{id}`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Detail {
+pub(crate) struct ContainerDetail {
     #[serde(flatten)]
     pub(crate) observed: ObservedContainer,
     /// Memory since the start.
@@ -51,12 +51,12 @@ pub(crate) struct Detail {
 pub(crate) struct AccessTarget {
     pub(crate) phase: NodeContainerPhase,
     pub(crate) order: Option<RunOrder>,
-    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) group: Option<Arc<EnforcedGroup>>,
 }
 
 /// `GET /v1/doctor`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Diagnosis {
+pub(crate) struct DoctorReport {
     /// The enforcer of the limits.
     pub(crate) enforcer: String,
     /// Directory of its groups.

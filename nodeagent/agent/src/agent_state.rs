@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_config::MetricsGranularity;
-use headroom_node_cgroup::Group;
-use headroom_node_core::agent::Agent;
-use headroom_node_core::fence::Fence;
+use headroom_node_cgroup::EnforcedGroup;
+use headroom_node_core::agent::AgentCore;
+use headroom_node_core::fence::NodeFence;
 use headroom_types::{ContainerId, Tick};
 use headroom_wire::v1::attached::NodeReady;
 use headroom_wire::v1::nodes::{ConfigReload, NodeTraits, RunOrder};
@@ -25,7 +25,7 @@ use crate::unattributed_memory::UnattributedFinding;
 pub(crate) struct AgentState {
     pub(crate) facts: AgentSetup,
     /// The containers, as the core knows them.
-    pub(crate) core: Agent,
+    pub(crate) core: AgentCore,
     /// Further data about the containers of the core.
     pub(crate) live: BTreeMap<ContainerId, LiveContainer>,
     pub(crate) counts: AgentMetrics,
@@ -39,10 +39,10 @@ pub(crate) struct AgentState {
 
 impl AgentState {
     /// The state of an agent without containers.
-    pub(crate) fn new(facts: AgentSetup, fence: Fence) -> Self {
+    pub(crate) fn new(facts: AgentSetup, fence: NodeFence) -> Self {
         AgentState {
             facts,
-            core: Agent::new(fence),
+            core: AgentCore::new(fence),
             live: BTreeMap::new(),
             counts: AgentMetrics::new(),
             ills: Vec::new(),
@@ -57,7 +57,7 @@ impl AgentState {
 #[derive(Debug, Default)]
 pub(crate) struct LiveContainer {
     pub(crate) order: Option<RunOrder>,
-    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) group: Option<Arc<EnforcedGroup>>,
     pub(crate) meter: Option<SharedSampler>,
     /// Start of the current launch step.
     pub(crate) step: Option<Tick>,

@@ -32,14 +32,14 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key(String);
+pub(crate) struct CacheEntryKey(String);
 
-impl Key {
+impl CacheEntryKey {
     /// Key of content that all users may read (`user` is `None`), or only `user`; as a file or
     /// unpacked.
-    pub(crate) fn new(sum: Sha256, user: Option<u32>, form: &str) -> Key {
+    pub(crate) fn new(sum: Sha256, user: Option<u32>, form: &str) -> CacheEntryKey {
         let whose = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
-        Key(format!("{sum}-{whose}-{form}"))
+        CacheEntryKey(format!("{sum}-{whose}-{form}"))
     }
 }
 
@@ -48,24 +48,24 @@ impl Key {
 pub(crate) struct NodeFileCache {
     dir: PathBuf,
     most: u64,
-    state: Mutex<State>,
+    state: Mutex<FileCacheState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FileCacheState {
     /// Number of containers that are taking an entry now.
-    pins: BTreeMap<Key, u32>,
+    pins: BTreeMap<CacheEntryKey, u32>,
     /// Entries that are being created.
-    making: BTreeMap<Key, ()>,
+    making: BTreeMap<CacheEntryKey, ()>,
     count: u64,
 }
 
 /// An entry that is not evicted while this value exists.
 #[derive(Debug)]
-pub(crate) struct Pinned<'a> {
+pub(crate) struct PinnedCacheEntry<'a> {
     cache: &'a NodeFileCache,
-    key: Key,
+    key: CacheEntryKey,
     /// Its content.
     pub(crate) content: PathBuf,
 }
@@ -95,11 +95,11 @@ impl NodeFileCache {
     /// and returns its size in bytes. Concurrent callers wait until the entry is created.
     pub(crate) fn get(
         &self,
-        key: &Key,
+        key: &CacheEntryKey,
         deadline: Instant,
         still_wanted: &dyn Fn() -> anyhow::Result<()>,
         make: impl FnOnce(&Path) -> anyhow::Result<u64>,
-    ) -> anyhow::Result<Pinned<'_>> {
+    ) -> anyhow::Result<PinnedCacheEntry<'_>> {
         let home = self.dir.join(&key.0);
         let unfinished = match self.reserve(key, deadline, still_wanted)? {
             None => return self.used(key, &home),
@@ -124,7 +124,7 @@ impl NodeFileCache {
     /// pinned), otherwise the path at which to create it.
     fn reserve(
         &self,
-        key: &Key,
+        key: &CacheEntryKey,
         deadline: Instant,
         still_wanted: &dyn Fn() -> anyhow::Result<()>,
     ) -> anyhow::Result<Option<PathBuf>> {
@@ -172,8 +172,8 @@ impl NodeFileCache {
             .context("the cache cannot be synced to the disk")
     }
 
-    fn used(&self, key: &Key, home: &Path) -> anyhow::Result<Pinned<'_>> {
-        let pinned = Pinned {
+    fn used(&self, key: &CacheEntryKey, home: &Path) -> anyhow::Result<PinnedCacheEntry<'_>> {
+        let pinned = PinnedCacheEntry {
             cache: self,
             key: key.clone(),
             content: home.join(CONTENT),
@@ -189,7 +189,7 @@ impl NodeFileCache {
     /// Removes unused entries until the cache is within its limit. Returns the removed size. Bytes.
     pub(crate) fn evict(&self) -> u64 {
         let state = self.lock();
-        let mut entries: Vec<(SystemTime, u64, Key)> = self.entries();
+        let mut entries: Vec<(SystemTime, u64, CacheEntryKey)> = self.entries();
         entries.sort();
         let mut all: u64 = entries.iter().map(|(_, size, _)| size).sum();
         let mut removed = 0;
@@ -215,14 +215,16 @@ impl NodeFileCache {
     }
 
     /// Last use, size and key of each entry.
-    fn entries(&self) -> Vec<(SystemTime, u64, Key)> {
+    fn entries(&self) -> Vec<(SystemTime, u64, CacheEntryKey)> {
         let found = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let facts = |entry: fs::DirEntry| {
-            let key = Key(entry
-                .file_name()
-                .into_string()
-                .ok()
-                .filter(|name| !name.starts_with(UNFINISHED))?);
+            let key = CacheEntryKey(
+                entry
+                    .file_name()
+                    .into_string()
+                    .ok()
+                    .filter(|name| !name.starts_with(UNFINISHED))?,
+            );
             let path = entry.path().join(SIZE);
             let size = fs::read_to_string(&path).ok()?.parse().ok()?;
             Some((
@@ -234,12 +236,12 @@ impl NodeFileCache {
         found.filter_map(facts).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FileCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Pinned<'_> {
+impl Drop for PinnedCacheEntry<'_> {
     fn drop(&mut self) {
         let mut state = self.cache.lock();
         if let Some(pins) = state.pins.get_mut(&self.key) {
@@ -281,13 +283,13 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn key(n: u8) -> Key {
-        Key::new(Sha256::new([n; 32]), None, "file")
+    fn key(n: u8) -> CacheEntryKey {
+        CacheEntryKey::new(Sha256::new([n; 32]), None, "file")
     }
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
-    fn put<'c>(cache: &'c NodeFileCache, n: u8, size: usize) -> Pinned<'c> {
+    fn put<'c>(cache: &'c NodeFileCache, n: u8, size: usize) -> PinnedCacheEntry<'c> {
         let make = |path: &Path| {
             fs::write(path, vec![n; size])?;
             Ok(size as u64)

@@ -6,14 +6,14 @@ use headroom_types::{Tick, UnixMillis};
 
 /// Monotonic time since the agent started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct AgentClock {
     start: Instant,
 }
 
-impl Clock {
+impl AgentClock {
     /// A clock that starts now.
     pub(crate) fn start() -> Self {
-        Clock {
+        AgentClock {
             start: Instant::now(),
         }
     }

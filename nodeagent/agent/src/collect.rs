@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_container_shim::record::{self, ExitRecord, ProgramEnd};
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::container::ContainerEnd;
 use headroom_node_core::{
     LaunchFailure, LaunchFailureKind, Verdict, VerdictScope, classify, diagnose, gclog, timeline,
@@ -49,7 +49,7 @@ pub(crate) struct ContainerRemains {
     /// The end, as the core knows it.
     pub(crate) end: ContainerEnd,
     /// The group of the container, if known.
-    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) group: Option<Arc<EnforcedGroup>>,
     /// The sampler with its measurements.
     pub(crate) meter: Option<SharedSampler>,
 }
@@ -83,13 +83,13 @@ pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> Box<Exit
 
 /// Ends the remaining processes of a container's group and removes it. Its counters must already be
 /// read.
-pub(crate) fn remove_group(site: &NodeContext, id: &ContainerId, group: &Group) {
+pub(crate) fn remove_group(site: &NodeContext, id: &ContainerId, group: &EnforcedGroup) {
     end_the_rest(id, group);
     take_away(site, id, group);
 }
 
 /// Removes a group whose processes have ended or were killed.
-fn take_away(site: &NodeContext, id: &ContainerId, group: &Group) {
+fn take_away(site: &NodeContext, id: &ContainerId, group: &EnforcedGroup) {
     // No process runs in it any more: memory that reclaim cannot free now stays charged to the
     // node.
     if let Ok(Some(charged)) = group.charged() {
@@ -100,7 +100,7 @@ fn take_away(site: &NodeContext, id: &ContainerId, group: &Group) {
     }
 }
 
-fn end_the_rest(id: &ContainerId, group: &Group) {
+fn end_the_rest(id: &ContainerId, group: &EnforcedGroup) {
     let alive = group.populated().unwrap_or(true);
     if alive && let Err(error) = group.kill() {
         tracing::warn!(container_id = %id, %error, "some processes of the container may still run");
@@ -110,7 +110,7 @@ fn end_the_rest(id: &ContainerId, group: &Group) {
 fn ended(
     site: &NodeContext,
     remains: &ContainerRemains,
-    group: Option<&Arc<Group>>,
+    group: Option<&Arc<EnforcedGroup>>,
     asked: Option<StopCause>,
 ) -> ExitReport {
     let id = &remains.id;
@@ -248,7 +248,7 @@ fn exit_record(
 /// right after the end.
 fn own_facts(
     site: &NodeContext,
-    group: Option<&Arc<Group>>,
+    group: Option<&Arc<EnforcedGroup>>,
     record: Option<&ExitRecord>,
     missing: &mut Vec<String>,
 ) -> CgroupStats {
@@ -265,13 +265,13 @@ fn own_facts(
                 .collect()
         })
         .unwrap_or_default();
-    Group::facts_from_texts(site.kind(), &texts).unwrap_or_else(|| {
+    EnforcedGroup::facts_from_texts(site.kind(), &texts).unwrap_or_else(|| {
         missing.push(format!("memory counters: {why}"));
         CgroupStats::default()
     })
 }
 
-fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupStats> {
+fn task_facts(group: Option<&Arc<EnforcedGroup>>) -> Vec<TaskGroupStats> {
     let tasks = group.and_then(|g| g.tasks().ok()).unwrap_or_default();
     let tasks = tasks
         .into_iter()
@@ -458,7 +458,7 @@ fn without_program(site: &NodeContext, id: &ContainerId, reason: ExitReason) -> 
 fn failed(
     site: &NodeContext,
     id: &ContainerId,
-    group: Option<&Arc<Group>>,
+    group: Option<&Arc<EnforcedGroup>>,
     failure: &LaunchFailure,
 ) -> ExitReport {
     if let Some(group) = group {

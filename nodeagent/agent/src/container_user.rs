@@ -9,10 +9,10 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use headroom_config::{Isolation, RunAs};
-use headroom_node_cgroup::Group;
+use headroom_config::{Isolation, RunAsUser};
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::LaunchFailureKind;
-use headroom_node_exec::User;
+use headroom_node_exec::ProcessUser;
 
 use crate::disk::file;
 use crate::launch_failure::LaunchError;
@@ -21,7 +21,7 @@ use crate::launch_failure::LaunchError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerUser {
     /// `None` means the agent's own user.
-    pub(crate) user: Option<User>,
+    pub(crate) user: Option<ProcessUser>,
     /// User name, for the environment.
     pub(crate) name: Option<String>,
 }
@@ -30,16 +30,16 @@ pub(crate) struct ContainerUser {
 pub(crate) fn choose(
     policy: &Isolation,
     submitter: Option<&str>,
-    look_up: impl Fn(&str) -> io::Result<Option<User>>,
+    look_up: impl Fn(&str) -> io::Result<Option<ProcessUser>>,
 ) -> anyhow::Result<ContainerUser> {
     let (name, named) = match (&policy.run_as, submitter) {
-        (RunAs::Agent, _) => ("root", false),
-        (RunAs::User(name), _) => (name.as_str(), true),
-        (RunAs::Submitter, Some(who)) => match policy.users.get(who) {
+        (RunAsUser::Agent, _) => ("root", false),
+        (RunAsUser::User(name), _) => (name.as_str(), true),
+        (RunAsUser::Submitter, Some(who)) => match policy.users.get(who) {
             Some(name) => (name.as_str(), true),
             None => (who, false),
         },
-        (RunAs::Submitter, None) => {
+        (RunAsUser::Submitter, None) => {
             bail!(LaunchError::new(
                 LaunchFailureKind::SubmitterMissing,
                 "the launch has no submitter, and this node runs programs as their submitter",
@@ -68,7 +68,7 @@ pub(crate) fn choose(
             ),
         ));
     }
-    let user = if policy.run_as == RunAs::Agent {
+    let user = if policy.run_as == RunAsUser::Agent {
         None
     } else {
         Some(user)
@@ -123,7 +123,7 @@ pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> any
 
 /// Lets the container's user create groups for tasks below its own group. The limits of the
 /// container itself stay the agent's.
-pub(crate) fn delegate(identity: &ContainerUser, group: &Group) -> anyhow::Result<()> {
+pub(crate) fn delegate(identity: &ContainerUser, group: &EnforcedGroup) -> anyhow::Result<()> {
     let Some(user) = &identity.user else {
         return Ok(());
     };
@@ -166,14 +166,14 @@ mod tests {
     use super::*;
     use crate::launch_failure;
 
-    fn known(name: &str) -> io::Result<Option<User>> {
+    fn known(name: &str) -> io::Result<Option<ProcessUser>> {
         let uid = match name {
             "root" => 0,
             "daemon" => 1,
             "ann" => 1001,
             _ => return Ok(None),
         };
-        Ok(Some(User {
+        Ok(Some(ProcessUser {
             uid,
             gid: uid,
             groups: vec![uid],
@@ -221,9 +221,9 @@ mod tests {
         );
         policy.allow_root = true;
         assert_eq!(decide(&policy, Some("op")), Ok(Some(0)));
-        policy.run_as = RunAs::User("daemon".into());
+        policy.run_as = RunAsUser::User("daemon".into());
         assert_eq!(decide(&policy, Some("ann")), Ok(Some(1)));
-        policy.run_as = RunAs::Agent;
+        policy.run_as = RunAsUser::Agent;
         assert_eq!(decide(&policy, None), Ok(None));
         policy.allow_root = false;
         assert!(

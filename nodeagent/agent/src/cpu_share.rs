@@ -1,8 +1,8 @@
 //! The share of a container: its processor weight and bandwidth, and the weight of its disk
 //! requests.
 
-use headroom_config::CpuBound;
-use headroom_node_cgroup::{Group, shares};
+use headroom_config::IdleCpuBound;
+use headroom_node_cgroup::{EnforcedGroup, shares};
 use headroom_types::Cpus;
 
 use crate::node_context::NodeContext;
@@ -18,11 +18,11 @@ pub(crate) fn weight(cpus: Cpus) -> u32 {
 }
 
 /// Sets processor bandwidth and disk weight. An unavailable control is only logged.
-pub(crate) fn share(site: &NodeContext, group: &Group, cpus: Cpus) {
-    let wanted = shares::Shares {
+pub(crate) fn share(site: &NodeContext, group: &EnforcedGroup, cpus: Cpus) {
+    let wanted = shares::CpuIoShares {
         cpu_max: match site.isolation.cpu {
-            CpuBound::Share => None,
-            CpuBound::Limit => Some(cpus),
+            IdleCpuBound::Share => None,
+            IdleCpuBound::Limit => Some(cpus),
         },
         io_weight: Some(weight(cpus)),
     };

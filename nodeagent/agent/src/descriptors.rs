@@ -6,18 +6,18 @@
 
 use std::sync::OnceLock;
 
-use headroom_node_exec::{Rlimit, RlimitKind};
+use headroom_node_exec::{RlimitKind, RlimitSetting};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// The limit with which this process was started.
-static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
+static ORIGINAL: OnceLock<RlimitSetting> = OnceLock::new();
 
 /// Raises the soft limit to the hard limit. Best effort: with a lower limit the agent can hold
 /// fewer containers.
 pub(crate) fn raise() {
     let was = getrlimit(Resource::Nofile);
     let number = |n: Option<u64>| n.unwrap_or(u64::MAX);
-    ORIGINAL.get_or_init(|| Rlimit {
+    ORIGINAL.get_or_init(|| RlimitSetting {
         limit: RlimitKind::OpenFiles,
         soft: number(was.current),
         hard: number(was.maximum),
@@ -34,6 +34,6 @@ pub(crate) fn raise() {
 }
 
 /// The limit for child processes. `None` before [`raise`].
-pub(crate) fn of_children() -> Option<Rlimit> {
+pub(crate) fn of_children() -> Option<RlimitSetting> {
     ORIGINAL.get().copied()
 }

@@ -88,7 +88,7 @@ pub(crate) struct OrderRecord {
     pub(crate) baselines: Baselines,
     /// A later size that is being applied. The order still holds the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) resizing: Option<Resizing>,
+    pub(crate) resizing: Option<ResizeInProgress>,
     /// Boot id of the host at the time of the order. `None` in a record of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot: Option<String>,
@@ -96,7 +96,7 @@ pub(crate) struct OrderRecord {
 
 /// A change of size in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Resizing {
+pub(crate) struct ResizeInProgress {
     /// The version of the new size.
     pub(crate) version: u32,
     /// The new size.

@@ -34,13 +34,13 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Maximum number of redirects.
 const HOPS: usize = 10;
 
-type Caller = Client<HttpsConnector<HttpConnector>, Empty<axum::body::Bytes>>;
+type DownloadClient = Client<HttpsConnector<HttpConnector>, Empty<axum::body::Bytes>>;
 
 /// Downloads URLs.
 #[derive(Debug)]
 pub(crate) struct FileDownloader {
     ca_file: Option<PathBuf>,
-    caller: OnceLock<Caller>,
+    caller: OnceLock<DownloadClient>,
 }
 
 /// The cause of a failed download.
@@ -122,7 +122,7 @@ impl FileDownloader {
         )))
     }
 
-    fn caller(&self) -> anyhow::Result<&Caller> {
+    fn caller(&self) -> anyhow::Result<&DownloadClient> {
         if let Some(made) = self.caller.get() {
             return Ok(made);
         }
@@ -131,7 +131,7 @@ impl FileDownloader {
     }
 }
 
-fn caller(ca_file: Option<&Path>) -> anyhow::Result<Caller> {
+fn caller(ca_file: Option<&Path>) -> anyhow::Result<DownloadClient> {
     let mut roots = RootCertStore::empty();
     let host = rustls_native_certs::load_native_certs();
     if host.certs.is_empty() {

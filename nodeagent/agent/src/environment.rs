@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use headroom_container_shim::record::ProgramSpec;
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_types::{Bytes, ContainerId};
 use headroom_wire::v1::nodes::RunOrder;
 
@@ -19,8 +19,8 @@ pub(crate) fn program_environment(
     site: &NodeContext,
     id: &ContainerId,
     order: &RunOrder,
-    group: &Group,
-    words: &Words,
+    group: &EnforcedGroup,
+    words: &PlaceholderValues,
 ) -> Vec<(OsString, OsString)> {
     let dir = site.layout.container(id);
     let inherited = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
@@ -108,12 +108,12 @@ pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsStri
 }
 
 /// Placeholders in arguments and environment values, with their values.
-pub(crate) struct Words([(&'static str, String); 4]);
+pub(crate) struct PlaceholderValues([(&'static str, String); 4]);
 
-impl Words {
+impl PlaceholderValues {
     /// The values for one container.
     pub(crate) fn new(site: &NodeContext, id: &ContainerId, order: &RunOrder) -> Self {
-        Words([
+        PlaceholderValues([
             ("{memory}", order.resource.memory.get().to_string()),
             (
                 "{heap}",
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn placeholders_of_the_command_are_filled() {
-        let words = Words([
+        let words = PlaceholderValues([
             ("{memory}", "9".into()),
             ("{heap}", "8m".into()),
             ("{container}", "c".into()),

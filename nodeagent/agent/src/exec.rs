@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use headroom_container_shim::record::{self, ExitRecord, ProcessIdentity, ProgramEnd, StartResult};
-use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_cgroup::{EnforcedGroup, GroupLimits, OomGroup};
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::exit::MemoryEvents;
@@ -62,7 +62,7 @@ pub(crate) struct ExecRequest {
     pub(crate) id: ContainerId,
     pub(crate) order: RunOrder,
     /// The group of the container.
-    pub(crate) group: Arc<Group>,
+    pub(crate) group: Arc<EnforcedGroup>,
     pub(crate) command: Vec<String>,
     /// Standard input; empty if `None`.
     pub(crate) input: Option<Vec<u8>>,
@@ -89,15 +89,15 @@ struct RunningExec {
     site: Arc<NodeContext>,
     id: ContainerId,
     dir: PathBuf,
-    group: Group,
+    group: EnforcedGroup,
     /// The group of the container, shared with the loop.
-    around: Arc<Group>,
+    around: Arc<EnforcedGroup>,
     shim: Arc<ChildProcess>,
 }
 
 /// The pipes of both outputs.
 #[derive(Debug)]
-struct Pipes {
+struct OutputPipes {
     out: pipe::Receiver,
     err: pipe::Receiver,
 }
@@ -130,7 +130,7 @@ pub(crate) async fn run(
     };
     let pipes = open("out")
         .and_then(|out| {
-            Ok(Pipes {
+            Ok(OutputPipes {
                 out,
                 err: open("err")?,
             })
@@ -223,7 +223,7 @@ fn shim(
     site: &NodeContext,
     wish: &ExecRequest,
     dir: &Path,
-    group: &Group,
+    group: &EnforcedGroup,
 ) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
     let mut spec =
         launch::second_program_spec(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
@@ -253,7 +253,7 @@ enum ExecAbortCause {
 impl RunningExec {
     async fn live(
         self,
-        mut pipes: Pipes,
+        mut pipes: OutputPipes,
         line: std::os::fd::OwnedFd,
         deadline: Instant,
         sender: &mpsc::Sender<ExecOutput>,
@@ -317,7 +317,7 @@ impl RunningExec {
 
 /// Forwards output until the program must be ended.
 async fn pass_on(
-    pipes: &mut Pipes,
+    pipes: &mut OutputPipes,
     sender: &mpsc::Sender<ExecOutput>,
     printed: &mut u64,
 ) -> ExecAbortCause {
@@ -351,7 +351,7 @@ fn is_too_much(word: &ExecOutput, printed: &mut u64) -> bool {
 }
 
 /// Forwards the rest in the pipes of an ended program.
-async fn drain(pipes: &mut Pipes, sender: &mpsc::Sender<ExecOutput>, deadline: Instant) {
+async fn drain(pipes: &mut OutputPipes, sender: &mpsc::Sender<ExecOutput>, deadline: Instant) {
     let mut room = vec![0; PIECE];
     loop {
         let read =
@@ -399,7 +399,7 @@ fn how(dir: &Path) -> ExecExitStatus {
 
 /// Records the kills in the group of such a program. On cgroup v2 the container's counters include
 /// them after the group is removed.
-fn note_kills(site: &NodeContext, id: &ContainerId, group: &Group) {
+fn note_kills(site: &NodeContext, id: &ContainerId, group: &EnforcedGroup) {
     let Some(MemoryEvents {
         oom_kill,
         oom_group_kill,
@@ -432,7 +432,7 @@ pub(crate) fn leave_out_kills(dir: &Path, events: &mut MemoryEvents) {
     }
 }
 
-fn take_away(id: &ContainerId, group: &Group, dir: &Path) {
+fn take_away(id: &ContainerId, group: &EnforcedGroup, dir: &Path) {
     if let Err(error) = group.remove(REMOVAL) {
         tracing::warn!(container_id = %id, %error, "the cgroup of an exec program cannot be removed before the container ends");
     }
@@ -449,7 +449,7 @@ fn forget(dir: &Path) {
 
 /// Ends and removes the programs that an earlier agent left in a container, because their readers
 /// are gone. Blocking.
-pub(crate) fn clear(site: &NodeContext, id: &ContainerId, group: Option<&Group>) {
+pub(crate) fn clear(site: &NodeContext, id: &ContainerId, group: Option<&EnforcedGroup>) {
     let folder = site.layout.container(id).join(FOLDER);
     let Ok(entries) = fs::read_dir(&folder) else {
         return;

@@ -37,7 +37,7 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
     ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut schedule = QuerySchedule::default();
     bound.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let quiet: Arc<Mutex<Quiet>> = Arc::default();
+    let quiet: Arc<Mutex<LogsWithinLimits>> = Arc::default();
     loop {
         let site = Arc::clone(&site);
         let work = tokio::select! {
@@ -101,10 +101,10 @@ impl QuerySchedule {
 
 /// Containers whose logs were within their limits, with the lengths of their own two logs. Other
 /// lengths mean new output. Containers with task logs are always checked.
-type Quiet = BTreeMap<ContainerId, [u64; 2]>;
+type LogsWithinLimits = BTreeMap<ContainerId, [u64; 2]>;
 
-fn bound_logs(site: &NodeContext, quiet: &mut Quiet) {
-    let mut still = Quiet::new();
+fn bound_logs(site: &NodeContext, quiet: &mut LogsWithinLimits) {
+    let mut still = LogsWithinLimits::new();
     for id in site.layout.list().unwrap_or_default() {
         if site.layout.is_forgotten(&id) {
             continue;

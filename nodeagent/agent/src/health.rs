@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use headroom_config::HealthChecks;
-use headroom_node_exec::{Command, spawn};
+use headroom_node_exec::{SpawnCommand, spawn};
 use tokio::sync::{mpsc, watch};
 
 use crate::agent_input::AgentInput;
@@ -38,7 +38,7 @@ pub(crate) async fn watch(
     let mut script_ticks = ticks(checks.script_every);
     let (mut disk_ills, mut script_ills) = (Vec::new(), Vec::new());
     let mut reported = found;
-    let mut clocks = Clocks::now();
+    let mut clocks = ClockReadings::now();
     loop {
         tokio::select! {
             _ = disk_ticks.tick() => {
@@ -190,12 +190,12 @@ fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<St
         ),
         ("LANG".into(), "C.UTF-8".into()),
     ];
-    let command = Command {
+    let command = SpawnCommand {
         env: &env,
         stdout: Some(&out),
         stderr: None,
         new_session: true,
-        ..Command::new(program, Path::new("/"))
+        ..SpawnCommand::new(program, Path::new("/"))
     };
     let child = spawn(&command).map_err(|error| error.source)?;
     let ended = end_within(&child, most)?;
@@ -210,14 +210,14 @@ fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<St
 }
 
 /// Both clocks of the host at one moment.
-struct Clocks {
+struct ClockReadings {
     wall: SystemTime,
     steady: Instant,
 }
 
-impl Clocks {
+impl ClockReadings {
     fn now() -> Self {
-        Clocks {
+        ClockReadings {
             wall: SystemTime::now(),
             steady: Instant::now(),
         }
@@ -225,7 +225,7 @@ impl Clocks {
 
     /// Logs a step of the wall clock since `self`.
     fn compare(self) -> Self {
-        let now = Clocks::now();
+        let now = ClockReadings::now();
         let passed = now.steady.duration_since(self.steady);
         let shown = now.wall.duration_since(self.wall).unwrap_or_default();
         let step = passed.abs_diff(shown);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use headroom_config::IpcScope;
 use headroom_container_shim::record::{
-    Privileges, ProgramSpec, ProgramUser as ShimUser, Rlimit, UserNamespace,
+    Privileges, ProgramSpec, ProgramUser as ShimUser, RlimitRecord, UserNamespace,
 };
 use headroom_node_exec::{Privilege, RlimitKind};
 use headroom_types::Bytes;
@@ -36,7 +36,7 @@ pub(crate) fn restrain(
     spec.privileges = Privileges::Drop;
     spec.rlimits = vec![
         open_files(site),
-        Rlimit {
+        RlimitRecord {
             resource: RlimitKind::Core.kernel_number(),
             soft: 0,
             hard: 0,
@@ -98,7 +98,7 @@ fn give_ipc_namespace(
 }
 
 /// The limit of open files: at most the agent's own, unless the agent may raise limits.
-fn open_files(site: &NodeContext) -> Rlimit {
+fn open_files(site: &NodeContext) -> RlimitRecord {
     let wanted = u64::from(site.isolation.open_files);
     let own = rustix::process::getrlimit(rustix::process::Resource::Nofile)
         .maximum
@@ -108,7 +108,7 @@ fn open_files(site: &NodeContext) -> Rlimit {
     } else {
         wanted.min(own)
     };
-    Rlimit {
+    RlimitRecord {
         resource: RlimitKind::OpenFiles.kernel_number(),
         soft: most,
         hard: most,

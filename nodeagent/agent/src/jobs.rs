@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use headroom_container_shim::launcher_protocol::LauncherPacket;
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_node_exec::ChildProcess;
@@ -20,7 +20,7 @@ use tracing::{error, warn};
 
 use crate::adopt;
 use crate::agent_input::AgentInput;
-use crate::clock::Clock;
+use crate::clock::AgentClock;
 use crate::collect::{self, ContainerRemains};
 use crate::crash;
 use crate::launch::{self, StartedShim};
@@ -55,23 +55,23 @@ fn internal(why: impl Into<String>) -> LaunchFailure {
 
 /// Starts jobs.
 #[derive(Clone, Debug)]
-pub(crate) struct Jobs {
+pub(crate) struct JobStarter {
     site: Arc<NodeContext>,
-    clock: Clock,
+    clock: AgentClock,
     inputs: mpsc::Sender<AgentInput>,
     /// Permits to start a shim.
     starting: Arc<Semaphore>,
 }
 
-impl Jobs {
+impl JobStarter {
     /// Jobs that send their results to `inputs`.
     pub(crate) fn new(
         site: Arc<NodeContext>,
-        clock: Clock,
+        clock: AgentClock,
         inputs: mpsc::Sender<AgentInput>,
     ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Jobs {
+        JobStarter {
             site,
             clock,
             inputs,
@@ -273,9 +273,9 @@ impl Jobs {
     pub(crate) fn stop(
         &self,
         id: ContainerId,
-        group: Option<Arc<Group>>,
+        group: Option<Arc<EnforcedGroup>>,
         task_groups: bool,
-        steps: Vec<stop::Step>,
+        steps: Vec<stop::StopStep>,
     ) {
         self.blocking(move |site| {
             stop::carry_out(site, &id, group.as_ref(), task_groups, &steps);
@@ -284,7 +284,12 @@ impl Jobs {
     }
 
     /// Changes the size of a container.
-    pub(crate) fn resize(&self, id: ContainerId, group: Option<Arc<Group>>, size: OrderedSize) {
+    pub(crate) fn resize(
+        &self,
+        id: ContainerId,
+        group: Option<Arc<EnforcedGroup>>,
+        size: OrderedSize,
+    ) {
         self.blocking(move |site| {
             let result = resize::resize(site, &id, group.as_deref(), &size);
             Some(AgentInput::Resized(id, size, result))
@@ -292,7 +297,7 @@ impl Jobs {
     }
 
     /// Kills every process of a container.
-    pub(crate) fn kill(&self, id: ContainerId, group: Option<Arc<Group>>) {
+    pub(crate) fn kill(&self, id: ContainerId, group: Option<Arc<EnforcedGroup>>) {
         self.blocking(move |site| {
             stop::kill(site, &id, group.as_ref());
             None
@@ -305,7 +310,7 @@ impl Jobs {
     }
 
     /// Ends the processes that a silent and killed shim may have started.
-    pub(crate) fn abort_launch(&self, id: ContainerId, group: Option<Arc<Group>>) {
+    pub(crate) fn abort_launch(&self, id: ContainerId, group: Option<Arc<EnforcedGroup>>) {
         self.blocking(move |site| {
             stop::kill(site, &id, group.as_ref());
             None

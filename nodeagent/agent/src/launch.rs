@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
-use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_cgroup::{EnforcedGroup, GroupLimits, OomGroup};
 use headroom_node_core::LaunchFailureKind;
-use headroom_node_exec::{ChildProcess, Command, spawn};
+use headroom_node_exec::{ChildProcess, SpawnCommand, spawn};
 use headroom_types::{ContainerId, RequestId};
 use headroom_wire::v1::nodes::RunOrder;
 use headroom_wire::v1::validation::check_launch;
@@ -29,7 +29,7 @@ use crate::cpu_share;
 use crate::crash;
 use crate::descriptors;
 use crate::disk::{self, Baselines, OrderRecord, file};
-use crate::environment::{self, Words};
+use crate::environment::{self, PlaceholderValues};
 use crate::isolation;
 use crate::launch_failure::LaunchError;
 use crate::node_context::NodeContext;
@@ -50,7 +50,7 @@ pub(crate) fn prepare(
     site: &NodeContext,
     id: &ContainerId,
     order: &RunOrder,
-) -> anyhow::Result<Arc<Group>> {
+) -> anyhow::Result<Arc<EnforcedGroup>> {
     check_launch(&order.launch).map_err(|problem| anyhow::anyhow!(problem.detail))?;
     let dir = site.layout.container(id);
     match fs::create_dir(&dir) {
@@ -122,7 +122,7 @@ pub(crate) fn second_program_spec(
     site: &NodeContext,
     id: &ContainerId,
     order: &RunOrder,
-    group: &Group,
+    group: &EnforcedGroup,
     command: &[String],
 ) -> anyhow::Result<ProgramSpec> {
     let (dir, app) = (site.layout.container(id), site.layout.app(&order.app));
@@ -209,14 +209,14 @@ pub(crate) fn as_program(
     );
     let said = File::from(OwnedFd::from(writer));
     let limits: Vec<_> = descriptors::of_children().into_iter().collect();
-    let command = Command {
+    let command = SpawnCommand {
         args: &args,
         stdout: Some(&said),
         stderr: Some(words),
         procs_files: &procs,
         limits: &limits,
         new_session: true,
-        ..Command::new(&shim, Path::new("/"))
+        ..SpawnCommand::new(&shim, Path::new("/"))
     };
     let child = spawn(&command).with_context(|| format!("cannot start {}", shim.display()))?;
     Ok((child, reader.into()))
@@ -275,11 +275,11 @@ fn specification(
     site: &NodeContext,
     id: &ContainerId,
     order: &RunOrder,
-    group: &Group,
+    group: &EnforcedGroup,
     work: &Path,
 ) -> anyhow::Result<ProgramSpec> {
     let dir = site.layout.container(id);
-    let words = Words::new(site, id, order);
+    let words = PlaceholderValues::new(site, id, order);
     let env = environment::program_environment(site, id, order, group, &words);
     Ok(ProgramSpec {
         argv: arguments(

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use headroom_container_shim::launcher_protocol::{self, LauncherPacket};
-use headroom_node_exec::{ChildProcess, Command, fd_passing, spawn};
+use headroom_node_exec::{ChildProcess, SpawnCommand, fd_passing, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, info};
@@ -45,13 +45,13 @@ pub(crate) struct LauncherProgram {
 
 /// The launcher of one agent.
 #[derive(Debug)]
-pub(crate) struct Launcher {
+pub(crate) struct ShimLauncher {
     program: LauncherProgram,
-    state: Mutex<State>,
+    state: Mutex<LauncherConnection>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LauncherConnection {
     /// The lock that the launcher must hold. `None` after the agent begins to end.
     lock: Option<File>,
     line: LauncherState,
@@ -67,12 +67,12 @@ enum LauncherState {
     Unknown,
 }
 
-impl Launcher {
+impl ShimLauncher {
     /// A launcher that is not started, with the lock of the agent's state directory.
     pub(crate) fn new(program: LauncherProgram, lock: File) -> Self {
-        Launcher {
+        ShimLauncher {
             program,
-            state: Mutex::new(State {
+            state: Mutex::new(LauncherConnection {
                 lock: Some(lock),
                 line: LauncherState::Down,
             }),
@@ -143,7 +143,7 @@ impl Launcher {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LauncherConnection> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,13 +157,13 @@ fn start(program: &LauncherProgram, lock: &File) -> anyhow::Result<LauncherState
         "-".repeat(ROOM).into(),
     ];
     let limits: Vec<_> = descriptors::of_children().into_iter().collect();
-    let command = Command {
+    let command = SpawnCommand {
         args: &args,
         stdin: Some(&theirs),
         procs_files: &program.procs_files,
         limits: &limits,
         new_session: true,
-        ..Command::new(&program.path, Path::new("/"))
+        ..SpawnCommand::new(&program.path, Path::new("/"))
     };
     let child =
         spawn(&command).with_context(|| format!("cannot start {}", program.path.display()))?;
@@ -224,7 +224,7 @@ fn patiently<T>(
 pub(crate) struct Conversation(AsyncFd<OwnedFd>);
 
 impl Conversation {
-    /// Wraps a socket that [`Launcher::ask`] returned.
+    /// Wraps a socket that [`ShimLauncher::ask`] returned.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         #[expect(
             deprecated,

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use headroom_container_shim::record;
 use headroom_node_core::leftover::{
-    FoundIpcObject, IpcObject, LeftoverDecision, Lifetime, OutsideProcesses, decide,
+    ContainerLifetime, FoundIpcObject, IpcObject, LeftoverDecision, OutsideProcesses, decide,
 };
-use headroom_node_exec::ipc::{self, SysV};
+use headroom_node_exec::ipc::{self, SysVIpcKind};
 use headroom_types::{Bytes, ContainerId, UnixMillis};
 
 use crate::clock;
@@ -40,13 +40,13 @@ pub(crate) fn sweep(site: &NodeContext, id: &ContainerId, started: Option<UnixMi
         return;
     }
     let living = living(site, id);
-    let others: Vec<Lifetime> = living
+    let others: Vec<ContainerLifetime> = living
         .iter()
         .filter_map(|other| lifetime(site, other, None))
         .collect();
-    let others: Vec<Lifetime> = others
+    let others: Vec<ContainerLifetime> = others
         .into_iter()
-        .map(|other| Lifetime { to: None, ..other })
+        .map(|other| ContainerLifetime { to: None, ..other })
         .collect();
     let processes = Processes::of(container.uid, site.layout.state());
     for one in ours {
@@ -73,18 +73,22 @@ pub(crate) fn sweep(site: &NodeContext, id: &ContainerId, started: Option<UnixMi
 
 fn remove(object: &IpcObject) -> std::io::Result<()> {
     match object {
-        IpcObject::Segment(id) => ipc::remove(SysV::Segment, *id),
-        IpcObject::Semaphores(id) => ipc::remove(SysV::Semaphores, *id),
-        IpcObject::Queue(id) => ipc::remove(SysV::Queue, *id),
+        IpcObject::Segment(id) => ipc::remove(SysVIpcKind::Segment, *id),
+        IpcObject::Semaphores(id) => ipc::remove(SysVIpcKind::Semaphores, *id),
+        IpcObject::Queue(id) => ipc::remove(SysVIpcKind::Queue, *id),
         IpcObject::File(path) => fs::remove_file(path),
     }
 }
 
-fn lifetime(site: &NodeContext, id: &ContainerId, started: Option<UnixMillis>) -> Option<Lifetime> {
+fn lifetime(
+    site: &NodeContext,
+    id: &ContainerId,
+    started: Option<UnixMillis>,
+) -> Option<ContainerLifetime> {
     let order = site.layout.order(id)?.order;
     let user = site.container_user(order.user.as_deref()).ok()?.user;
     let uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
-    Some(Lifetime {
+    Some(ContainerLifetime {
         uid,
         from: started.unwrap_or(order.granted),
         to: Some(clock::unix_now()),

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use headroom_config::FileCacheLimits as Bounds;
 use headroom_node_core::LaunchFailureKind;
-use headroom_node_exec::{Command, ProcessEnd, Rlimit, RlimitKind, spawn};
-use headroom_types::{Bytes, ContainerId, FetchedFile, FileKind, Sha256};
+use headroom_node_exec::{ProcessEnd, RlimitKind, RlimitSetting, SpawnCommand, spawn};
+use headroom_types::{Bytes, ContainerId, FetchedFile, FetchedFileKind, Sha256};
 use sha2::Digest as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Key, NodeFileCache};
+use crate::cache::{CacheEntryKey, NodeFileCache};
 use crate::container_user::ContainerUser;
 use crate::download::{DownloadError, FileDownloader};
 use crate::launch_failure::LaunchError;
@@ -165,7 +165,7 @@ impl ContainerFetch<'_> {
         } else {
             Some(self.identity.user.as_ref().map_or(u32::MAX, |u| u.uid))
         };
-        let key = Key::new(sum, whose, self.file.kind.as_str());
+        let key = CacheEntryKey::new(sum, whose, self.file.kind.as_str());
         let pinned = self
             .of
             .cache
@@ -194,15 +194,15 @@ impl ContainerFetch<'_> {
             .fetch(&mut file, &raw, most)
             .and_then(|()| self.check(&mut file))
             .and_then(|size| match self.file.kind {
-                FileKind::Archive => {
+                FetchedFileKind::Archive => {
                     let (bytes, entries) = (self.of.bounds.unpacked.get(), self.of.bounds.entries);
                     unpack::unpack(&mut file, at, bytes, entries).map_err(|error| {
                         let kind = LaunchFailureKind::ArchiveRefused;
                         LaunchError::around(error, kind, "the archive is refused")
                     })
                 }
-                kind @ (FileKind::File | FileKind::Program) => {
-                    let mode = if kind == FileKind::Program {
+                kind @ (FetchedFileKind::File | FetchedFileKind::Program) => {
+                    let mode = if kind == FetchedFileKind::Program {
                         0o555
                     } else {
                         0o444
@@ -271,14 +271,14 @@ impl ContainerFetch<'_> {
         fs::remove_file(raw.with_extension("err"))?;
         let (args, limits) = (
             ["--".into(), self.file.from.clone().into()],
-            [Rlimit {
+            [RlimitSetting {
                 limit: RlimitKind::FileSize,
                 soft: most.get(),
                 hard: most.get(),
             }],
         );
         let env = [("PATH".into(), "/usr/bin:/bin".into())];
-        let command = Command {
+        let command = SpawnCommand {
             args: &args,
             stdout: Some(file),
             stderr: Some(&words),
@@ -286,7 +286,7 @@ impl ContainerFetch<'_> {
             limits: &limits,
             user: self.identity.user.as_ref(),
             new_session: true,
-            ..Command::new(Path::new("cat"), Path::new("/"))
+            ..SpawnCommand::new(Path::new("cat"), Path::new("/"))
         };
         let child = spawn(&command)?;
         // A copy on the same host: an abandoned copy ends after one interval at most.

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use headroom_config::{FileProblem, Isolation, NodeAgentConfig, RunAs, SelfFence};
+use headroom_config::{FileProblem, Isolation, NodeAgentConfig, RunAsUser, SelfFence};
 use headroom_nodeagent::{AgentOptions, RunningAgent, ShutdownContainers, doctor, start};
 use headroom_transport::attached::ParentProcess;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
@@ -26,7 +26,7 @@ const JOBS: usize = 32;
 /// The node agent of Headroom: launches containers, enforces their limits, explains how they ended.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nodeagent", version)]
-struct Args {
+struct AgentArguments {
     /// Configuration file; arguments override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -78,7 +78,7 @@ struct Args {
     self_fence: Option<SelfFence>,
     /// User of the programs: submitter, agent, or a user name
     #[arg(long, value_name = "WHO")]
-    run_as: Option<RunAs>,
+    run_as: Option<RunAsUser>,
     /// Allow programs to run as root
     #[arg(long)]
     allow_root: bool,
@@ -123,7 +123,7 @@ fn enforcer(text: &str) -> Result<EnforcerKind, String> {
         .ok_or_else(|| "write cgroup2, cgroup1 or poll".to_owned())
 }
 
-impl Args {
+impl AgentArguments {
     fn read(&self) -> Result<NodeAgentConfig, Vec<FileProblem>> {
         self.config.as_ref().map_or_else(
             || Ok(NodeAgentConfig::default()),
@@ -172,7 +172,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = AgentArguments::parse();
     let config = match args.read() {
         Ok(config) => config,
         Err(problems) => {
@@ -220,7 +220,7 @@ fn examine(config: &NodeAgentConfig) -> ExitCode {
     }
 }
 
-async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode> {
+async fn run(args: AgentArguments, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode> {
     let (mut term, mut int) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,

@@ -16,7 +16,7 @@ use crate::host;
 
 /// A timed step of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum TimedLaunchStep {
     /// Creation of files and cgroup.
     Prepare,
     /// Start of the program.
@@ -25,7 +25,7 @@ pub(crate) enum Stage {
 
 /// A failed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Failed {
+pub(crate) enum FailedOperation {
     /// Creation of files and cgroup.
     Prepare,
     /// Start of the program.
@@ -46,7 +46,7 @@ pub(crate) struct AgentMetrics {
     detect: Histogram,
     prepare: Histogram,
     start: Histogram,
-    failed: BTreeMap<Failed, u64>,
+    failed: BTreeMap<FailedOperation, u64>,
 }
 
 impl AgentMetrics {
@@ -70,14 +70,14 @@ impl AgentMetrics {
         }
     }
 
-    pub(crate) fn launched(&self, stage: Stage, took: Duration) {
+    pub(crate) fn launched(&self, stage: TimedLaunchStep, took: Duration) {
         match stage {
-            Stage::Prepare => self.prepare.observe(took.as_secs_f64()),
-            Stage::Start => self.start.observe(took.as_secs_f64()),
+            TimedLaunchStep::Prepare => self.prepare.observe(took.as_secs_f64()),
+            TimedLaunchStep::Start => self.start.observe(took.as_secs_f64()),
         }
     }
 
-    pub(crate) fn failed(&mut self, what: Failed) {
+    pub(crate) fn failed(&mut self, what: FailedOperation) {
         *self.failed.entry(what).or_default() += 1;
     }
 
@@ -151,9 +151,9 @@ impl AgentMetrics {
         page.spread(&NODE_LAUNCH, &["prepare"], &self.prepare);
         page.spread(&NODE_LAUNCH, &["start"], &self.start);
         for (what, op) in [
-            (Failed::Prepare, "prepare"),
-            (Failed::Start, "start"),
-            (Failed::Resize, "resize"),
+            (FailedOperation::Prepare, "prepare"),
+            (FailedOperation::Start, "start"),
+            (FailedOperation::Resize, "resize"),
         ] {
             page.count(
                 &NODE_CGROUP_ERRORS,
@@ -227,7 +227,7 @@ fn stalled(pressure: &str) -> Vec<(&'static str, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_telemetry::Format;
+    use headroom_telemetry::ExpositionFormat;
 
     #[test]
     fn the_profile_label_follows_from_the_request() {
@@ -247,7 +247,7 @@ mod tests {
         }
         let mut page = MetricsPage::new();
         counts.put(&mut page);
-        let text = page.write(Format::Text);
+        let text = page.write(ExpositionFormat::Text);
         assert!(
             text.contains("headroom_node_containers_started_total{profile=\"other\"} 300.0"),
             "{text}"

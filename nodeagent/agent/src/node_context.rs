@@ -5,13 +5,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use headroom_config::{IpcScope, Isolation, LogRetention};
 use headroom_node_cgroup::Enforcer;
-use headroom_node_exec::{Privilege, User};
+use headroom_node_exec::{Privilege, ProcessUser};
 use headroom_transport::ReloadingKeys;
 use headroom_types::{EnforcerKind, NodeId};
 
 use crate::container_user::{self, ContainerUser};
 use crate::disk::StateLayout;
-use crate::launcher::Launcher;
+use crate::launcher::ShimLauncher;
 use crate::localize::Localizer;
 use crate::privileges::AgentPrivileges;
 use crate::unattributed_memory::Leftovers;
@@ -41,7 +41,7 @@ pub(crate) struct NodeContext {
     /// Fetches the files of launches.
     pub(crate) localizer: Localizer,
     /// Forks shims.
-    pub(crate) launcher: Launcher,
+    pub(crate) launcher: ShimLauncher,
     /// Privileges of this agent.
     pub(crate) rights: AgentPrivileges,
     /// Memory that ended containers left.
@@ -70,7 +70,7 @@ impl NodeContext {
                 name: None,
             });
         }
-        container_user::choose(&self.isolation, submitter, User::by_name)
+        container_user::choose(&self.isolation, submitter, ProcessUser::by_name)
     }
     /// Whether the agent can start programs as other users.
     pub(crate) fn is_root(&self) -> bool {

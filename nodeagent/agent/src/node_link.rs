@@ -18,15 +18,15 @@
 use std::time::Duration;
 
 use headroom_client::ClientError;
-use headroom_client::retry::Backoff;
-use headroom_node_core::agent::Agent;
+use headroom_client::retry::ExponentialBackoff;
+use headroom_node_core::agent::AgentCore;
 use headroom_node_core::report_schedule::{ReportDue, ReportSchedule, ReportScope};
 use headroom_types::{ContainerId, Epoch, Tick, UnixMillis};
 use headroom_wire::v1::error::{ErrorCode, ProblemReason};
 use headroom_wire::v1::nodes::{DesiredStateLine, NodeRegistered, NodeReportReply, RegisterNode};
 use tracing::{debug, info, warn};
 
-use crate::node_link_event::{Generation, NodeLinkEvent, NodeMembership};
+use crate::node_link_event::{NodeLinkEvent, NodeMembership, RegistrationNumber};
 
 /// Maximum wait between attempts to contact a lost resource manager.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -40,9 +40,9 @@ pub enum NodeLinkRequest {
     /// A registration, see [`NodeLink::numbered`].
     Registration,
     /// Reading the stream of desired state with this epoch, instead of any other stream.
-    Stream(Generation, Epoch),
+    Stream(RegistrationNumber, Epoch),
     /// A report.
-    Report(Generation, Epoch, ReportScope),
+    Report(RegistrationNumber, Epoch, ReportScope),
     /// Nothing until that time, or until an event arrives.
     Nothing(Option<Tick>),
 }
@@ -66,9 +66,9 @@ pub enum NodeLinkNews {
 pub struct NodeLink {
     /// Address of the resource manager, for the log.
     rm: String,
-    phase: Phase,
-    generation: Generation,
-    backoff: Backoff,
+    phase: RmLinkPhase,
+    generation: RegistrationNumber,
+    backoff: ExponentialBackoff,
     /// Whether the last call succeeded, so that a loss is logged once.
     well: bool,
     /// Whether the resource manager refuses this node as decommissioned.
@@ -78,7 +78,7 @@ pub struct NodeLink {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum RmLinkPhase {
     Down {
         retry_at: Tick,
     },
@@ -86,12 +86,12 @@ enum Phase {
     Up {
         epoch: Epoch,
         sync: ReportSchedule,
-        stream: Stream,
+        stream: OrderStreamState,
     },
 }
 
 #[derive(Debug)]
-enum Stream {
+enum OrderStreamState {
     Open,
     Closed { retry_at: Tick },
 }
@@ -99,12 +99,12 @@ enum Stream {
 impl NodeLink {
     /// A link to the resource manager at the address `rm` that is down.
     pub fn new(rm: String) -> Self {
-        let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
-        let phase = Phase::Down { retry_at: Tick(0) };
+        let backoff = ExponentialBackoff::new(Duration::from_millis(50), LONGEST_WAIT);
+        let phase = RmLinkPhase::Down { retry_at: Tick(0) };
         NodeLink {
             rm,
             phase,
-            generation: Generation::default(),
+            generation: RegistrationNumber::default(),
             backoff,
             well: true,
             dismissed: false,
@@ -115,54 +115,54 @@ impl NodeLink {
     /// The membership of the node.
     pub fn membership(&self) -> NodeMembership {
         match &self.phase {
-            Phase::Up { .. } => NodeMembership::Registered,
-            Phase::Down { .. } | Phase::Registering if self.dismissed => {
+            RmLinkPhase::Up { .. } => NodeMembership::Registered,
+            RmLinkPhase::Down { .. } | RmLinkPhase::Registering if self.dismissed => {
                 NodeMembership::Decommissioned
             }
-            Phase::Down { .. } | Phase::Registering => NodeMembership::Searching,
+            RmLinkPhase::Down { .. } | RmLinkPhase::Registering => NodeMembership::Searching,
         }
     }
 
     /// Whether the link reads its stream, or waits for it to open.
     pub fn has_stream(&self) -> bool {
         match &self.phase {
-            Phase::Up {
-                stream: Stream::Open,
+            RmLinkPhase::Up {
+                stream: OrderStreamState::Open,
                 ..
             } => true,
-            Phase::Up {
-                stream: Stream::Closed { .. },
+            RmLinkPhase::Up {
+                stream: OrderStreamState::Closed { .. },
                 ..
             }
-            | Phase::Down { .. }
-            | Phase::Registering => false,
+            | RmLinkPhase::Down { .. }
+            | RmLinkPhase::Registering => false,
         }
     }
 
     /// Marks a container whose phase changed.
     pub fn changed(&mut self, id: &ContainerId) {
-        if let Phase::Up { sync, .. } = &mut self.phase {
+        if let RmLinkPhase::Up { sync, .. } = &mut self.phase {
             sync.changed(id);
         }
     }
 
     /// Marks a change of the node itself that cannot wait for the next heartbeat.
     pub fn node_changed(&mut self) {
-        if let Phase::Up { sync, .. } = &mut self.phase {
+        if let RmLinkPhase::Up { sync, .. } = &mut self.phase {
             sync.node_changed();
         }
     }
 
     /// Marks a container with a new exit report.
     pub fn ended(&mut self, id: &ContainerId) {
-        if let Phase::Up { sync, .. } = &mut self.phase {
+        if let RmLinkPhase::Up { sync, .. } = &mut self.phase {
             sync.ended(id);
         }
     }
 
     /// Makes a report due if exit reports did not fit into the last message, or a new peer has not
     /// confirmed them.
-    pub fn send_remaining_reports(&mut self, core: &Agent) {
+    pub fn send_remaining_reports(&mut self, core: &AgentCore) {
         if let Some(report) = core.unreceived().next() {
             self.ended(&report.container);
         }
@@ -171,24 +171,24 @@ impl NodeLink {
     /// The message that is due now. It counts as under way.
     pub fn due(&mut self, now: Tick) -> NodeLinkRequest {
         match &mut self.phase {
-            Phase::Registering => NodeLinkRequest::Nothing(None),
-            Phase::Down { retry_at } if now < *retry_at => {
+            RmLinkPhase::Registering => NodeLinkRequest::Nothing(None),
+            RmLinkPhase::Down { retry_at } if now < *retry_at => {
                 NodeLinkRequest::Nothing(Some(*retry_at))
             }
-            Phase::Down { .. } => {
-                self.phase = Phase::Registering;
+            RmLinkPhase::Down { .. } => {
+                self.phase = RmLinkPhase::Registering;
                 NodeLinkRequest::Registration
             }
-            Phase::Up {
+            RmLinkPhase::Up {
                 epoch,
                 sync,
                 stream,
             } => {
                 let stream_at = match stream {
-                    Stream::Open => None,
-                    Stream::Closed { retry_at } if now < *retry_at => Some(*retry_at),
-                    Stream::Closed { .. } => {
-                        *stream = Stream::Open;
+                    OrderStreamState::Open => None,
+                    OrderStreamState::Closed { retry_at } if now < *retry_at => Some(*retry_at),
+                    OrderStreamState::Closed { .. } => {
+                        *stream = OrderStreamState::Open;
                         return NodeLinkRequest::Stream(self.generation, *epoch);
                     }
                 };
@@ -224,7 +224,7 @@ impl NodeLink {
                     warn!(%error, rm = self.rm.as_str(), "this node takes no work until it is undrained; retrying every 30 s");
                 }
                 self.dismissed = true;
-                self.phase = Phase::Down {
+                self.phase = RmLinkPhase::Down {
                     retry_at: now.plus(DECOMMISSIONED_RETRY_INTERVAL),
                 };
                 NodeLinkNews::Nothing
@@ -233,7 +233,7 @@ impl NodeLink {
                 // The clock was set back, or another agent uses this node's name.
                 self.serial = self.serial.max(above(&error));
                 let retry_at = now.plus(self.failed("registration", &error));
-                self.phase = Phase::Down { retry_at };
+                self.phase = RmLinkPhase::Down { retry_at };
                 NodeLinkNews::Nothing
             }
             NodeLinkEvent::Line(generation, desired) if generation == self.generation => {
@@ -258,10 +258,10 @@ impl NodeLink {
         self.dismissed = false;
         self.backoff.reset();
         self.generation = self.generation.next();
-        self.phase = Phase::Up {
+        self.phase = RmLinkPhase::Up {
             epoch: answer.epoch,
             sync: ReportSchedule::registered(now),
-            stream: Stream::Closed { retry_at: now },
+            stream: OrderStreamState::Closed { retry_at: now },
         };
         NodeLinkNews::Peer(answer)
     }
@@ -269,27 +269,29 @@ impl NodeLink {
     fn line(&mut self, now: Tick, desired: DesiredStateLine) -> NodeLinkNews {
         self.went_well();
         match &self.phase {
-            Phase::Up { epoch, .. } if *epoch == desired.epoch => NodeLinkNews::Desired(desired),
+            RmLinkPhase::Up { epoch, .. } if *epoch == desired.epoch => {
+                NodeLinkNews::Desired(desired)
+            }
             // Another incarnation of the resource manager answers now.
-            Phase::Up { .. } => {
-                self.phase = Phase::Down { retry_at: now };
+            RmLinkPhase::Up { .. } => {
+                self.phase = RmLinkPhase::Down { retry_at: now };
                 NodeLinkNews::Nothing
             }
-            Phase::Down { .. } | Phase::Registering => NodeLinkNews::Nothing,
+            RmLinkPhase::Down { .. } | RmLinkPhase::Registering => NodeLinkNews::Nothing,
         }
     }
 
     fn stream_ended(&mut self, now: Tick, error: Option<&ClientError>) {
         if error.is_some_and(is_unknown_node_error) {
-            self.phase = Phase::Down { retry_at: now };
+            self.phase = RmLinkPhase::Down { retry_at: now };
             return;
         }
         let wait = match error {
             Some(error) => self.failed("stream", error),
             None => self.backoff.wait(),
         };
-        if let Phase::Up { stream, .. } = &mut self.phase {
-            *stream = Stream::Closed {
+        if let RmLinkPhase::Up { stream, .. } = &mut self.phase {
+            *stream = OrderStreamState::Closed {
                 retry_at: now.plus(wait),
             };
         }
@@ -303,19 +305,19 @@ impl NodeLink {
         match answer {
             Ok(reply) => {
                 self.went_well();
-                if let Phase::Up { sync, .. } = &mut self.phase {
+                if let RmLinkPhase::Up { sync, .. } = &mut self.phase {
                     sync.answered();
                 }
                 NodeLinkNews::Received(reply.received)
             }
             Err(error) if is_unknown_node_error(&error) => {
                 info!(%error, "the resource manager does not know this node; the agent registers again");
-                self.phase = Phase::Down { retry_at: now };
+                self.phase = RmLinkPhase::Down { retry_at: now };
                 NodeLinkNews::Nothing
             }
             Err(error) => {
                 let wait = self.failed("report", &error);
-                if let Phase::Up { sync, .. } = &mut self.phase {
+                if let RmLinkPhase::Up { sync, .. } = &mut self.phase {
                     sync.failed(now, wait);
                 }
                 NodeLinkNews::Nothing

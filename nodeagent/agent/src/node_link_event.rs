@@ -23,20 +23,20 @@ pub enum NodeLinkEvent {
     /// Answer to a registration.
     Registered(Result<NodeRegistered, ClientError>),
     /// One message of the desired-state stream.
-    Line(Generation, DesiredStateLine),
+    Line(RegistrationNumber, DesiredStateLine),
     /// The desired-state stream ended.
-    StreamEnded(Generation, Option<ClientError>),
+    StreamEnded(RegistrationNumber, Option<ClientError>),
     /// Answer to a report.
-    Reported(Generation, Result<NodeReportReply, ClientError>),
+    Reported(RegistrationNumber, Result<NodeReportReply, ClientError>),
 }
 
 /// The number of a registration. Answers that belong to an earlier one are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Generation(u64);
+pub struct RegistrationNumber(u64);
 
-impl Generation {
+impl RegistrationNumber {
     /// The number of the next registration.
     pub(crate) fn next(self) -> Self {
-        Generation(self.0 + 1)
+        RegistrationNumber(self.0 + 1)
     }
 }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use headroom_node_core::agent::{Agent, AgentContainer, DesiredState, Extent};
+use headroom_node_core::agent::{AgentContainer, AgentCore, DesiredListExtent, DesiredState};
 use headroom_node_core::container::{ContainerOrder, LifecyclePhase};
 use headroom_node_core::report_schedule::ReportScope;
 use headroom_types::{Bytes, ContainerId, ExitReport};
 use headroom_wire::v1::nodes::{
-    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, ObservedContainer, RefusedSize,
-    RunOrder,
+    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, ObservedContainer,
+    RefusedSizeReport, RunOrder,
 };
 
 /// Time between SIGTERM and SIGKILL if the launch sets none.
@@ -48,11 +48,11 @@ pub fn desired_state(want: &ContainerDesiredState) -> DesiredState {
 }
 
 /// The extent of a list of desired states.
-pub fn extent(desired: &DesiredStateLine) -> Extent {
+pub fn extent(desired: &DesiredStateLine) -> DesiredListExtent {
     if desired.full {
-        Extent::Full
+        DesiredListExtent::Full
     } else {
-        Extent::Changes
+        DesiredListExtent::Changes
     }
 }
 
@@ -77,7 +77,7 @@ pub fn observed(
         attempt: c.order.attempt,
         resource: c.order.resource.clone(),
         version: c.order.version,
-        refused: c.sizing.refused.as_ref().map(|r| RefusedSize {
+        refused: c.sizing.refused.as_ref().map(|r| RefusedSizeReport {
             version: r.size.version,
             why: r.why.clone(),
         }),
@@ -90,7 +90,7 @@ pub fn observed(
 
 /// The containers of a report, with their use as measured by `measure`.
 pub fn observed_in(
-    core: &Agent,
+    core: &AgentCore,
     scope: &ReportScope,
     measure: impl Fn(&ContainerId) -> MeasuredUse,
 ) -> Vec<ObservedContainer> {
@@ -107,13 +107,13 @@ pub fn observed_in(
 }
 
 /// The exit reports for a report: those that the resource manager has not received.
-pub fn unreceived_exits(core: &Agent) -> Vec<ExitReport> {
+pub fn unreceived_exits(core: &AgentCore) -> Vec<ExitReport> {
     core.unreceived().take(ENDS_AT_ONCE).cloned().collect()
 }
 
 /// The exit reports for a registration: all that are still kept, for a peer that may know none of
 /// them.
-pub fn kept_exits(core: &Agent) -> Vec<ExitReport> {
+pub fn kept_exits(core: &AgentCore) -> Vec<ExitReport> {
     core.containers()
         .filter_map(|(_, c)| exit_report(&c.state))
         .take(ENDS_AT_ONCE)

@@ -7,15 +7,15 @@ use sd_notify::NotifyState;
 
 /// The systemd watchdog, notified by the loop itself: systemd restarts an agent whose loop hangs.
 #[derive(Debug)]
-pub(crate) struct Watchdog {
+pub(crate) struct AgentWatchdog {
     every: Option<Duration>,
     next: Tick,
 }
 
-impl Watchdog {
+impl AgentWatchdog {
     /// The watchdog as configured in the unit. Without one it does nothing.
     pub(crate) fn from_environment() -> Self {
-        Watchdog {
+        AgentWatchdog {
             every: sd_notify::watchdog_enabled().map(|d| d / 3),
             next: Tick(0),
         }

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_cgroup::{EnforcedGroup, GroupLimits, OomGroup};
 use headroom_node_core::{VerdictScope, classify};
-use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
+use headroom_node_exec::{ChildProcess, ProcessEnd, SpawnCommand, spawn};
 use headroom_types::{Bytes, EnforcerKind, Evidence, ExitReason, StopCause};
 use headroom_wire::v1::nodes::NodeHealthState;
 
@@ -60,16 +60,16 @@ fn prove(site: &NodeContext) -> anyhow::Result<()> {
     removed.context("the test group could not be removed")
 }
 
-fn over_allocate(site: &NodeContext, group: &Group) -> anyhow::Result<()> {
+fn over_allocate(site: &NodeContext, group: &EnforcedGroup) -> anyhow::Result<()> {
     let shell = Path::new("/bin/sh");
     let (args, procs) = (["-c".into(), GREEDY.into()], group.procs_files());
     let env = [("PATH".into(), "/usr/bin:/bin".into())];
-    let command = Command {
+    let command = SpawnCommand {
         args: &args,
         env: &env,
         procs_files: &procs,
         new_session: true,
-        ..Command::new(shell, Path::new("/"))
+        ..SpawnCommand::new(shell, Path::new("/"))
     };
     let child = spawn(&command).context("the test child could not be started")?;
     group.set_root_pid(child.pid);
@@ -103,7 +103,7 @@ fn over_allocate(site: &NodeContext, group: &Group) -> anyhow::Result<()> {
 
 /// Waits for the child's end. The `poll` enforcer has no kernel support, so this function samples
 /// and kills in its place.
-fn end_of(group: &Group, child: &ChildProcess) -> anyhow::Result<Option<StopCause>> {
+fn end_of(group: &EnforcedGroup, child: &ChildProcess) -> anyhow::Result<Option<StopCause>> {
     let deadline = Instant::now() + PROOF_TIMEOUT;
     let mut stopped = None;
     while !ends_within(child, LOOK)? {

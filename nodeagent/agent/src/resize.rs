@@ -7,19 +7,19 @@
 //!
 //! The program receives no message: its environment and arguments keep the values of its launch.
 
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::size::OrderedSize;
 use headroom_types::{Bytes, ContainerId, Resource};
 
 use crate::cpu_share::weight;
-use crate::disk::{OrderRecord, Resizing};
+use crate::disk::{OrderRecord, ResizeInProgress};
 use crate::node_context::NodeContext;
 
 /// Gives `id` the size. On error the container keeps its old size. The error is a text for users.
 pub(crate) fn resize(
     site: &NodeContext,
     id: &ContainerId,
-    group: Option<&Group>,
+    group: Option<&EnforcedGroup>,
     size: &OrderedSize,
 ) -> Result<(), String> {
     let group = group.ok_or("the node agent does not know the cgroup of the container")?;
@@ -27,7 +27,7 @@ pub(crate) fn resize(
         .layout
         .order(id)
         .ok_or("the node agent cannot read the order of the container")?;
-    record.resizing = Some(Resizing {
+    record.resizing = Some(ResizeInProgress {
         version: size.version,
         resource: size.resource.clone(),
     });
@@ -42,7 +42,11 @@ pub(crate) fn resize(
 /// After a restart: finishes a change that was in progress. The kernel's limit decides whether it
 /// happened. Without a kernel limit the old size holds until the resource manager orders the new
 /// one again.
-pub(crate) fn finish_resize(site: &NodeContext, record: &mut OrderRecord, group: Option<&Group>) {
+pub(crate) fn finish_resize(
+    site: &NodeContext,
+    record: &mut OrderRecord,
+    group: Option<&EnforcedGroup>,
+) {
     let limit = group
         .and_then(|g| g.facts().ok())
         .and_then(|facts| facts.limit);
@@ -62,7 +66,7 @@ pub(crate) fn finish_resize(site: &NodeContext, record: &mut OrderRecord, group:
     }
 }
 
-fn change(group: &Group, from: &Resource, to: &Resource) -> Result<(), String> {
+fn change(group: &EnforcedGroup, from: &Resource, to: &Resource) -> Result<(), String> {
     group
         .set_memory(to.memory)
         .map_err(|error| format!("{error}; the container keeps {}", from.memory))?;

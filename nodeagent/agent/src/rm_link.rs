@@ -4,7 +4,7 @@
 //! answer comes back as an input of the loop.
 
 use headroom_client::Client;
-use headroom_node_core::agent::Agent;
+use headroom_node_core::agent::AgentCore;
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{NodeReport, RegisterNode};
 use tokio::sync::mpsc;
@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent_input::AgentInput;
 use crate::node_link::{NodeLink, NodeLinkNews, NodeLinkRequest};
-use crate::node_link_event::{Generation, NodeLinkEvent, NodeMembership};
+use crate::node_link_event::{NodeLinkEvent, NodeMembership, RegistrationNumber};
 
 /// The link with its calls.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl ResourceManagerLink {
     }
 
     /// Makes a report due if exit reports remain that the resource manager has not received.
-    pub(crate) fn send_remaining_reports(&mut self, core: &Agent) {
+    pub(crate) fn send_remaining_reports(&mut self, core: &AgentCore) {
         self.link.send_remaining_reports(core);
     }
 
@@ -69,7 +69,7 @@ impl ResourceManagerLink {
     }
 
     /// Reads the stream of desired state, instead of any other stream.
-    pub(crate) fn read_stream(&mut self, generation: Generation, epoch: Epoch) {
+    pub(crate) fn read_stream(&mut self, generation: RegistrationNumber, epoch: Epoch) {
         self.stream = Some(listen(
             self.client.clone(),
             self.node.clone(),
@@ -93,7 +93,7 @@ impl ResourceManagerLink {
     }
 
     /// Sends a report.
-    pub(crate) fn report(&self, generation: Generation, body: NodeReport) {
+    pub(crate) fn report(&self, generation: RegistrationNumber, body: NodeReport) {
         let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.report(&node, &body).await;
@@ -120,7 +120,7 @@ fn listen(
     client: Client,
     node: NodeId,
     epoch: Epoch,
-    generation: Generation,
+    generation: RegistrationNumber,
     inputs: mpsc::Sender<AgentInput>,
 ) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {

@@ -7,12 +7,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use headroom_node_cgroup::hsperf::HeapFile;
+use headroom_node_cgroup::hsperf::HsperfFile;
 use headroom_node_cgroup::inspect;
-use headroom_node_cgroup::{CgroupError, Group, Probe, ReadBuffer, UsageSample};
+use headroom_node_cgroup::{CgroupError, EnforcedGroup, ReadBuffer, UsageProbe, UsageSample};
 use headroom_node_core::stall::{self, StallDetector};
-use headroom_node_core::starved::GcWindow;
-use headroom_node_core::{OwnLimits, Timeline, hsperf, maps};
+use headroom_node_core::starved::GcTimeWindow;
+use headroom_node_core::{MemoryTimeline, OwnLimits, hsperf, maps};
 use headroom_types::exit::{
     HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess,
 };
@@ -40,7 +40,7 @@ const LOOKS: usize = 1;
 #[derive(Clone, Debug)]
 pub(crate) struct SampledContainer {
     /// The group of the container.
-    pub(crate) group: Arc<Group>,
+    pub(crate) group: Arc<EnforcedGroup>,
     /// The memory limit of the container.
     pub(crate) limit: Bytes,
     /// Whether the launch declares a runtime with its own heap.
@@ -54,15 +54,15 @@ pub(crate) struct SampledContainer {
 pub(crate) struct ContainerSampler {
     subject: SampledContainer,
     started: Tick,
-    timeline: Timeline,
+    timeline: MemoryTimeline,
     last: Option<MemorySample>,
     /// Memory by kind at the largest use so far.
     fullest: Option<(Bytes, MemoryStat)>,
-    heap_file: Option<HeapFile>,
+    heap_file: Option<HsperfFile>,
     heap: Option<HeapReport>,
     victims: Vec<VictimProcess>,
     victims_at: Option<Tick>,
-    window: GcWindow,
+    window: GcTimeWindow,
     inside: Option<ProcessMemory>,
     /// The largest process and the memory use of the group, if the process should be inspected.
     to_look_into: Option<(i32, Bytes)>,
@@ -70,7 +70,7 @@ pub(crate) struct ContainerSampler {
     own_limits: OwnLimits,
     limits_at: Option<Tick>,
     /// Opened at the first sample.
-    probe: Option<Probe>,
+    probe: Option<UsageProbe>,
 }
 
 /// A sampler that the loop and its jobs share. Never locked across an await.
@@ -110,14 +110,14 @@ impl ContainerSampler {
         Arc::new(Mutex::new(ContainerSampler {
             subject,
             started,
-            timeline: Timeline::default(),
+            timeline: MemoryTimeline::default(),
             last: None,
             fullest: None,
             heap_file: None,
             heap: None,
             victims: Vec::new(),
             victims_at: None,
-            window: GcWindow::default(),
+            window: GcTimeWindow::default(),
             inside: None,
             to_look_into: None,
             stall: StallDetector::default(),
@@ -296,7 +296,7 @@ impl ContainerSampler {
             self.heap_file = pids
                 .into_iter()
                 .take(MOST_PROCESSES)
-                .find_map(|pid| HeapFile::locate(pid).ok());
+                .find_map(|pid| HsperfFile::locate(pid).ok());
         }
         let mut facts = self
             .heap_file

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headroom_client::{Client, ClientCredentials};
-use headroom_config::{HealthChecks, Isolation, NodeAgentConfig, RunAs, SelfFence};
-use headroom_identity::Role;
+use headroom_config::{HealthChecks, Isolation, NodeAgentConfig, RunAsUser, SelfFence};
+use headroom_identity::CertificateRole;
 use headroom_node_cgroup::{EnforcerRequest, detect};
 use headroom_node_core::fence::FenceTimeout;
-use headroom_transport::{KeyFiles, ReloadingKeys};
+use headroom_transport::{CertificateFiles, ReloadingKeys};
 use headroom_types::{Bytes, EnforcerKind, NodeId, Resource};
 use headroom_wire::v1::attached::NodeReady;
 use headroom_wire::v1::nodes::{NodeHealthState, NodeTraits};
@@ -26,10 +26,10 @@ use crate::adopt::AdoptedContainer;
 use crate::agent_input::{AgentInput, ShutdownContainers};
 use crate::agent_loop::NodeAgentLoop;
 use crate::agent_state::AgentSetup;
-use crate::clock::Clock;
+use crate::clock::AgentClock;
 use crate::disk::{self, StateLayout};
 use crate::http::listener::NodeListener;
-use crate::launcher::{Launcher, LauncherProgram};
+use crate::launcher::{LauncherProgram, ShimLauncher};
 use crate::localize::Localizer;
 use crate::node_context::NodeContext;
 use crate::privileges::AgentPrivileges;
@@ -73,7 +73,7 @@ impl AgentOptions {
                 // A user's own machine runs the user's own programs, whose data may be in /tmp.
                 // Only a daemon isolates users from each other.
                 isolation: Isolation {
-                    run_as: RunAs::Agent,
+                    run_as: RunAsUser::Agent,
                     allow_root: true,
                     private_tmp: false,
                     ..Isolation::default()
@@ -159,7 +159,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     let mut agent = NodeAgentLoop::new(
         facts,
         fence_timeout(config.self_fence),
-        Clock::start(),
+        AgentClock::start(),
         link,
         inputs.clone(),
     );
@@ -312,7 +312,11 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 fn client(config: &NodeAgentConfig) -> anyhow::Result<Client> {
-    let files = config.tls.as_deref().map(KeyFiles::of).unwrap_or_default();
+    let files = config
+        .tls
+        .as_deref()
+        .map(CertificateFiles::of)
+        .unwrap_or_default();
     Ok(Client::with_credentials(
         &config.rm,
         ClientCredentials {
@@ -350,7 +354,7 @@ fn certificate(
     if let Some(role) = keys
         .facts()
         .role
-        .filter(|role| *role != Role::Node(node.clone()))
+        .filter(|role| *role != CertificateRole::Node(node.clone()))
     {
         bail!(
             "the certificate in {} is of {role}, but this is node {node}; get one with rmctl node join",
@@ -562,7 +566,7 @@ async fn enforce(
             isolation,
             logs: logs.into(),
             localizer,
-            launcher: Launcher::new(shim, lock),
+            launcher: ShimLauncher::new(shim, lock),
             rights,
             leftovers: Leftovers::default(),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use headroom_container_shim::record::{self, ProcessIdentity};
-use headroom_node_cgroup::Group;
+use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_exec::{WatchedProcess, starttime_of};
 use headroom_types::{ContainerId, StopCause};
 
@@ -20,7 +20,7 @@ const KILL: i32 = 9;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StopStep {
     /// Record the cause of the stop.
     Record(StopCause),
     /// Send SIGTERM to the program.
@@ -42,22 +42,22 @@ pub(crate) enum SignalTarget {
 pub(crate) fn carry_out(
     site: &NodeContext,
     id: &ContainerId,
-    group: Option<&Arc<Group>>,
+    group: Option<&Arc<EnforcedGroup>>,
     task_groups: bool,
-    steps: &[Step],
+    steps: &[StopStep],
 ) {
     for step in steps {
         match step {
-            Step::Record(cause) => {
+            StopStep::Record(cause) => {
                 crash::at("stop-wanted");
                 write_down(site, id, group, task_groups, *cause);
                 crash::at("stop-recorded");
             }
-            Step::Terminate => {
+            StopStep::Terminate => {
                 signal(site, id, TERM);
                 crash::at("terminated");
             }
-            Step::Kill => {
+            StopStep::Kill => {
                 kill(site, id, group);
                 crash::at("killed");
             }
@@ -68,7 +68,7 @@ pub(crate) fn carry_out(
 fn write_down(
     site: &NodeContext,
     id: &ContainerId,
-    group: Option<&Arc<Group>>,
+    group: Option<&Arc<EnforcedGroup>>,
     task_groups: bool,
     cause: StopCause,
 ) {
@@ -96,13 +96,13 @@ pub(crate) fn signal(site: &NodeContext, id: &ContainerId, number: i32) {
 pub(crate) fn deliver(
     site: &NodeContext,
     id: &ContainerId,
-    group: Option<&Group>,
+    group: Option<&EnforcedGroup>,
     number: i32,
     whom: SignalTarget,
 ) -> anyhow::Result<u32> {
     let members = || {
         group
-            .map(Group::pids)
+            .map(EnforcedGroup::pids)
             .transpose()
             .map(Option::unwrap_or_default)
     };
@@ -128,7 +128,7 @@ pub(crate) fn deliver(
 }
 
 /// Kills every process of a container.
-pub(crate) fn kill(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>) {
+pub(crate) fn kill(site: &NodeContext, id: &ContainerId, group: Option<&Arc<EnforcedGroup>>) {
     let Some(group) = group else {
         signal(site, id, KILL);
         return;

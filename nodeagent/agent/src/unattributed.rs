@@ -30,7 +30,7 @@ pub(crate) async fn watch(
     inputs: mpsc::Sender<AgentInput>,
 ) {
     let floor = floor(offers);
-    let mut filter = Filter::new(floor);
+    let mut filter = UnattributedFilter::new(floor);
     let mut reported = UnattributedFinding::default();
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -91,15 +91,15 @@ fn ill(memory: Bytes, offers: Bytes, max: u32, left_by: &[LeftoverOwner]) -> Opt
 /// Turns single measurements into the reported value. An increase takes effect when the smaller of
 /// the last two measurements exceeds the reported value by a step. A decrease takes effect at once.
 #[derive(Debug)]
-struct Filter {
+struct UnattributedFilter {
     floor: Bytes,
     before: Bytes,
     shown: Bytes,
 }
 
-impl Filter {
+impl UnattributedFilter {
     fn new(floor: Bytes) -> Self {
-        Filter {
+        UnattributedFilter {
             floor,
             before: Bytes::ZERO,
             shown: Bytes::ZERO,
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_rise_needs_two_measurements_and_a_fall_one() {
-        let mut filter = Filter::new(MIB(30));
+        let mut filter = UnattributedFilter::new(MIB(30));
         let mut shown = |look: u64| {
             filter.take(MIB(look));
             filter.shown

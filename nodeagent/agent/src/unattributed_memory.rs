@@ -19,10 +19,10 @@ const MAX_FLOOR: Bytes = Bytes::from_mib(256);
 
 /// The last reported memory, and the containers that left it.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers(Mutex<State>);
+pub(crate) struct Leftovers(Mutex<UnattributedState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct UnattributedState {
     memory: Bytes,
     leavers: LeftoverOwners,
 }
@@ -53,7 +53,7 @@ impl Leftovers {
         drop(state);
         self.now()
     }
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, UnattributedState> {
         // A poisoned lock is harmless: the value is written as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

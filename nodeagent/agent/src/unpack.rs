@@ -22,7 +22,7 @@ const DEEPEST: usize = 64;
 
 /// The target of an archive, with its remaining limits.
 #[derive(Debug)]
-pub(crate) struct Unpacked<'a> {
+pub(crate) struct ArchiveTarget<'a> {
     into: &'a Path,
     bytes_left: u64,
     entries_left: u32,
@@ -38,7 +38,7 @@ pub(crate) fn unpack(
     entries: u32,
 ) -> anyhow::Result<u64> {
     fs::create_dir(into).with_context(|| format!("cannot make {}", into.display()))?;
-    let mut out = Unpacked {
+    let mut out = ArchiveTarget {
         into,
         bytes_left: bytes,
         entries_left: entries,
@@ -75,7 +75,7 @@ fn read_up_to(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-impl Unpacked<'_> {
+impl ArchiveTarget<'_> {
     /// Parses extensions here, because the library would read a name of any length into memory.
     #[allow(clippy::wildcard_enum_match_arm)] // the library's enum of kinds is non-exhaustive
     fn tar(&mut self, from: impl Read) -> anyhow::Result<()> {

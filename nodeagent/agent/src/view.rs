@@ -5,7 +5,7 @@ use headroom_node_core::report_schedule::ReportScope;
 use headroom_types::{ContainerId, Epoch};
 use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, ObservedContainer, RegisterNode};
 
-use crate::agent_query::{AccessTarget, AgentQuery, Detail, Diagnosis};
+use crate::agent_query::{AccessTarget, AgentQuery, ContainerDetail, DoctorReport};
 use crate::agent_state::AgentState;
 use crate::doctor::{self, DoctorFinding};
 use crate::node_link_event::NodeMembership;
@@ -104,7 +104,7 @@ pub(crate) fn reply(state: &AgentState, membership: NodeMembership, question: Ag
         AgentQuery::Container(id, reply) => drop(reply.send(detail(state, &id))),
         AgentQuery::Inside(id, reply) => drop(reply.send(inside(state, &id))),
         AgentQuery::Metrics(reply) => drop(reply.send(metrics_page::page(state, membership))),
-        AgentQuery::Doctor(reply) => drop(reply.send(Diagnosis {
+        AgentQuery::Doctor(reply) => drop(reply.send(DoctorReport {
             enforcer: state.facts.site.kind().to_string(),
             root: state.facts.site.enforcer.root(),
             health: health(state),
@@ -150,7 +150,7 @@ fn inside(state: &AgentState, id: &ContainerId) -> Option<Box<AccessTarget>> {
     }))
 }
 
-fn detail(state: &AgentState, id: &ContainerId) -> Option<Box<Detail>> {
+fn detail(state: &AgentState, id: &ContainerId) -> Option<Box<ContainerDetail>> {
     let c = state.core.get(id)?;
     let report = node_messages::exit_report(&c.state).cloned();
     let meter = state.live.get(id).and_then(|l| l.meter.as_ref());
@@ -160,7 +160,7 @@ fn detail(state: &AgentState, id: &ContainerId) -> Option<Box<Detail>> {
             .map(|m| sample::locked(m).timeline())
             .unwrap_or_default(),
     };
-    Some(Box::new(Detail {
+    Some(Box::new(ContainerDetail {
         observed: node_messages::observed(id, c, measured(state, id))?,
         timeline,
         report,

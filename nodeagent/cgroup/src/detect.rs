@@ -12,7 +12,7 @@ use crate::enforcer::Enforcer;
 use crate::error::{CgroupError, Result};
 use crate::hierarchies::{Hierarchies, mirror};
 use crate::layout::{AGENT, PROCS, checked, dir_in, v1_mount, v2_membership, v2_mount};
-use crate::parse::{self, Mount};
+use crate::parse::{self, MountedHierarchy};
 use crate::plan::Controllers;
 use crate::tree::CgroupDir;
 use crate::{poll, procs, v1, v2};
@@ -62,7 +62,7 @@ pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
                 notes.push(
                     "poll: limits are measured by the agent and not enforced by the kernel".into(),
                 );
-                Ok(Enforcer::Poll(poll::Poll::default()))
+                Ok(Enforcer::Poll(poll::PollEnforcer::default()))
             }
         };
         match attempt {
@@ -101,7 +101,7 @@ fn cgroup2(
     host: &Hierarchies,
     wanted: &EnforcerRequest,
     notes: &mut Vec<String>,
-) -> Result<v2::V2> {
+) -> Result<v2::CgroupV2Enforcer> {
     let no = |why: String| unavailable(EnforcerKind::Cgroup2, why);
     let mount =
         v2_mount(&host.mounts).ok_or_else(|| no("no cgroup2 file system is mounted".into()))?;
@@ -111,7 +111,7 @@ fn cgroup2(
         None => found_root(mount, own.as_deref(), wanted, notes)?,
     };
     must_offer_memory(&root)?;
-    let prepared = v2::V2::prepare(root)?;
+    let prepared = v2::CgroupV2Enforcer::prepare(root)?;
     let has = prepared.controllers();
     notes.extend(
         (!has.pids)
@@ -179,7 +179,7 @@ fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Resu
 /// our own cgroup is used if no other process is in it. Otherwise the top is used if it already
 /// passes on the memory controller.
 fn found_root(
-    mount: &Mount,
+    mount: &MountedHierarchy,
     own: Option<&Path>,
     wanted: &EnforcerRequest,
     notes: &mut Vec<String>,
@@ -279,7 +279,7 @@ fn cgroup1(
     host: &Hierarchies,
     wanted: &EnforcerRequest,
     notes: &mut Vec<String>,
-) -> Result<v1::V1> {
+) -> Result<v1::CgroupV1Enforcer> {
     let no = |why: &str| unavailable(EnforcerKind::Cgroup1, why.into());
     let mount =
         v1_mount(&host.mounts, "memory").ok_or_else(|| no("no v1 memory hierarchy is mounted"))?;
@@ -321,7 +321,7 @@ fn cgroup1(
         }));
         weighed.is_ok()
     });
-    let prepared = v1::V1::prepare(&memory, pids, cpu)?;
+    let prepared = v1::CgroupV1Enforcer::prepare(&memory, pids, cpu)?;
     notes.push(format!(
         "cgroup1: the groups of containers are below {}",
         prepared.root().display()
@@ -337,12 +337,12 @@ fn mirrored(
     memory: &Path,
     without: &str,
     notes: &mut Vec<String>,
-) -> Option<v1::Mirror> {
+) -> Option<v1::MirroredHierarchy> {
     let Some(path) = mirror(&host.mounts, controller, memory) else {
         notes.push(format!("cgroup1: no {controller} hierarchy; {without}"));
         return None;
     };
-    v1::Mirror::prepare(&path)
+    v1::MirroredHierarchy::prepare(&path)
         .inspect_err(|error| notes.push(format!("cgroup1: {without}: {}", chain(error))))
         .ok()
 }

@@ -9,7 +9,7 @@ use headroom_types::exit::{CgroupStats, MemoryEvents};
 use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
-use crate::group::Group;
+use crate::group::EnforcedGroup;
 use crate::plan::GroupLimits;
 use crate::{poll, procs, v1, v2};
 
@@ -20,11 +20,11 @@ const EMPTY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub enum Enforcer {
     /// cgroup v2.
-    Cgroup2(v2::V2),
+    Cgroup2(v2::CgroupV2Enforcer),
     /// cgroup v1.
-    Cgroup1(v1::V1),
+    Cgroup1(v1::CgroupV1Enforcer),
     /// Measured and killed by the agent; the kernel does not enforce it.
-    Poll(poll::Poll),
+    Poll(poll::PollEnforcer),
 }
 
 impl Enforcer {
@@ -57,23 +57,23 @@ impl Enforcer {
 
     /// Creates a container group with its `main`. Every limit is read back; a group without its
     /// limits is removed again.
-    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<Group> {
+    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<EnforcedGroup> {
         match self {
-            Enforcer::Cgroup2(e) => e.create(name, limits).map(Group::Cgroup2),
-            Enforcer::Cgroup1(e) => e.create(name, limits).map(Group::Cgroup1),
-            Enforcer::Poll(e) => e.create(name, limits).map(Group::Poll),
+            Enforcer::Cgroup2(e) => e.create(name, limits).map(EnforcedGroup::Cgroup2),
+            Enforcer::Cgroup1(e) => e.create(name, limits).map(EnforcedGroup::Cgroup1),
+            Enforcer::Poll(e) => e.create(name, limits).map(EnforcedGroup::Poll),
         }
     }
 
     /// Opens an existing container group, for adoption. Poll returns an empty group, whose root
     /// process the caller sets next.
-    pub fn open(&self, name: &str) -> Result<Option<Group>> {
+    pub fn open(&self, name: &str) -> Result<Option<EnforcedGroup>> {
         match self {
-            Enforcer::Cgroup2(e) => Ok(e.open(name)?.map(Group::Cgroup2)),
-            Enforcer::Cgroup1(e) => Ok(e.open(name)?.map(Group::Cgroup1)),
+            Enforcer::Cgroup2(e) => Ok(e.open(name)?.map(EnforcedGroup::Cgroup2)),
+            Enforcer::Cgroup1(e) => Ok(e.open(name)?.map(EnforcedGroup::Cgroup1)),
             Enforcer::Poll(e) => e
                 .create(name, &GroupLimits::default())
-                .map(|g| Some(Group::Poll(g))),
+                .map(|g| Some(EnforcedGroup::Poll(g))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The group of one container or task, with any kind of enforcement.
 //!
 //! The agent owns the groups of containers; the executor owns the groups of tasks. Dropping a
-//! `Group` changes nothing in the kernel.
+//! `EnforcedGroup` changes nothing in the kernel.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
 use crate::plan::GroupLimits;
-use crate::probe::Probe;
-use crate::throttle::{self, Frozen};
-use crate::unattributed::Charged;
+use crate::probe::UsageProbe;
+use crate::throttle::{self, FreezerState};
+use crate::unattributed::ChargedMemory;
 use crate::{hierarchies, poll, procs, v1, v2};
 
 /// A container group or a task group.
 #[derive(Debug)]
-pub enum Group {
+pub enum EnforcedGroup {
     /// A directory of cgroup v2.
     Cgroup2(v2::CgroupV2Group),
     /// A directory in the v1 memory hierarchy, with mirrors for pids and cpu where those are
@@ -28,45 +28,46 @@ pub enum Group {
     Poll(poll::PollGroup),
 }
 
-impl Group {
+impl EnforcedGroup {
     /// The existing group at `path`: an executor attaches to its own container, from
     /// `HEADROOM_CGROUP`. With `Poll` the path is ignored, and the group is the caller's own
     /// process tree.
-    pub fn attach(kind: EnforcerKind, path: &Path) -> Result<Group> {
+    pub fn attach(kind: EnforcerKind, path: &Path) -> Result<EnforcedGroup> {
         match kind {
-            EnforcerKind::Cgroup2 => v2::CgroupV2Group::attach(path).map(Group::Cgroup2),
+            EnforcerKind::Cgroup2 => v2::CgroupV2Group::attach(path).map(EnforcedGroup::Cgroup2),
             EnforcerKind::Cgroup1 => {
                 let [pids, cpu] = hierarchies::mirrors(path);
-                v1::CgroupV1Group::attach(path, pids.as_deref(), cpu.as_deref()).map(Group::Cgroup1)
+                v1::CgroupV1Group::attach(path, pids.as_deref(), cpu.as_deref())
+                    .map(EnforcedGroup::Cgroup1)
             }
-            EnforcerKind::Poll => Ok(Group::Poll(poll::PollGroup::own())),
+            EnforcerKind::Poll => Ok(EnforcedGroup::Poll(poll::PollGroup::own())),
         }
     }
 
     /// The kind of its enforcer.
     pub fn kind(&self) -> EnforcerKind {
         match self {
-            Group::Cgroup2(_) => EnforcerKind::Cgroup2,
-            Group::Cgroup1(_) => EnforcerKind::Cgroup1,
-            Group::Poll(_) => EnforcerKind::Poll,
+            EnforcedGroup::Cgroup2(_) => EnforcerKind::Cgroup2,
+            EnforcedGroup::Cgroup1(_) => EnforcerKind::Cgroup1,
+            EnforcedGroup::Poll(_) => EnforcerKind::Poll,
         }
     }
 
     /// Container id, or task name without `task-`.
     pub fn name(&self) -> &str {
         match self {
-            Group::Cgroup2(g) => g.name(),
-            Group::Cgroup1(g) => g.name(),
-            Group::Poll(g) => g.name(),
+            EnforcedGroup::Cgroup2(g) => g.name(),
+            EnforcedGroup::Cgroup1(g) => g.name(),
+            EnforcedGroup::Poll(g) => g.name(),
         }
     }
 
     /// Its directory (v1: in the memory hierarchy); none for a process tree.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Group::Cgroup2(g) => Some(g.dir().path()),
-            Group::Cgroup1(g) => Some(g.dir().path()),
-            Group::Poll(_) => None,
+            EnforcedGroup::Cgroup2(g) => Some(g.dir().path()),
+            EnforcedGroup::Cgroup1(g) => Some(g.dir().path()),
+            EnforcedGroup::Poll(_) => None,
         }
     }
 
@@ -74,16 +75,16 @@ impl Group {
     /// their members.
     pub fn set_root_pid(&self, pid: i32) {
         match self {
-            Group::Cgroup2(_) | Group::Cgroup1(_) => {}
-            Group::Poll(g) => g.set_root_pid(pid),
+            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Cgroup1(_) => {}
+            EnforcedGroup::Poll(g) => g.set_root_pid(pid),
         }
     }
 
     /// Poll only: adds the process and its tree, independent of their parent.
     pub fn add_process(&self, pid: i32) {
         match self {
-            Group::Cgroup2(_) | Group::Cgroup1(_) => {}
-            Group::Poll(g) => g.also(pid),
+            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Cgroup1(_) => {}
+            EnforcedGroup::Poll(g) => g.also(pid),
         }
     }
 
@@ -91,18 +92,18 @@ impl Group {
     /// a container these are the files of `main`.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         match self {
-            Group::Cgroup2(g) => g.procs_files(),
-            Group::Cgroup1(g) => g.procs_files(),
-            Group::Poll(_) => Vec::new(),
+            EnforcedGroup::Cgroup2(g) => g.procs_files(),
+            EnforcedGroup::Cgroup1(g) => g.procs_files(),
+            EnforcedGroup::Poll(_) => Vec::new(),
         }
     }
 
     /// The files whose texts `facts_from_texts` parses, for the exit record of the shim.
     pub fn counter_files(&self) -> Vec<PathBuf> {
         match self {
-            Group::Cgroup2(g) => g.counter_files(),
-            Group::Cgroup1(g) => g.counter_files(),
-            Group::Poll(_) => Vec::new(),
+            EnforcedGroup::Cgroup2(g) => g.counter_files(),
+            EnforcedGroup::Cgroup1(g) => g.counter_files(),
+            EnforcedGroup::Poll(_) => Vec::new(),
         }
     }
 
@@ -146,18 +147,18 @@ impl Group {
     /// All counters at one moment.
     pub fn facts(&self) -> Result<CgroupStats> {
         match self {
-            Group::Cgroup2(g) => g.facts(),
-            Group::Cgroup1(g) => g.facts(),
-            Group::Poll(g) => g.facts(),
+            EnforcedGroup::Cgroup2(g) => g.facts(),
+            EnforcedGroup::Cgroup1(g) => g.facts(),
+            EnforcedGroup::Poll(g) => g.facts(),
         }
     }
 
     /// Memory use and its kinds. It is cheap enough for 4 Hz (poll: about 3 ms per 300 MB).
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         match self {
-            Group::Cgroup2(g) => g.sample(),
-            Group::Cgroup1(g) => g.sample(),
-            Group::Poll(g) => g.sample(),
+            EnforcedGroup::Cgroup2(g) => g.sample(),
+            EnforcedGroup::Cgroup1(g) => g.sample(),
+            EnforcedGroup::Poll(g) => g.sample(),
         }
     }
 
@@ -165,27 +166,27 @@ impl Group {
     /// cannot free. It is a lower bound, and zero below `floor`. `None` for a process tree.
     pub fn unattributed(&self, floor: Bytes) -> Result<Option<Bytes>> {
         match self {
-            Group::Cgroup2(g) => g.unattributed(floor).map(Some),
-            Group::Cgroup1(g) => g.unattributed(floor).map(Some),
-            Group::Poll(_) => Ok(None),
+            EnforcedGroup::Cgroup2(g) => g.unattributed(floor).map(Some),
+            EnforcedGroup::Cgroup1(g) => g.unattributed(floor).map(Some),
+            EnforcedGroup::Poll(_) => Ok(None),
         }
     }
 
     /// All memory charged to it, and the part that reclaim cannot free. `None` for a process tree.
-    pub fn charged(&self) -> Result<Option<Charged>> {
+    pub fn charged(&self) -> Result<Option<ChargedMemory>> {
         match self {
-            Group::Cgroup2(g) => g.charged().map(Some),
-            Group::Cgroup1(g) => g.charged().map(Some),
-            Group::Poll(_) => Ok(None),
+            EnforcedGroup::Cgroup2(g) => g.charged().map(Some),
+            EnforcedGroup::Cgroup1(g) => g.charged().map(Some),
+            EnforcedGroup::Poll(_) => Ok(None),
         }
     }
 
     /// The open files of a sample; `None` for a process tree.
-    pub fn probe(&self) -> Result<Option<Probe>> {
+    pub fn probe(&self) -> Result<Option<UsageProbe>> {
         match self {
-            Group::Cgroup2(g) => g.probe().map(Some),
-            Group::Cgroup1(g) => g.probe().map(Some),
-            Group::Poll(_) => Ok(None),
+            EnforcedGroup::Cgroup2(g) => g.probe().map(Some),
+            EnforcedGroup::Cgroup1(g) => g.probe().map(Some),
+            EnforcedGroup::Poll(_) => Ok(None),
         }
     }
 
@@ -193,18 +194,18 @@ impl Group {
     /// them.
     pub fn major_faults(&self) -> Option<u64> {
         match self {
-            Group::Cgroup2(g) => g.major_faults(),
-            Group::Cgroup1(g) => g.major_faults(),
-            Group::Poll(_) => None,
+            EnforcedGroup::Cgroup2(g) => g.major_faults(),
+            EnforcedGroup::Cgroup1(g) => g.major_faults(),
+            EnforcedGroup::Poll(_) => None,
         }
     }
 
     /// Processes in it and below.
     pub fn pids(&self) -> Result<Vec<i32>> {
         match self {
-            Group::Cgroup2(g) => g.pids(),
-            Group::Cgroup1(g) => g.pids(),
-            Group::Poll(g) => Ok(g.members()),
+            EnforcedGroup::Cgroup2(g) => g.pids(),
+            EnforcedGroup::Cgroup1(g) => g.pids(),
+            EnforcedGroup::Poll(g) => Ok(g.members()),
         }
     }
 
@@ -217,9 +218,9 @@ impl Group {
     /// because the kernel would kill.
     pub fn set_memory(&self, limit: Bytes) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.set_memory(limit),
-            Group::Cgroup1(g) => g.set_memory(limit),
-            Group::Poll(g) => g.set_memory(limit),
+            EnforcedGroup::Cgroup2(g) => g.set_memory(limit),
+            EnforcedGroup::Cgroup1(g) => g.set_memory(limit),
+            EnforcedGroup::Poll(g) => g.set_memory(limit),
         }
     }
 
@@ -227,38 +228,40 @@ impl Group {
     /// [`crate::throttle`]. It has no effect for poll.
     pub fn throttle_at(&self, limit: Bytes) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.dir().set(&throttle::v2_throttled(limit)),
-            Group::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Wait),
-            Group::Poll(_) => Ok(()),
+            EnforcedGroup::Cgroup2(g) => g.dir().set(&throttle::v2_throttled(limit)),
+            EnforcedGroup::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Wait),
+            EnforcedGroup::Poll(_) => Ok(()),
         }
     }
 
-    /// Freezes the group until [`Group::thaw`] or [`Group::unthrottle`]. It has no effect on v1: a
+    /// Freezes the group until [`EnforcedGroup::thaw`] or [`EnforcedGroup::unthrottle`]. It has no effect on v1: a
     /// process that needs more memory waits by itself.
     pub fn freeze(&self) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.dir().set(&throttle::v2_frozen(Frozen::Yes)),
-            Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
+            EnforcedGroup::Cgroup2(g) => g.dir().set(&throttle::v2_frozen(FreezerState::Yes)),
+            EnforcedGroup::Cgroup1(_) | EnforcedGroup::Poll(_) => Ok(()),
         }
     }
 
     /// Ends a freeze. The group stays throttled near its limit.
     pub fn thaw(&self) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.dir().set(&throttle::v2_frozen(Frozen::No)),
-            Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
+            EnforcedGroup::Cgroup2(g) => g.dir().set(&throttle::v2_frozen(FreezerState::No)),
+            EnforcedGroup::Cgroup1(_) | EnforcedGroup::Poll(_) => Ok(()),
         }
     }
 
     /// Ends freeze and throttling. At its limit the kernel kills in it like in any other group.
     pub fn unthrottle(&self) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => {
+            EnforcedGroup::Cgroup2(g) => {
                 let free = g.dir().set(&throttle::v2_unthrottled());
-                g.dir().set(&throttle::v2_frozen(Frozen::No)).and(free)
+                g.dir()
+                    .set(&throttle::v2_frozen(FreezerState::No))
+                    .and(free)
             }
-            Group::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Kill),
-            Group::Poll(_) => Ok(()),
+            EnforcedGroup::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Kill),
+            EnforcedGroup::Poll(_) => Ok(()),
         }
     }
 
@@ -266,9 +269,9 @@ impl Group {
     /// tree.
     pub fn level(&self) -> Result<Option<(Option<Bytes>, MemoryEvents)>> {
         match self {
-            Group::Cgroup2(g) => g.level().map(Some),
-            Group::Cgroup1(g) => g.level().map(Some),
-            Group::Poll(_) => Ok(None),
+            EnforcedGroup::Cgroup2(g) => g.level().map(Some),
+            EnforcedGroup::Cgroup1(g) => g.level().map(Some),
+            EnforcedGroup::Poll(_) => Ok(None),
         }
     }
 
@@ -277,8 +280,8 @@ impl Group {
     /// from which this group was created.
     pub fn host_oom_kills(&self) -> Option<u64> {
         match self {
-            Group::Cgroup2(_) | Group::Cgroup1(_) => procs::host_oom_kills(),
-            Group::Poll(g) => g.host_oom_kills(),
+            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Cgroup1(_) => procs::host_oom_kills(),
+            EnforcedGroup::Poll(g) => g.host_oom_kills(),
         }
     }
 
@@ -286,9 +289,9 @@ impl Group {
     /// the controller, and for poll.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.set_cpu_weight(weight),
-            Group::Cgroup1(g) => g.set_cpu_weight(weight),
-            Group::Poll(_) => Ok(()),
+            EnforcedGroup::Cgroup2(g) => g.set_cpu_weight(weight),
+            EnforcedGroup::Cgroup1(g) => g.set_cpu_weight(weight),
+            EnforcedGroup::Poll(_) => Ok(()),
         }
     }
 
@@ -296,44 +299,44 @@ impl Group {
     /// seconds with an error that lists the rest.
     pub fn kill(&self) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.kill(),
-            Group::Cgroup1(g) => g.kill(),
-            Group::Poll(g) => g.kill(),
+            EnforcedGroup::Cgroup2(g) => g.kill(),
+            EnforcedGroup::Cgroup1(g) => g.kill(),
+            EnforcedGroup::Poll(g) => g.kill(),
         }
     }
 
     /// Whether there are processes in it or below.
     pub fn populated(&self) -> Result<bool> {
         match self {
-            Group::Cgroup2(g) => g.populated(),
-            Group::Cgroup1(g) => g.populated(),
-            Group::Poll(g) => Ok(!g.members().is_empty()),
+            EnforcedGroup::Cgroup2(g) => g.populated(),
+            EnforcedGroup::Cgroup1(g) => g.populated(),
+            EnforcedGroup::Poll(g) => Ok(!g.members().is_empty()),
         }
     }
 
     /// Creates the group of a task, next to `main`.
-    pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<Group> {
+    pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<EnforcedGroup> {
         match self {
-            Group::Cgroup2(g) => g.create_task(name, limits).map(Group::Cgroup2),
-            Group::Cgroup1(g) => g.create_task(name, limits).map(Group::Cgroup1),
-            Group::Poll(g) => g.create_task(name, limits).map(Group::Poll),
+            EnforcedGroup::Cgroup2(g) => g.create_task(name, limits).map(EnforcedGroup::Cgroup2),
+            EnforcedGroup::Cgroup1(g) => g.create_task(name, limits).map(EnforcedGroup::Cgroup1),
+            EnforcedGroup::Poll(g) => g.create_task(name, limits).map(EnforcedGroup::Poll),
         }
     }
 
     /// The existing groups of tasks, by task name; empty for process trees, which are not recorded.
-    pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
+    pub fn tasks(&self) -> Result<Vec<(String, EnforcedGroup)>> {
         match self {
-            Group::Cgroup2(g) => Ok(g
+            EnforcedGroup::Cgroup2(g) => Ok(g
                 .tasks()?
                 .into_iter()
-                .map(|(name, g)| (name, Group::Cgroup2(g)))
+                .map(|(name, g)| (name, EnforcedGroup::Cgroup2(g)))
                 .collect()),
-            Group::Cgroup1(g) => Ok(g
+            EnforcedGroup::Cgroup1(g) => Ok(g
                 .tasks()?
                 .into_iter()
-                .map(|(name, g)| (name, Group::Cgroup1(g)))
+                .map(|(name, g)| (name, EnforcedGroup::Cgroup1(g)))
                 .collect()),
-            Group::Poll(_) => Ok(Vec::new()),
+            EnforcedGroup::Poll(_) => Ok(Vec::new()),
         }
     }
 
@@ -341,9 +344,9 @@ impl Group {
     /// group is no error.
     pub fn remove(&self, deadline: Duration) -> Result<()> {
         match self {
-            Group::Cgroup2(g) => g.remove(deadline),
-            Group::Cgroup1(g) => g.remove(deadline),
-            Group::Poll(g) => g.remove(deadline),
+            EnforcedGroup::Cgroup2(g) => g.remove(deadline),
+            EnforcedGroup::Cgroup1(g) => g.remove(deadline),
+            EnforcedGroup::Poll(g) => g.remove(deadline),
         }
     }
 }

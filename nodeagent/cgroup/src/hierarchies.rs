@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::layout::{v1_mount, v2_mount};
-use crate::parse::{self, Mount};
+use crate::parse::{self, MountedHierarchy};
 
 /// The hierarchies and the memberships of this process, as the kernel lists them.
 pub(crate) struct Hierarchies {
-    pub(crate) mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<MountedHierarchy>,
     pub(crate) own: Vec<parse::Membership>,
 }
 
@@ -43,7 +43,11 @@ impl Hierarchies {
 }
 
 /// The directory in the hierarchy of `controller` that mirrors `memory`; it may be missing.
-pub(crate) fn mirror(mounts: &[Mount], controller: &str, memory: &Path) -> Option<PathBuf> {
+pub(crate) fn mirror(
+    mounts: &[MountedHierarchy],
+    controller: &str,
+    memory: &Path,
+) -> Option<PathBuf> {
     let below = memory
         .strip_prefix(&v1_mount(mounts, "memory")?.point)
         .ok()?;

@@ -14,17 +14,17 @@ const EVERY: Duration = Duration::from_millis(100);
 
 /// The counter of the host's own kills.
 #[derive(Debug, Default)]
-pub(crate) struct HostKills(Mutex<State>);
+pub(crate) struct HostKills(Mutex<HostKillState>);
 
 #[derive(Debug, Default)]
-struct State {
-    before: Option<(Instant, Seen)>,
+struct HostKillState {
+    before: Option<(Instant, HostOomCounters)>,
     kills: u64,
 }
 
 /// Two counters of the kernel in one read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct HostOomCounters {
     kills: u64,
     waits: u64,
 }
@@ -53,7 +53,7 @@ impl HostKills {
 }
 
 /// The kills between two reads, if the host waited for memory in between.
-fn own_kills(before: Seen, now: Seen) -> u64 {
+fn own_kills(before: HostOomCounters, now: HostOomCounters) -> u64 {
     if now.waits > before.waits {
         now.kills.saturating_sub(before.kills)
     } else {
@@ -61,13 +61,13 @@ fn own_kills(before: Seen, now: Seen) -> u64 {
     }
 }
 
-fn seen() -> Option<Seen> {
+fn seen() -> Option<HostOomCounters> {
     let all = procfs::vmstat().ok()?;
     let waits = all
         .iter()
         .filter(|(name, _)| name.starts_with("allocstall"))
         .map(|(_, n)| u64::try_from(*n).unwrap_or(0));
-    Some(Seen {
+    Some(HostOomCounters {
         kills: u64::try_from(*all.get("oom_kill")?).ok()?,
         waits: waits.sum(),
     })
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn a_kill_without_a_wait_for_memory_is_counted_for_a_cgroup() {
-        let before = Seen {
+        let before = HostOomCounters {
             kills: 7,
             waits: 100,
         };
         assert_eq!(
             own_kills(
                 before,
-                Seen {
+                HostOomCounters {
                     kills: 9,
                     waits: 100
                 }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(
             own_kills(
                 before,
-                Seen {
+                HostOomCounters {
                     kills: 9,
                     waits: 130
                 }
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             own_kills(
                 before,
-                Seen {
+                HostOomCounters {
                     kills: 7,
                     waits: 130
                 }

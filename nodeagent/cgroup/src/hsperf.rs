@@ -33,7 +33,7 @@ const CLOCK_SLACK_MS: u64 = 1000;
 
 /// The open counters of one JVM.
 #[derive(Debug)]
-pub struct HeapFile {
+pub struct HsperfFile {
     file: File,
     pid: i32,
 }
@@ -77,15 +77,15 @@ pub enum HeapFileError {
     },
 }
 
-impl HeapFile {
+impl HsperfFile {
     /// Finds and opens the counters of process `pid`.
-    pub fn locate(pid: i32) -> Result<HeapFile, HeapFileError> {
-        let process = Process::look(pid)?;
+    pub fn locate(pid: i32) -> Result<HsperfFile, HeapFileError> {
+        let process = JvmProcess::look(pid)?;
         let tmp = PathBuf::from(format!("/proc/{pid}/root/tmp"));
         let file = find(&tmp, &process)?;
         // If the start time changed, the directory belonged to another process.
         match starttime(pid) {
-            Ok(now) if now == process.starttime => Ok(HeapFile { file, pid }),
+            Ok(now) if now == process.starttime => Ok(HsperfFile { file, pid }),
             Ok(_) | Err(_) => Err(HeapFileError::Absent { pid }),
         }
     }
@@ -114,7 +114,7 @@ impl HeapFile {
 
 /// The properties of a process that its file must match. Its pid in its innermost namespace, which
 /// is the name of the file.
-struct Process {
+struct JvmProcess {
     pid: i32,
     /// Its pid in its own innermost namespace: the name of the file.
     inner_pid: i32,
@@ -125,8 +125,8 @@ struct Process {
     started_ms: u64,
 }
 
-impl Process {
-    fn look(pid: i32) -> Result<Process, HeapFileError> {
+impl JvmProcess {
+    fn look(pid: i32) -> Result<JvmProcess, HeapFileError> {
         let denied = |source| HeapFileError::Process { pid, source };
         let starttime = starttime(pid).map_err(denied)?;
         let status = small_text(Path::new(&format!("/proc/{pid}/status"))).map_err(denied)?;
@@ -138,7 +138,7 @@ impl Process {
             .and_then(|f| f.last().and_then(|n| n.parse().ok()))
             .unwrap_or(pid);
         let started_ms = started_ms(starttime).map_err(denied)?;
-        Ok(Process {
+        Ok(JvmProcess {
             pid,
             inner_pid,
             uid,
@@ -172,7 +172,7 @@ fn started_ms(starttime: u64) -> io::Result<u64> {
     Ok(boot.saturating_add(starttime.saturating_mul(1000) / procfs::ticks_per_second().max(1)))
 }
 
-fn find(tmp: &Path, process: &Process) -> Result<File, HeapFileError> {
+fn find(tmp: &Path, process: &JvmProcess) -> Result<File, HeapFileError> {
     let absent = HeapFileError::Absent { pid: process.pid };
     let Ok(entries) = tmp.read_dir() else {
         return Err(absent);
@@ -198,7 +198,7 @@ fn find(tmp: &Path, process: &Process) -> Result<File, HeapFileError> {
 }
 
 /// Opens the file; `None` when it does not exist, an error when it cannot belong to this process.
-fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
+fn open(path: &Path, process: &JvmProcess) -> Result<Option<File>, HeapFileError> {
     let refused = |why| HeapFileError::Refused {
         path: path.to_owned(),
         why,
@@ -243,9 +243,9 @@ mod tests {
         i32::try_from(std::process::id()).expect("pid")
     }
 
-    fn process(inner_pid: i32) -> Process {
-        let me = Process::look(own_pid()).expect("own process");
-        Process { inner_pid, ..me }
+    fn process(inner_pid: i32) -> JvmProcess {
+        let me = JvmProcess::look(own_pid()).expect("own process");
+        JvmProcess { inner_pid, ..me }
     }
 
     /// A `/tmp` with one directory of counters.
@@ -267,19 +267,19 @@ mod tests {
 
     #[test]
     fn the_age_of_this_process_is_known() {
-        let me = Process::look(own_pid()).expect("looks");
+        let me = JvmProcess::look(own_pid()).expect("looks");
         let now = std::time::UNIX_EPOCH.elapsed().expect("clock").as_millis();
         let age = now.saturating_sub(u128::from(me.started_ms));
         assert!(age < 60_000, "started {age} ms ago");
         assert!(
             matches!(
-                HeapFile::locate(own_pid()),
+                HsperfFile::locate(own_pid()),
                 Err(HeapFileError::Absent { .. })
             ),
             "this process is not a JVM"
         );
         assert!(matches!(
-            HeapFile::locate(i32::MAX),
+            HsperfFile::locate(i32::MAX),
             Err(HeapFileError::Process { .. })
         ));
     }
@@ -290,7 +290,7 @@ mod tests {
         let path = dir.join("7");
         std::fs::write(&path, b"counters").expect("write");
         let file = find(tmp.path(), &process(7)).expect("found");
-        let heap = HeapFile {
+        let heap = HsperfFile {
             file,
             pid: own_pid(),
         };
@@ -317,7 +317,7 @@ mod tests {
             "its size is not that of JVM counters"
         );
         std::fs::write(dir.join("10"), b"x").expect("write");
-        let other = Process {
+        let other = JvmProcess {
             uid: 12345,
             ..process(10)
         };

@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{CgroupError, Result};
-use crate::parse::{Membership, Mount};
+use crate::parse::{Membership, MountedHierarchy};
 
 /// The group of the agent or the cgroup holder, when its own cgroup must become an inner node.
 pub const AGENT: &str = "agent";
@@ -53,7 +53,7 @@ pub fn task_dir(name: &str) -> Result<String> {
 
 /// The directory of the cgroup `path` (as in `/proc/self/cgroup`) in a hierarchy mounted at
 /// `mount`. `None` when the mount does not contain it.
-pub fn dir_in(mount: &Mount, path: &Path) -> Option<PathBuf> {
+pub fn dir_in(mount: &MountedHierarchy, path: &Path) -> Option<PathBuf> {
     let below = path.strip_prefix(&mount.root).ok()?;
     Some(if below.as_os_str().is_empty() {
         mount.point.clone()
@@ -63,14 +63,17 @@ pub fn dir_in(mount: &Mount, path: &Path) -> Option<PathBuf> {
 }
 
 /// The v1 mount that carries `controller`.
-pub fn v1_mount<'a>(mounts: &'a [Mount], controller: &str) -> Option<&'a Mount> {
+pub fn v1_mount<'a>(
+    mounts: &'a [MountedHierarchy],
+    controller: &str,
+) -> Option<&'a MountedHierarchy> {
     mounts
         .iter()
         .find(|m| m.fstype == "cgroup" && m.options.iter().any(|o| o == controller))
 }
 
 /// The cgroup v2 mount.
-pub fn v2_mount(mounts: &[Mount]) -> Option<&Mount> {
+pub fn v2_mount(mounts: &[MountedHierarchy]) -> Option<&MountedHierarchy> {
     mounts.iter().find(|m| m.fstype == "cgroup2")
 }
 

@@ -91,7 +91,7 @@ pub fn oom_control(text: &str) -> Option<OomControl> {
 
 /// A limit in the form of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum CgroupLimitValue {
     /// `max`, or v1's largest number of whole pages.
     Unlimited,
     /// A number of bytes.
@@ -99,24 +99,24 @@ pub enum Shown {
 }
 
 /// The limit in `memory.max` or `memory.limit_in_bytes`; `None` for another text.
-pub fn limit(text: &str) -> Option<Shown> {
+pub fn limit(text: &str) -> Option<CgroupLimitValue> {
     // v1 shows no limit as the largest page counter: 2^63 rounded down to a page of 4 to 64 KiB.
     const V1_NONE: u64 = (1 << 63) - (1 << 16);
     match text.trim() {
-        "max" => Some(Shown::Unlimited),
+        "max" => Some(CgroupLimitValue::Unlimited),
         digits => match digits.parse::<u64>().ok()? {
-            n if n >= V1_NONE => Some(Shown::Unlimited),
-            n => Some(Shown::Limit(Bytes::new(n))),
+            n if n >= V1_NONE => Some(CgroupLimitValue::Unlimited),
+            n => Some(CgroupLimitValue::Limit(Bytes::new(n))),
         },
     }
 }
 
-impl Shown {
+impl CgroupLimitValue {
     /// The number; `None` without a limit.
     pub fn bytes(self) -> Option<Bytes> {
         match self {
-            Shown::Unlimited => None,
-            Shown::Limit(bytes) => Some(bytes),
+            CgroupLimitValue::Unlimited => None,
+            CgroupLimitValue::Limit(bytes) => Some(bytes),
         }
     }
 }
@@ -161,7 +161,7 @@ pub fn words(text: &str) -> Vec<String> {
 
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub struct MountedHierarchy {
     /// The directory of the hierarchy that is mounted.
     pub root: PathBuf,
     /// The mount point.
@@ -173,19 +173,19 @@ pub struct Mount {
 }
 
 /// The cgroup mounts in `/proc/self/mountinfo`.
-pub fn mountinfo(text: &str) -> Vec<Mount> {
+pub fn mountinfo(text: &str) -> Vec<MountedHierarchy> {
     text.lines()
         .filter_map(mount)
         .filter(|m| m.fstype == "cgroup" || m.fstype == "cgroup2")
         .collect()
 }
 
-fn mount(line: &str) -> Option<Mount> {
+fn mount(line: &str) -> Option<MountedHierarchy> {
     // 36 31 0:32 ROOT POINT options [optional fields…] - FSTYPE SOURCE SUPER
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ').skip(3);
     let mut right = right.split(' ');
-    Some(Mount {
+    Some(MountedHierarchy {
         root: unescape(left.next()?).into(),
         point: unescape(left.next()?).into(),
         fstype: right.next()?.to_owned(),
@@ -313,9 +313,15 @@ mod tests {
 
     #[test]
     fn no_limit_has_two_spellings() {
-        assert_eq!(limit("max\n"), Some(Shown::Unlimited));
-        assert_eq!(limit("9223372036854771712\n"), Some(Shown::Unlimited));
-        assert_eq!(limit("33554432\n"), Some(Shown::Limit(Bytes::from_mib(32))));
+        assert_eq!(limit("max\n"), Some(CgroupLimitValue::Unlimited));
+        assert_eq!(
+            limit("9223372036854771712\n"),
+            Some(CgroupLimitValue::Unlimited)
+        );
+        assert_eq!(
+            limit("33554432\n"),
+            Some(CgroupLimitValue::Limit(Bytes::from_mib(32)))
+        );
         assert_eq!(limit("\n"), None);
     }
 

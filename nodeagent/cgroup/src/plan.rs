@@ -33,7 +33,7 @@ pub struct GroupLimits {
 
 /// The comparison of a written value with the value read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirm {
+pub enum ReadBackCheck {
     /// Equal texts.
     Exact,
     /// A number of bytes, which the kernel rounds down to whole pages.
@@ -44,7 +44,7 @@ pub enum Confirm {
 
 /// Whether a missing file is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum KnobRequirement {
     /// A missing file is an error.
     Must,
     /// A missing file is no error: a kernel without the feature, such as swap, has nothing to
@@ -54,20 +54,25 @@ pub enum Need {
 
 /// One value for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Knob {
+pub struct CgroupKnob {
     /// The file.
     pub file: &'static str,
     /// The value.
     pub value: String,
     /// The comparison after the read-back.
-    pub confirm: Confirm,
+    pub confirm: ReadBackCheck,
     /// Whether the file must exist.
-    pub need: Need,
+    pub need: KnobRequirement,
 }
 
-impl Knob {
-    fn new(file: &'static str, value: impl ToString, confirm: Confirm, need: Need) -> Knob {
-        Knob {
+impl CgroupKnob {
+    fn new(
+        file: &'static str,
+        value: impl ToString,
+        confirm: ReadBackCheck,
+        need: KnobRequirement,
+    ) -> CgroupKnob {
+        CgroupKnob {
             file,
             value: value.to_string(),
             confirm,
@@ -100,7 +105,7 @@ impl Controllers {
 
     /// The value of `cgroup.subtree_control` that passes the controllers to children; `None`
     /// without any.
-    pub fn subtree_knob(self) -> Option<Knob> {
+    pub fn subtree_knob(self) -> Option<CgroupKnob> {
         let pairs = [
             (self.memory, "+memory"),
             (self.pids, "+pids"),
@@ -114,37 +119,42 @@ impl Controllers {
         if words.is_empty() {
             return None;
         }
-        Some(Knob::new(
+        Some(CgroupKnob::new(
             "cgroup.subtree_control",
             words.join(" "),
-            Confirm::Words,
-            Need::Must,
+            ReadBackCheck::Words,
+            KnobRequirement::Must,
         ))
     }
 }
 
 /// v2: the limits in the directory of a container or task.
-pub fn v2_limits(limits: &GroupLimits, has: Controllers) -> Vec<Knob> {
+pub fn v2_limits(limits: &GroupLimits, has: Controllers) -> Vec<CgroupKnob> {
     let mut knobs = Vec::new();
     if let Some(memory) = limits.memory {
         knobs.push(v2_memory(memory));
-        knobs.push(Knob::new(
+        knobs.push(CgroupKnob::new(
             "memory.swap.max",
             0,
-            Confirm::Pages,
-            Need::IfThere,
+            ReadBackCheck::Pages,
+            KnobRequirement::IfThere,
         ));
     }
     knobs.extend(limits.low.map(v2_low));
     if let Some(n) = limits.processes.filter(|_| has.pids) {
-        knobs.push(Knob::new("pids.max", n, Confirm::Exact, Need::Must));
+        knobs.push(CgroupKnob::new(
+            "pids.max",
+            n,
+            ReadBackCheck::Exact,
+            KnobRequirement::Must,
+        ));
     }
     if let Some(n) = limits.cpu_weight.filter(|_| has.cpu) {
-        knobs.push(Knob::new(
+        knobs.push(CgroupKnob::new(
             "cpu.weight",
             n.clamp(1, 10_000),
-            Confirm::Exact,
-            Need::Must,
+            ReadBackCheck::Exact,
+            KnobRequirement::Must,
         ));
     }
     knobs
@@ -152,32 +162,47 @@ pub fn v2_limits(limits: &GroupLimits, has: Controllers) -> Vec<Knob> {
 
 /// v2: memory that is reclaimed last. It applies to pages of the group that owns them, so `main`
 /// needs the same value.
-pub fn v2_low(low: Bytes) -> Knob {
-    Knob::new("memory.low", low.get(), Confirm::Pages, Need::IfThere)
+pub fn v2_low(low: Bytes) -> CgroupKnob {
+    CgroupKnob::new(
+        "memory.low",
+        low.get(),
+        ReadBackCheck::Pages,
+        KnobRequirement::IfThere,
+    )
 }
 
 /// v2: only the memory limit.
-pub fn v2_memory(memory: Bytes) -> Knob {
-    Knob::new("memory.max", memory.get(), Confirm::Pages, Need::Must)
+pub fn v2_memory(memory: Bytes) -> CgroupKnob {
+    CgroupKnob::new(
+        "memory.max",
+        memory.get(),
+        ReadBackCheck::Pages,
+        KnobRequirement::Must,
+    )
 }
 
 /// v2: only the processor weight. It is skipped in a container without the controller.
-pub fn v2_cpu_weight(weight: u32) -> Knob {
-    Knob::new(
+pub fn v2_cpu_weight(weight: u32) -> CgroupKnob {
+    CgroupKnob::new(
         "cpu.weight",
         weight.clamp(1, 10_000),
-        Confirm::Exact,
-        Need::IfThere,
+        ReadBackCheck::Exact,
+        KnobRequirement::IfThere,
     )
 }
 
 /// v2: whether the group is killed as a whole.
-pub fn v2_oom_group(wanted: OomGroup) -> Knob {
+pub fn v2_oom_group(wanted: OomGroup) -> CgroupKnob {
     let value = match wanted {
         OomGroup::Yes => 1,
         OomGroup::No => 0,
     };
-    Knob::new("memory.oom.group", value, Confirm::Exact, Need::Must)
+    CgroupKnob::new(
+        "memory.oom.group",
+        value,
+        ReadBackCheck::Exact,
+        KnobRequirement::Must,
+    )
 }
 
 /// The direction in which a limit changes: memory plus swap must never be below memory.
@@ -196,19 +221,19 @@ pub const V1_SWAP_ROOM: Bytes = Bytes::from_mib(1);
 
 /// v1: the memory limit, and a slightly larger limit for memory plus swap, so that there is almost
 /// no swap.
-pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<Knob> {
-    let limit = Knob::new(
+pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<CgroupKnob> {
+    let limit = CgroupKnob::new(
         "memory.limit_in_bytes",
         memory.get(),
-        Confirm::Pages,
-        Need::Must,
+        ReadBackCheck::Pages,
+        KnobRequirement::Must,
     );
     let sum = memory.saturating_add(V1_SWAP_ROOM).get();
-    let with_swap = Knob::new(
+    let with_swap = CgroupKnob::new(
         "memory.memsw.limit_in_bytes",
         sum,
-        Confirm::Pages,
-        Need::IfThere,
+        ReadBackCheck::Pages,
+        KnobRequirement::IfThere,
     );
     match direction {
         Direction::Grow => vec![with_swap, limit],
@@ -217,26 +242,36 @@ pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<Knob> {
 }
 
 /// v1: the process limit in the pids hierarchy.
-pub fn v1_pids(processes: u32) -> Knob {
-    Knob::new("pids.max", processes, Confirm::Exact, Need::Must)
+pub fn v1_pids(processes: u32) -> CgroupKnob {
+    CgroupKnob::new(
+        "pids.max",
+        processes,
+        ReadBackCheck::Exact,
+        KnobRequirement::Must,
+    )
 }
 
 /// v1: the same processor weight in the cpu hierarchy, where the kernel's default is 1024.
-pub fn v1_cpu_shares(weight: u32) -> Knob {
+pub fn v1_cpu_shares(weight: u32) -> CgroupKnob {
     let shares = u64::from(weight.clamp(1, 10_000)) * 1024 / 100;
-    Knob::new("cpu.shares", shares, Confirm::Exact, Need::Must)
+    CgroupKnob::new(
+        "cpu.shares",
+        shares,
+        ReadBackCheck::Exact,
+        KnobRequirement::Must,
+    )
 }
 
 /// Whether `found` confirms `wrote` in a file of that kind. `page` is in bytes.
-pub fn confirmed(confirm: Confirm, wrote: &str, found: &str, page: u64) -> bool {
+pub fn confirmed(confirm: ReadBackCheck, wrote: &str, found: &str, page: u64) -> bool {
     let found = found.trim();
     match confirm {
-        Confirm::Exact => wrote == found,
-        Confirm::Pages => match (wrote.parse::<u64>(), found.parse::<u64>()) {
+        ReadBackCheck::Exact => wrote == found,
+        ReadBackCheck::Pages => match (wrote.parse::<u64>(), found.parse::<u64>()) {
             (Ok(wrote), Ok(found)) => found == wrote - wrote % page.max(1),
             (Ok(_), Err(_)) | (Err(_), Ok(_)) | (Err(_), Err(_)) => wrote == found,
         },
-        Confirm::Words => {
+        ReadBackCheck::Words => {
             let have: Vec<&str> = found.split_whitespace().collect();
             wrote
                 .split_whitespace()
@@ -256,7 +291,7 @@ mod tests {
         cpu: true,
     };
 
-    fn files(knobs: &[Knob]) -> Vec<&str> {
+    fn files(knobs: &[CgroupKnob]) -> Vec<&str> {
         knobs.iter().map(|k| k.file).collect()
     }
 
@@ -328,14 +363,29 @@ mod tests {
 
     #[test]
     fn a_limit_is_confirmed_to_the_page() {
-        assert!(confirmed(Confirm::Pages, "33554432", "33554432\n", 4096));
-        assert!(confirmed(Confirm::Pages, "33554433", "33554432\n", 4096));
-        assert!(!confirmed(Confirm::Pages, "33554432", "33550336\n", 4096));
+        assert!(confirmed(
+            ReadBackCheck::Pages,
+            "33554432",
+            "33554432\n",
+            4096
+        ));
+        assert!(confirmed(
+            ReadBackCheck::Pages,
+            "33554433",
+            "33554432\n",
+            4096
+        ));
+        assert!(!confirmed(
+            ReadBackCheck::Pages,
+            "33554432",
+            "33550336\n",
+            4096
+        ));
         assert!(
-            !confirmed(Confirm::Pages, "33554432", "max\n", 4096),
+            !confirmed(ReadBackCheck::Pages, "33554432", "max\n", 4096),
             "the kernel did not apply the limit"
         );
-        assert!(confirmed(Confirm::Pages, "max", "max\n", 4096));
+        assert!(confirmed(ReadBackCheck::Pages, "max", "max\n", 4096));
     }
 
     #[test]

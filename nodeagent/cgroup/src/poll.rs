@@ -27,11 +27,11 @@ const NONE: u64 = u64::MAX;
 
 /// The enforcer of a host without usable cgroups.
 #[derive(Debug, Default)]
-pub struct Poll {
+pub struct PollEnforcer {
     host: Arc<HostKills>,
 }
 
-impl Poll {
+impl PollEnforcer {
     /// Creates a group without processes.
     pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<PollGroup> {
         Ok(PollGroup::new(
@@ -54,13 +54,13 @@ pub struct PollGroup {
     name: String,
     limit: AtomicU64,
     peak: AtomicU64,
-    tree: Mutex<Tree>,
+    tree: Mutex<ProcessTree>,
     host: Arc<HostKills>,
 }
 
 /// The members by pid and start time, so that a reused pid is not a member.
 #[derive(Debug, Default)]
-struct Tree {
+struct ProcessTree {
     root: Option<i32>,
     members: BTreeMap<i32, u64>,
 }
@@ -125,8 +125,8 @@ impl PollGroup {
     /// The sum of the proportional set sizes of all members.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         self.host.look();
-        let sizes: Vec<Sizes> = self.members().into_iter().filter_map(sizes).collect();
-        let sum = |part: fn(&Sizes) -> u64| {
+        let sizes: Vec<ProportionalSizes> = self.members().into_iter().filter_map(sizes).collect();
+        let sum = |part: fn(&ProportionalSizes) -> u64| {
             Bytes::new(sizes.iter().map(part).fold(0, u64::saturating_add))
         };
         let current = sum(|s| s.pss);
@@ -159,7 +159,7 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Processes killed for lack of memory on the host, as [`Poll::host_oom_kills`] counts them. A
+    /// Processes killed for lack of memory on the host, as [`PollEnforcer::host_oom_kills`] counts them. A
     /// tree and the task trees created from it share one counter.
     pub fn host_oom_kills(&self) -> Option<u64> {
         self.host.count()
@@ -203,7 +203,7 @@ impl PollGroup {
         self.kill()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Tree> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ProcessTree> {
         // A panic in a holder of the lock leaves a map of pids, which the next lookup rebuilds.
         self.tree
             .lock()
@@ -250,7 +250,7 @@ fn members(
 }
 
 /// Proportional sizes of one process. In bytes.
-struct Sizes {
+struct ProportionalSizes {
     pss: u64,
     anon: u64,
     file: u64,
@@ -259,10 +259,10 @@ struct Sizes {
 
 /// Reads `smaps_rollup`; uses the resident size where that is not readable (a process of another
 /// user).
-fn sizes(pid: i32) -> Option<Sizes> {
+fn sizes(pid: i32) -> Option<ProportionalSizes> {
     let Ok(rollup) = SmapsRollup::from_file(format!("/proc/{pid}/smaps_rollup")) else {
         let rss = procs::stat(pid)?.rss.saturating_mul(page_size());
-        return Some(Sizes {
+        return Some(ProportionalSizes {
             pss: rss,
             anon: rss,
             file: 0,
@@ -273,7 +273,7 @@ fn sizes(pid: i32) -> Option<Sizes> {
     let get = |key: &str| map.get(key).copied();
     let pss = get("Pss")?;
     // The split by kind exists since Linux 5.4; before, all memory counts as anonymous.
-    Some(Sizes {
+    Some(ProportionalSizes {
         pss,
         anon: get("Pss_Anon").unwrap_or(pss),
         file: get("Pss_File").unwrap_or(0),

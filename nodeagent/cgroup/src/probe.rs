@@ -28,13 +28,13 @@ const SAME: u32 = 15;
 /// Share of the limit above which everything is read each time. In percent.
 const FAR: u64 = 75;
 
-/// Open files of one group. A process tree has none; `Group::sample` measures it.
+/// Open files of one group. A process tree has none; `EnforcedGroup::sample` measures it.
 #[derive(Debug)]
-pub struct Probe {
-    usage: OpenFile,
-    stat: OpenFile,
+pub struct UsageProbe {
+    usage: ProbedFile,
+    stat: ProbedFile,
     /// v1: the kernel memory, and the kills in `main`.
-    v1: Option<(Option<OpenFile>, OpenFile)>,
+    v1: Option<(Option<ProbedFile>, ProbedFile)>,
     /// The last complete read, and the number of reads that reused it.
     last: Option<(UsageSample, u32)>,
 }
@@ -61,12 +61,12 @@ pub struct UsageSample {
     pub kills: u64,
 }
 
-impl Probe {
+impl UsageProbe {
     /// Opens the files of a v2 group.
-    pub(crate) fn v2(dir: &Path, usage: &str, stat: &str) -> Result<Probe> {
-        Ok(Probe {
-            usage: OpenFile::at(dir.join(usage))?,
-            stat: OpenFile::at(dir.join(stat))?,
+    pub(crate) fn v2(dir: &Path, usage: &str, stat: &str) -> Result<UsageProbe> {
+        Ok(UsageProbe {
+            usage: ProbedFile::at(dir.join(usage))?,
+            stat: ProbedFile::at(dir.join(stat))?,
             v1: None,
             last: None,
         })
@@ -79,11 +79,14 @@ impl Probe {
         stat: &str,
         kernel: &str,
         kills: PathBuf,
-    ) -> Result<Probe> {
-        let v1 = Some((OpenFile::at(dir.join(kernel)).ok(), OpenFile::at(kills)?));
-        Ok(Probe {
-            usage: OpenFile::at(dir.join(usage))?,
-            stat: OpenFile::at(dir.join(stat))?,
+    ) -> Result<UsageProbe> {
+        let v1 = Some((
+            ProbedFile::at(dir.join(kernel)).ok(),
+            ProbedFile::at(kills)?,
+        ));
+        Ok(UsageProbe {
+            usage: ProbedFile::at(dir.join(usage))?,
+            stat: ProbedFile::at(dir.join(stat))?,
             v1,
             last: None,
         })
@@ -126,15 +129,15 @@ impl Probe {
 }
 
 #[derive(Debug)]
-struct OpenFile {
+struct ProbedFile {
     file: File,
     path: PathBuf,
 }
 
-impl OpenFile {
-    fn at(path: PathBuf) -> Result<OpenFile> {
+impl ProbedFile {
+    fn at(path: PathBuf) -> Result<ProbedFile> {
         match File::open(&path) {
-            Ok(file) => Ok(OpenFile { file, path }),
+            Ok(file) => Ok(ProbedFile { file, path }),
             Err(source) => Err(CgroupError::Read {
                 path,
                 hint: "; the group is gone, or has no such file",
@@ -183,7 +186,7 @@ mod tests {
             ("stat", "total_rss 4000\ntotal_cache 96\n"),
             ("main/oom", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
         ]);
-        let mut probe = Probe::v1(
+        let mut probe = UsageProbe::v1(
             dir.path(),
             "usage",
             "stat",
@@ -210,7 +213,7 @@ mod tests {
     #[test]
     fn kinds_are_read_again_after_a_change_near_the_limit_and_periodically() {
         let dir = group(&[("usage", "4096\n"), ("stat", "anon 4000\n")]);
-        let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
+        let mut probe = UsageProbe::v2(dir.path(), "usage", "stat").expect("opens");
         let mut room = ReadBuffer::default();
         let mut anon = |limit| {
             probe
@@ -246,9 +249,9 @@ mod tests {
     #[test]
     fn an_error_names_a_missing_or_unparsable_file() {
         let dir = group(&[("usage", "many\n"), ("stat", "anon 1\n")]);
-        let error = Probe::v2(dir.path(), "other", "stat").expect_err("is not there");
+        let error = UsageProbe::v2(dir.path(), "other", "stat").expect_err("is not there");
         assert!(error.to_string().contains("other"), "{error}");
-        let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
+        let mut probe = UsageProbe::v2(dir.path(), "usage", "stat").expect("opens");
         assert!(
             probe
                 .look(Bytes::from_mib(1), &mut ReadBuffer::default())

@@ -9,14 +9,14 @@ use std::path::Path;
 
 use headroom_types::Cpus;
 
-use crate::group::Group;
+use crate::group::EnforcedGroup;
 
 /// The kernel's default period. In microseconds.
 const PERIOD: u64 = 100_000;
 
 /// The requested shares. `None` leaves the kernel's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shares {
+pub struct CpuIoShares {
     /// Maximum processor time.
     pub cpu_max: Option<Cpus>,
     /// Disk weight against siblings, 1 to 10000 (100 is the kernel's default).
@@ -24,9 +24,9 @@ pub struct Shares {
 }
 
 /// Sets the shares. Returns a reason for each value that could not be set.
-pub fn set(group: &Group, wanted: &Shares) -> Vec<String> {
-    let Group::Cgroup2(group) = group else {
-        return if *wanted == Shares::default() {
+pub fn set(group: &EnforcedGroup, wanted: &CpuIoShares) -> Vec<String> {
+    let EnforcedGroup::Cgroup2(group) = group else {
+        return if *wanted == CpuIoShares::default() {
             Vec::new()
         } else {
             vec!["cpu.max and io.weight need cgroup v2".to_owned()]

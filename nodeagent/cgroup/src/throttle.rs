@@ -6,11 +6,11 @@
 //! does not kill; a process that needs a page waits until the limit is raised or killing is enabled
 //! again. A system call that fills user memory fails instead of waiting, so v1 groups are also
 //! watched well below their limit. The caller must end each throttle or freeze: with more memory,
-//! or with [`crate::Group::unthrottle`].
+//! or with [`crate::EnforcedGroup::unthrottle`].
 
 use headroom_types::Bytes;
 
-use crate::plan::{Confirm, Knob, Need};
+use crate::plan::{CgroupKnob, KnobRequirement, ReadBackCheck};
 
 /// Distance from the limit: the limit divided by this number.
 const SHARE: u64 = 10;
@@ -24,42 +24,42 @@ pub fn pressure_threshold(limit: Bytes) -> Bytes {
 }
 
 /// v2: throttles from that use on.
-pub(crate) fn v2_throttled(limit: Bytes) -> Knob {
-    Knob {
+pub(crate) fn v2_throttled(limit: Bytes) -> CgroupKnob {
+    CgroupKnob {
         file: "memory.high",
         value: pressure_threshold(limit).get().to_string(),
-        confirm: Confirm::Pages,
-        need: Need::Must,
+        confirm: ReadBackCheck::Pages,
+        need: KnobRequirement::Must,
     }
 }
 
 /// v2: removes the throttle.
-pub(crate) fn v2_unthrottled() -> Knob {
-    Knob {
+pub(crate) fn v2_unthrottled() -> CgroupKnob {
+    CgroupKnob {
         file: "memory.high",
         value: "max".to_owned(),
-        confirm: Confirm::Exact,
-        need: Need::Must,
+        confirm: ReadBackCheck::Exact,
+        need: KnobRequirement::Must,
     }
 }
 
 /// v2: freezes or thaws the group. A kernel without it (before Linux 5.2) only throttles.
-pub(crate) fn v2_frozen(frozen: Frozen) -> Knob {
+pub(crate) fn v2_frozen(frozen: FreezerState) -> CgroupKnob {
     let value = match frozen {
-        Frozen::Yes => "1",
-        Frozen::No => "0",
+        FreezerState::Yes => "1",
+        FreezerState::No => "0",
     };
-    Knob {
+    CgroupKnob {
         file: "cgroup.freeze",
         value: value.to_owned(),
-        confirm: Confirm::Exact,
-        need: Need::IfThere,
+        confirm: ReadBackCheck::Exact,
+        need: KnobRequirement::IfThere,
     }
 }
 
 /// Whether a v2 group is frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Frozen {
+pub(crate) enum FreezerState {
     /// No process in it runs.
     Yes,
     /// The group runs.

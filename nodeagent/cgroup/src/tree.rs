@@ -19,7 +19,7 @@ use nix::unistd::{SysconfVar, UnlinkatFlags, sysconf, unlinkat};
 use crate::error::{CgroupError, Result};
 use crate::layout::PROCS;
 use crate::parse;
-use crate::plan::{Knob, Need, confirmed};
+use crate::plan::{CgroupKnob, KnobRequirement, confirmed};
 
 /// Buffer size that fits most kernel files: `memory.stat` of a recent kernel has two thousand
 /// bytes. In bytes.
@@ -164,7 +164,7 @@ impl CgroupDir {
     }
 
     /// Writes a value and reads it back. It is the only function that sets limits.
-    pub fn set(&self, knob: &Knob) -> Result<()> {
+    pub fn set(&self, knob: &CgroupKnob) -> Result<()> {
         let failed =
             |source: io::Error| write_error(&self.path.join(knob.file), &knob.value, source);
         let written = openat(
@@ -181,7 +181,7 @@ impl CgroupDir {
         });
         let file = match written {
             Ok(fd) => File::from(fd),
-            Err(e) if knob.need == Need::IfThere && absent(&e) => return Ok(()),
+            Err(e) if knob.need == KnobRequirement::IfThere && absent(&e) => return Ok(()),
             Err(e) => return Err(e),
         };
         let mut room = [0; ROOM];
@@ -200,7 +200,7 @@ impl CgroupDir {
     }
 
     /// Writes each value and reads it back; stops at the first failure.
-    pub fn set_all(&self, knobs: &[Knob]) -> Result<()> {
+    pub fn set_all(&self, knobs: &[CgroupKnob]) -> Result<()> {
         knobs.iter().try_for_each(|knob| self.set(knob))
     }
 
@@ -414,7 +414,7 @@ fn open_error(path: &Path, errno: Errno) -> CgroupError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Confirm, v2_memory};
+    use crate::plan::{ReadBackCheck, v2_memory};
     use headroom_types::Bytes;
 
     /// A directory of plain files. Writing does not truncate there, so an old value remains
@@ -446,19 +446,19 @@ mod tests {
     #[test]
     fn a_missing_required_file_is_an_error_and_is_never_created() {
         let (keep, dir) = dir(&[]);
-        let must = Knob {
+        let must = CgroupKnob {
             file: "memory.max",
             value: "1".into(),
-            confirm: Confirm::Exact,
-            need: Need::Must,
+            confirm: ReadBackCheck::Exact,
+            need: KnobRequirement::Must,
         };
         let error = dir.set(&must).expect_err("must fail");
         assert!(
             error.is_gone() && error.to_string().contains("subtree_control"),
             "{error}"
         );
-        dir.set(&Knob {
-            need: Need::IfThere,
+        dir.set(&CgroupKnob {
+            need: KnobRequirement::IfThere,
             ..must
         })
         .expect("an optional file may be missing");

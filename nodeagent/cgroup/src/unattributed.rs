@@ -18,7 +18,7 @@ use crate::tree::CgroupDir;
 
 /// The version whose files hold the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Files {
+pub(crate) enum CounterFiles {
     /// cgroup v1.
     V1,
     /// cgroup v2.
@@ -27,7 +27,7 @@ pub(crate) enum Files {
 
 /// The memory charged to a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Charged {
+pub struct ChargedMemory {
     /// All of it. In bytes.
     pub usage: Bytes,
     /// The part that reclaim cannot free. In bytes.
@@ -52,10 +52,10 @@ fn lower_bound(
 }
 
 /// The memory charged to `dir`; zero when it is gone.
-pub(crate) fn charged(dir: &CgroupDir, files: Files) -> Result<Charged> {
+pub(crate) fn charged(dir: &CgroupDir, files: CounterFiles) -> Result<ChargedMemory> {
     let usage = usage(dir, files)?;
     let given_back = match files {
-        Files::V1 => {
+        CounterFiles::V1 => {
             let stat = dir.read_if_there("memory.stat")?.unwrap_or_default();
             let kernel = dir
                 .read_if_there("memory.kmem.usage_in_bytes")?
@@ -64,9 +64,9 @@ pub(crate) fn charged(dir: &CgroupDir, files: Files) -> Result<Charged> {
                 .unwrap_or(0);
             reclaimable_v1(&stat, kernel)
         }
-        Files::V2 => reclaimable_v2(&dir.read_if_there("memory.stat")?.unwrap_or_default()),
+        CounterFiles::V2 => reclaimable_v2(&dir.read_if_there("memory.stat")?.unwrap_or_default()),
     };
-    Ok(Charged {
+    Ok(ChargedMemory {
         usage,
         unreclaimable: usage.saturating_sub(given_back),
     })
@@ -92,10 +92,10 @@ fn reclaimable_v2(stat: &str) -> Bytes {
     }))
 }
 
-fn usage(dir: &CgroupDir, files: Files) -> Result<Bytes> {
+fn usage(dir: &CgroupDir, files: CounterFiles) -> Result<Bytes> {
     let file = match files {
-        Files::V1 => "memory.usage_in_bytes",
-        Files::V2 => "memory.current",
+        CounterFiles::V1 => "memory.usage_in_bytes",
+        CounterFiles::V2 => "memory.current",
     };
     Ok(Bytes::new(
         dir.read_if_there(file)?
@@ -122,8 +122,8 @@ fn children(
 
 /// The memory that `dir` holds and none of its children does; zero below `floor`. While the result
 /// is small, only one number per child is read.
-pub(crate) fn of_dir(dir: &CgroupDir, files: Files, floor: Bytes) -> Result<Bytes> {
-    let below = |figure: fn(&CgroupDir, Files) -> Result<Bytes>| -> Result<Bytes> {
+pub(crate) fn of_dir(dir: &CgroupDir, files: CounterFiles, floor: Bytes) -> Result<Bytes> {
+    let below = |figure: fn(&CgroupDir, CounterFiles) -> Result<Bytes>| -> Result<Bytes> {
         let before = children(dir, |child| figure(child, files))?;
         let own = figure(dir, files)?;
         let after = children(dir, |child| figure(child, files))?;

@@ -30,35 +30,39 @@ use crate::layout::{CONTAINERS, MAIN, SHIMS, TASKS, checked};
 use crate::plan::{GroupLimits, v1_cpu_shares, v1_pids};
 use crate::procs;
 use crate::tree::CgroupDir;
-use group::{Role, set_limits};
+use group::{V1GroupRole, set_limits};
 
 pub use counters::{SLACK, facts_from, local_events};
 pub use group::{CgroupV1Group, LimitBehavior};
 
 /// The enforcer of a v1 host.
 #[derive(Debug)]
-pub struct V1 {
+pub struct CgroupV1Enforcer {
     root: CgroupDir,
     containers: CgroupDir,
     shims: CgroupDir,
-    pids: Option<Mirror>,
-    cpu: Option<Mirror>,
+    pids: Option<MirroredHierarchy>,
+    cpu: Option<MirroredHierarchy>,
     /// `oom_kill` of removed groups.
     retired: Arc<AtomicU64>,
 }
 
 /// The same tree in the hierarchy of another controller.
 #[derive(Debug)]
-pub struct Mirror {
+pub struct MirroredHierarchy {
     root: CgroupDir,
     containers: CgroupDir,
     shims: CgroupDir,
 }
 
-impl V1 {
+impl CgroupV1Enforcer {
     /// Creates `memory`, if necessary, and the directories below it. `pids` and `cpu` are its
     /// mirrors, where they exist.
-    pub fn prepare(memory: &Path, pids: Option<Mirror>, cpu: Option<Mirror>) -> Result<V1> {
+    pub fn prepare(
+        memory: &Path,
+        pids: Option<MirroredHierarchy>,
+        cpu: Option<MirroredHierarchy>,
+    ) -> Result<CgroupV1Enforcer> {
         let root = ensure_path(memory)?;
         // Before Linux 5.11, the limit of a group included its children only with this setting.
         // Later it is always 1.
@@ -69,7 +73,7 @@ impl V1 {
             root.write("memory.use_hierarchy", "1")?;
         }
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
-        Ok(V1 {
+        Ok(CgroupV1Enforcer {
             root,
             containers,
             shims,
@@ -104,7 +108,7 @@ impl V1 {
         let dir = CgroupDir::open(self.containers.path())?;
         Ok(CgroupV1Group {
             dir,
-            role: Role::Fence,
+            role: V1GroupRole::Fence,
             name: CONTAINERS.into(),
             pids: None,
             cpu: None,
@@ -117,7 +121,7 @@ impl V1 {
         let dir = self.containers.make(checked(name)?)?;
         let group = CgroupV1Group {
             dir,
-            role: Role::Container,
+            role: V1GroupRole::Container,
             name: name.to_owned(),
             pids: None,
             cpu: None,
@@ -163,14 +167,14 @@ impl V1 {
         let Some(dir) = self.containers.child(checked(name)?)? else {
             return Ok(None);
         };
-        let mirrored = |tree: &Option<Mirror>| {
+        let mirrored = |tree: &Option<MirroredHierarchy>| {
             tree.as_ref()
                 .map_or(Ok(None), |tree| tree.containers.child(name))
         };
         let (pids, cpu) = (mirrored(&self.pids)?, mirrored(&self.cpu)?);
         Ok(Some(CgroupV1Group {
             dir,
-            role: Role::Container,
+            role: V1GroupRole::Container,
             name: name.to_owned(),
             pids,
             cpu,
@@ -203,17 +207,17 @@ impl V1 {
         self.root.remove(within)
     }
 
-    fn mirrors(&self) -> impl Iterator<Item = &Mirror> {
+    fn mirrors(&self) -> impl Iterator<Item = &MirroredHierarchy> {
         self.pids.iter().chain(&self.cpu)
     }
 }
 
-impl Mirror {
+impl MirroredHierarchy {
     /// Creates the directories below `path`, and `path` itself if necessary.
-    pub fn prepare(path: &Path) -> Result<Mirror> {
+    pub fn prepare(path: &Path) -> Result<MirroredHierarchy> {
         let root = ensure_path(path)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
-        Ok(Mirror {
+        Ok(MirroredHierarchy {
             root,
             containers,
             shims,

@@ -17,10 +17,10 @@ use crate::parse;
 use crate::plan::{
     Controllers, GroupLimits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group,
 };
-use crate::probe::Probe;
+use crate::probe::UsageProbe;
 use crate::procs;
 use crate::tree::CgroupDir;
-use crate::unattributed::{self, Charged};
+use crate::unattributed::{self, ChargedMemory};
 
 const LIMIT: &str = "memory.max";
 const USAGE: &str = "memory.current";
@@ -32,24 +32,24 @@ const CONTROLLERS: &str = "cgroup.controllers";
 
 /// The enforcer of a v2 host.
 #[derive(Debug)]
-pub struct V2 {
+pub struct CgroupV2Enforcer {
     root: CgroupDir,
     containers: CgroupDir,
     shims: CgroupDir,
     has: Controllers,
 }
 
-impl V2 {
+impl CgroupV2Enforcer {
     /// Creates the directories below `root`. The root must have no processes and must have the
     /// memory controller.
-    pub fn prepare(root: CgroupDir) -> Result<V2> {
+    pub fn prepare(root: CgroupDir) -> Result<CgroupV2Enforcer> {
         let has = enable(&root)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
         let has = Controllers {
             memory: has.memory,
             ..enable(&containers)?
         };
-        Ok(V2 {
+        Ok(CgroupV2Enforcer {
             root,
             containers,
             shims,
@@ -76,7 +76,7 @@ impl V2 {
     pub fn fence(&self) -> Result<CgroupV2Group> {
         Ok(CgroupV2Group {
             dir: CgroupDir::open(self.containers.path())?,
-            role: Role::Fence,
+            role: V2GroupRole::Fence,
             name: CONTAINERS.into(),
         })
     }
@@ -107,7 +107,7 @@ impl V2 {
     pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV2Group> {
         let group = CgroupV2Group {
             dir: self.containers.make(checked(name)?)?,
-            role: Role::Container,
+            role: V2GroupRole::Container,
             name: name.to_owned(),
         };
         let filled = group
@@ -154,7 +154,7 @@ impl V2 {
         let dir = self.containers.child(checked(name)?)?;
         Ok(dir.map(|dir| CgroupV2Group {
             dir,
-            role: Role::Container,
+            role: V2GroupRole::Container,
             name: name.to_owned(),
         }))
     }
@@ -222,7 +222,7 @@ fn populated(dir: &CgroupDir) -> Result<bool> {
 
 /// The role of a group, which decides where its processes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum V2GroupRole {
     /// The group of all containers.
     Fence,
     /// A container, with its processes in `main`.
@@ -235,7 +235,7 @@ enum Role {
 #[derive(Debug)]
 pub struct CgroupV2Group {
     dir: CgroupDir,
-    role: Role,
+    role: V2GroupRole,
     name: String,
 }
 
@@ -247,8 +247,8 @@ impl CgroupV2Group {
             .and_then(|n| n.to_str())
             .unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
-            Some(task) => (Role::Task, task),
-            None => (Role::Container, last),
+            Some(task) => (V2GroupRole::Task, task),
+            None => (V2GroupRole::Container, last),
         };
         Ok(CgroupV2Group {
             dir: CgroupDir::open(path)?,
@@ -270,8 +270,8 @@ impl CgroupV2Group {
     /// The files that move a process into this group.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         match self.role {
-            Role::Container => vec![self.dir.path().join(MAIN).join(PROCS)],
-            Role::Task | Role::Fence => vec![self.dir.procs_file()],
+            V2GroupRole::Container => vec![self.dir.path().join(MAIN).join(PROCS)],
+            V2GroupRole::Task | V2GroupRole::Fence => vec![self.dir.procs_file()],
         }
     }
 
@@ -301,7 +301,7 @@ impl CgroupV2Group {
                 .read_if_there(LIMIT)?
                 .as_deref()
                 .and_then(parse::limit)
-                .and_then(parse::Shown::bytes),
+                .and_then(parse::CgroupLimitValue::bytes),
             local,
         ))
     }
@@ -314,17 +314,17 @@ impl CgroupV2Group {
 
     /// Memory that it holds and no child does: see [`crate::unattributed`].
     pub(crate) fn unattributed(&self, floor: Bytes) -> Result<Bytes> {
-        unattributed::of_dir(&self.dir, unattributed::Files::V2, floor)
+        unattributed::of_dir(&self.dir, unattributed::CounterFiles::V2, floor)
     }
 
     /// The memory charged to it.
-    pub(crate) fn charged(&self) -> Result<Charged> {
-        unattributed::charged(&self.dir, unattributed::Files::V2)
+    pub(crate) fn charged(&self) -> Result<ChargedMemory> {
+        unattributed::charged(&self.dir, unattributed::CounterFiles::V2)
     }
 
     /// The open files of a sample.
-    pub fn probe(&self) -> Result<Probe> {
-        Probe::v2(self.dir.path(), USAGE, STAT)
+    pub fn probe(&self) -> Result<UsageProbe> {
+        UsageProbe::v2(self.dir.path(), USAGE, STAT)
     }
 
     /// Major page faults of its processes and those below.
@@ -370,7 +370,7 @@ impl CgroupV2Group {
         let has = Controllers::from_words(&parse::words(&self.dir.read("cgroup.subtree_control")?));
         let task = CgroupV2Group {
             dir: self.dir.make(&task_dir(name)?)?,
-            role: Role::Task,
+            role: V2GroupRole::Task,
             name: name.to_owned(),
         };
         let filled = task
@@ -406,7 +406,7 @@ impl CgroupV2Group {
                 name.to_owned(),
                 CgroupV2Group {
                     dir,
-                    role: Role::Task,
+                    role: V2GroupRole::Task,
                     name: name.to_owned(),
                 },
             ));
@@ -445,7 +445,7 @@ pub fn facts_from(
         limit: read(LIMIT)?
             .as_deref()
             .and_then(parse::limit)
-            .and_then(parse::Shown::bytes),
+            .and_then(parse::CgroupLimitValue::bytes),
         current,
         peak: read(PEAK)?
             .as_deref()

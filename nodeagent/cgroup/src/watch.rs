@@ -26,7 +26,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::stat::Mode;
 
 use crate::error::{CgroupError, Result};
-use crate::group::Group;
+use crate::group::EnforcedGroup;
 use crate::tree::CgroupDir;
 
 /// Some task waited for memory 300 ms of 2 s, in microseconds. This is the shortest window without
@@ -36,44 +36,46 @@ const STALLS: &str = "some 300000 2000000\0";
 /// A non-blocking descriptor that is readable after memory events of the group (plain
 /// `Interest::READABLE` in a tokio `AsyncFd`).
 #[derive(Debug)]
-pub struct Watch {
+pub struct MemoryEventWatch {
     fd: OwnedFd,
 }
 
-impl Watch {
+impl MemoryEventWatch {
     /// Watches `group`; `None` for poll, which has no such events.
-    pub fn open(group: &Group) -> Result<Option<Watch>> {
+    pub fn open(group: &EnforcedGroup) -> Result<Option<MemoryEventWatch>> {
         let fd = match group {
-            Group::Cgroup2(g) => inotify(g.dir().path().join("memory.events"))?,
-            Group::Cgroup1(g) => eventfd(g.dir())?,
-            Group::Poll(_) => return Ok(None),
+            EnforcedGroup::Cgroup2(g) => inotify(g.dir().path().join("memory.events"))?,
+            EnforcedGroup::Cgroup1(g) => eventfd(g.dir())?,
+            EnforcedGroup::Poll(_) => return Ok(None),
         };
-        Ok(Some(Watch { fd }))
+        Ok(Some(MemoryEventWatch { fd }))
     }
 
     /// v1: fires when the use of `group` crosses `at`, in either direction. `None` elsewhere: v2
     /// uses its events.
-    pub fn usage(group: &Group, at: Bytes) -> Result<Option<Watch>> {
+    pub fn usage(group: &EnforcedGroup, at: Bytes) -> Result<Option<MemoryEventWatch>> {
         match group {
-            Group::Cgroup1(g) => Ok(Some(Watch {
+            EnforcedGroup::Cgroup1(g) => Ok(Some(MemoryEventWatch {
                 fd: event_on(g.dir(), "memory.usage_in_bytes", &format!(" {}", at.get()))?,
             })),
-            Group::Cgroup2(_) | Group::Poll(_) => Ok(None),
+            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Poll(_) => Ok(None),
         }
     }
 
     /// v2: reports `POLLPRI` (`Interest::PRIORITY`) when tasks of `group` lost more than 300 ms of
     /// 2 s to waits for memory, at most once per 2 s. `None` elsewhere, and for a kernel without
     /// pressure information.
-    pub fn stalls(group: &Group) -> Result<Option<Watch>> {
+    pub fn stalls(group: &EnforcedGroup) -> Result<Option<MemoryEventWatch>> {
         match group {
-            Group::Cgroup2(g) => Watch::stalls_in(&g.dir().path().join("memory.pressure")),
-            Group::Cgroup1(_) | Group::Poll(_) => Ok(None),
+            EnforcedGroup::Cgroup2(g) => {
+                MemoryEventWatch::stalls_in(&g.dir().path().join("memory.pressure"))
+            }
+            EnforcedGroup::Cgroup1(_) | EnforcedGroup::Poll(_) => Ok(None),
         }
     }
 
-    /// Like [`Watch::stalls`], for any pressure file.
-    pub fn stalls_in(path: &Path) -> Result<Option<Watch>> {
+    /// Like [`MemoryEventWatch::stalls`], for any pressure file.
+    pub fn stalls_in(path: &Path) -> Result<Option<MemoryEventWatch>> {
         let opened = match OpenOptions::new()
             .read(true)
             .write(true)
@@ -91,7 +93,7 @@ impl Watch {
             }
         };
         match (&opened).write_all(STALLS.as_bytes()) {
-            Ok(()) => Ok(Some(Watch { fd: opened.into() })),
+            Ok(()) => Ok(Some(MemoryEventWatch { fd: opened.into() })),
             // Pressure information is built in but disabled at boot.
             Err(e) if e.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(None),
             Err(source) => Err(CgroupError::Write {
@@ -161,12 +163,12 @@ fn event_on(dir: &CgroupDir, file: &'static str, more: &str) -> Result<OwnedFd> 
     Ok(OwnedFd::from(event))
 }
 
-impl AsFd for Watch {
+impl AsFd for MemoryEventWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
-impl AsRawFd for Watch {
+impl AsRawFd for MemoryEventWatch {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use headroom_node_cgroup::throttle::pressure_threshold;
-use headroom_node_cgroup::{CgroupError, Group, Watch};
+use headroom_node_cgroup::{CgroupError, EnforcedGroup, MemoryEventWatch};
 use headroom_types::Bytes;
 use nix::poll::{PollFd, PollFlags, poll};
 use support::{Host, TIMEOUT, run_in, signal_of, until};
@@ -17,7 +17,7 @@ const ENOUGH: Bytes = Bytes::from_mib(320);
 const NEEDS_192_MIB: &str = "exec perl -e '$x = \"a\" x (96 << 20); exit 0'";
 
 /// A task of 32 MiB in a larger container, throttled near its limit.
-fn held(host: &Host) -> Group {
+fn held(host: &Host) -> EnforcedGroup {
     let container = host.container("job.1.e1.c1", 400);
     let task = container
         .create_task("map-7-1", &support::memory(32))
@@ -26,7 +26,7 @@ fn held(host: &Host) -> Group {
     task
 }
 
-fn rings(watch: &Watch) -> bool {
+fn rings(watch: &MemoryEventWatch) -> bool {
     let ms = u16::try_from(TIMEOUT.as_millis()).expect("short");
     let rang = poll(&mut [PollFd::new(watch.as_fd(), PollFlags::POLLIN)], ms).expect("polls") == 1;
     watch.clear().expect("clears");
@@ -34,10 +34,10 @@ fn rings(watch: &Watch) -> bool {
 }
 
 /// The early warning of this kernel: a usage threshold (v1) or the memory events (v2).
-fn warned(group: &Group) -> Watch {
-    let early = Watch::usage(group, pressure_threshold(SMALL)).expect("watches");
+fn warned(group: &EnforcedGroup) -> MemoryEventWatch {
+    let early = MemoryEventWatch::usage(group, pressure_threshold(SMALL)).expect("watches");
     early.unwrap_or_else(|| {
-        Watch::open(group)
+        MemoryEventWatch::open(group)
             .expect("watches")
             .expect("a kernel group")
     })
@@ -130,5 +130,8 @@ fn a_frozen_group_can_be_killed_and_its_limit_stays_above_its_use() {
 fn memory_stalls_can_be_watched_if_the_kernel_counts_them() {
     let file = std::path::Path::new("/proc/pressure/memory");
     let counted = std::fs::read_to_string(file).is_ok();
-    assert_eq!(Watch::stalls_in(file).expect("opens").is_some(), counted);
+    assert_eq!(
+        MemoryEventWatch::stalls_in(file).expect("opens").is_some(),
+        counted
+    );
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use headroom_node_cgroup::{
-    CgroupError, EnforcerRequest, Group, GroupLimits, OomGroup, Watch, detect,
+    CgroupError, EnforcedGroup, EnforcerRequest, GroupLimits, MemoryEventWatch, OomGroup, detect,
 };
 use headroom_types::exit::CgroupStats;
 use headroom_types::{Bytes, EnforcerKind};
@@ -360,7 +360,7 @@ fn the_number_of_processes_is_limited() {
 }
 
 /// Processor time of the processes of a group. In clock ticks.
-fn ticks(group: &Group) -> u64 {
+fn ticks(group: &EnforcedGroup) -> u64 {
     let of = |pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields: Vec<u64> = stat
@@ -436,7 +436,7 @@ fn an_executor_attaches_to_its_own_container() {
         )
         .expect("a group");
     let path = made.path().expect("a path").to_owned();
-    let group = Group::attach(host.enforcer.kind(), &path).expect("attaches");
+    let group = EnforcedGroup::attach(host.enforcer.kind(), &path).expect("attaches");
     assert_eq!(
         (group.name(), group.procs_files()),
         ("job.1.e1.c1", made.procs_files())
@@ -499,20 +499,20 @@ fn facts_from_texts_equal_the_facts_of_the_group() {
     group.kill().expect("kills");
     let read = |p: std::path::PathBuf| std::fs::read_to_string(&p).ok().map(|text| (p, text));
     let texts: Vec<_> = group.counter_files().into_iter().filter_map(read).collect();
-    let facts = Group::facts_from_texts(host.enforcer.kind(), &texts).expect("facts");
+    let facts = EnforcedGroup::facts_from_texts(host.enforcer.kind(), &texts).expect("facts");
     let own = group.facts().expect("facts");
     assert_eq!(
         (facts.limit, facts.peak, facts.events, facts.local),
         (own.limit, own.peak, own.events, own.local)
     );
-    assert!(Group::facts_from_texts(host.enforcer.kind(), &[]).is_none());
+    assert!(EnforcedGroup::facts_from_texts(host.enforcer.kind(), &[]).is_none());
 }
 
 #[test]
 fn a_watch_reports_memory_events_and_can_be_cleared() {
     let host = Host::new("watch");
     let group = host.container("job.1.e1.c1", 32);
-    let watch = Watch::open(&group)
+    let watch = MemoryEventWatch::open(&group)
         .expect("watches")
         .expect("a kernel group has one");
     let ready = |timeout: u16| {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use headroom_node_cgroup::{Group, GroupLimits};
+use headroom_node_cgroup::{EnforcedGroup, GroupLimits};
 use headroom_types::Bytes;
 use support::{Host, TIMEOUT, holder, memory, run_in, until};
 
@@ -206,7 +206,7 @@ fn memory_that_is_protected_is_reclaimed_last() {
     file.map(std::fs::remove_file).transpose().expect("removes");
 }
 
-fn used(group: &Group) -> Bytes {
+fn used(group: &EnforcedGroup) -> Bytes {
     group
         .charged()
         .expect("reads")

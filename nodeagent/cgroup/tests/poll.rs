@@ -2,7 +2,9 @@
 
 mod support;
 
-use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, Watch, detect};
+use headroom_node_cgroup::{
+    EnforcedGroup, Enforcer, EnforcerRequest, GroupLimits, MemoryEventWatch, detect,
+};
 use headroom_types::{Bytes, EnforcerKind};
 use support::{holder, memory, run_with, signal_of, until};
 
@@ -17,7 +19,7 @@ fn poll() -> Enforcer {
     .enforcer
 }
 
-fn start(group: &Group, script: &str) -> std::process::Child {
+fn start(group: &EnforcedGroup, script: &str) -> std::process::Child {
     let child = run_with(&group.procs_files(), script);
     group.set_root_pid(i32::try_from(child.id()).expect("a pid"));
     child
@@ -115,13 +117,14 @@ fn a_group_without_a_process_is_empty_and_harmless() {
     group
         .remove(std::time::Duration::from_millis(10))
         .expect("the removal of an empty group succeeds");
-    assert!(Watch::open(&group).expect("asks").is_none());
+    assert!(MemoryEventWatch::open(&group).expect("asks").is_none());
     assert!(enforcer.list().expect("lists").is_empty() && enforcer.shim_procs_files().is_empty());
 }
 
 #[test]
 fn an_executor_sees_its_own_tree_and_spares_itself() {
-    let group = Group::attach(EnforcerKind::Poll, std::path::Path::new("")).expect("attaches");
+    let group =
+        EnforcedGroup::attach(EnforcerKind::Poll, std::path::Path::new("")).expect("attaches");
     let task = group
         .create_task("map-1-1", &GroupLimits::default())
         .expect("a task");

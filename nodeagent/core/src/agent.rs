@@ -20,8 +20,8 @@ use crate::container::{
     self, ContainerEffect, ContainerOrder, IllegalEvent, LifecyclePhase, PhaseTransition,
     StopProgress,
 };
-use crate::fence::Fence;
-use crate::size::{OrderedSize, Sizing, SizingPhase};
+use crate::fence::NodeFence;
+use crate::size::{ContainerSizing, OrderedSize, SizingPhase};
 
 /// Number of forgotten ids that are remembered, so that a late order does not launch one of them
 /// again.
@@ -40,7 +40,7 @@ pub enum DesiredState {
 
 /// Extent of a list of desired states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum DesiredListExtent {
     /// A container that is not named is not desired.
     Full,
     /// A container that is not named stays unchanged.
@@ -72,7 +72,7 @@ pub enum AgentEvent {
     /// The desired state, as the resource manager sends it.
     Desired {
         /// Whether the list names all containers.
-        extent: Extent,
+        extent: DesiredListExtent,
         /// Each container once.
         wants: Vec<(ContainerId, DesiredState)>,
     },
@@ -131,7 +131,7 @@ pub struct AgentContainer {
     /// The phase.
     pub state: LifecyclePhase,
     /// The pending change of its size.
-    pub sizing: Sizing,
+    pub sizing: ContainerSizing,
 }
 
 impl AgentContainer {
@@ -139,7 +139,7 @@ impl AgentContainer {
         AgentContainer {
             order,
             state,
-            sizing: Sizing::default(),
+            sizing: ContainerSizing::default(),
         }
     }
 }
@@ -158,18 +158,18 @@ pub struct AgentOutcome {
 
 /// The state of all containers of a node.
 #[derive(Clone, Debug, Default)]
-pub struct Agent {
+pub struct AgentCore {
     containers: BTreeMap<ContainerId, AgentContainer>,
     forgotten: VecDeque<ContainerId>,
-    fence: Fence,
+    fence: NodeFence,
 }
 
-impl Agent {
+impl AgentCore {
     /// An agent without containers.
-    pub fn new(fence: Fence) -> Self {
-        Agent {
+    pub fn new(fence: NodeFence) -> Self {
+        AgentCore {
             fence,
-            ..Agent::default()
+            ..AgentCore::default()
         }
     }
 
@@ -266,11 +266,11 @@ impl Agent {
     fn desired(
         &mut self,
         now: Tick,
-        extent: Extent,
+        extent: DesiredListExtent,
         wants: Vec<(ContainerId, DesiredState)>,
         out: &mut AgentOutcome,
     ) {
-        if extent == Extent::Full {
+        if extent == DesiredListExtent::Full {
             let named: std::collections::BTreeSet<&ContainerId> =
                 wants.iter().map(|(id, _)| id).collect();
             let unnamed: Vec<ContainerId> = self

@@ -37,8 +37,8 @@ fn run(n: u64) -> (ContainerId, DesiredState) {
 
 /// An agent with a driver that carries out its actions and records them.
 #[derive(Default)]
-struct Node {
-    agent: Agent,
+struct SimulatedAgent {
+    agent: AgentCore,
     now: u64,
     spawned: Vec<u64>,
     alive: BTreeSet<u64>,
@@ -48,7 +48,7 @@ struct Node {
     queue: VecDeque<AgentEvent>,
 }
 
-impl Node {
+impl SimulatedAgent {
     fn feed(&mut self, event: AgentEvent) -> Vec<ContainerEffect> {
         let outcome = self.agent.step(Tick(self.now), event);
         assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
@@ -145,9 +145,9 @@ impl Node {
 
 #[test]
 fn a_repeated_order_has_no_effect() {
-    let mut n = Node::default();
+    let mut n = SimulatedAgent::default();
     let wants = || AgentEvent::Desired {
-        extent: Extent::Changes,
+        extent: DesiredListExtent::Changes,
         wants: vec![run(1)],
     };
     assert_eq!(n.feed(wants()), [ContainerEffect::Prepare]);
@@ -158,21 +158,21 @@ fn a_repeated_order_has_no_effect() {
 
 #[test]
 fn a_container_missing_from_the_full_list_is_stopped() {
-    let mut n = Node::default();
+    let mut n = SimulatedAgent::default();
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(1), run(2)],
     });
     n.run_for(0);
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(2)],
     });
     assert_eq!((n.state(1), n.state(2)), ("stopping", "running"));
     n.run_for(2000);
     assert_eq!(n.state(1), "exited");
     n.feed(AgentEvent::Desired {
-        extent: Extent::Changes,
+        extent: DesiredListExtent::Changes,
         wants: vec![],
     });
     assert_eq!(
@@ -184,9 +184,9 @@ fn a_container_missing_from_the_full_list_is_stopped() {
 
 #[test]
 fn an_exit_is_reported_until_received_and_again_to_a_new_peer() {
-    let mut n = Node::default();
+    let mut n = SimulatedAgent::default();
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(1)],
     });
     n.run_for(0);
@@ -200,7 +200,7 @@ fn an_exit_is_reported_until_received_and_again_to_a_new_peer() {
     n.feed(AgentEvent::NewPeer { acked: vec![id(1)] });
     assert_eq!(n.state(1), "gone");
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(1)],
     });
     assert_eq!(
@@ -212,9 +212,9 @@ fn an_exit_is_reported_until_received_and_again_to_a_new_peer() {
 
 #[test]
 fn a_stop_of_an_unknown_container_is_reported() {
-    let mut n = Node::default();
+    let mut n = SimulatedAgent::default();
     let stop = || AgentEvent::Desired {
-        extent: Extent::Changes,
+        extent: DesiredListExtent::Changes,
         wants: vec![(id(4), DesiredState::Stop(StopCause::Asked))],
     };
     assert_eq!(
@@ -226,7 +226,7 @@ fn a_stop_of_an_unknown_container_is_reported() {
     n.run_for(0);
     assert_eq!((n.state(4), n.agent.unreceived().count()), ("exited", 1));
     n.feed(AgentEvent::Desired {
-        extent: Extent::Changes,
+        extent: DesiredListExtent::Changes,
         wants: vec![(id(4), DesiredState::Forget)],
     });
     assert_eq!(n.feed(stop()), []);
@@ -234,7 +234,7 @@ fn a_stop_of_an_unknown_container_is_reported() {
 
 #[test]
 fn containers_of_an_earlier_agent_are_adopted() {
-    let mut n = Node::default();
+    let mut n = SimulatedAgent::default();
     let adopt = |n, found| AgentEvent::Adopted {
         id: id(n),
         order: order(),
@@ -257,7 +257,7 @@ fn containers_of_an_earlier_agent_are_adopted() {
     assert_eq!(states, ["running", "exited", "exited", "exited", "running"]);
     assert_eq!(n.spawned, [5], "a prepared container is started now");
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(1), run(5)],
     });
     assert_eq!(
@@ -275,16 +275,16 @@ fn sized(n: u64, version: u32, mib: u64) -> AgentEvent {
         ..order()
     };
     AgentEvent::Desired {
-        extent: Extent::Changes,
+        extent: DesiredListExtent::Changes,
         wants: vec![(id(n), DesiredState::Run(order))],
     }
 }
 
 #[test]
 fn a_new_size_is_applied_when_the_container_runs() {
-    let mut n = Node::default();
+    let mut n = SimulatedAgent::default();
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(1)],
     });
     assert_eq!(
@@ -327,9 +327,9 @@ fn a_new_size_is_applied_when_the_container_runs() {
 
 #[test]
 fn a_resize_result_is_reported_at_once() {
-    let mut n = Node::default();
+    let mut n = SimulatedAgent::default();
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(1)],
     });
     n.run_for(0);
@@ -352,14 +352,14 @@ fn a_resize_result_is_reported_at_once() {
 #[test]
 fn a_disconnected_node_ends_its_containers_and_reports_later() {
     let timeout = crate::fence::FenceTimeout::For(Duration::from_secs(60));
-    let mut n = Node {
-        agent: Agent::new(Fence::new(timeout, Tick(0))),
-        ..Node::default()
+    let mut n = SimulatedAgent {
+        agent: AgentCore::new(NodeFence::new(timeout, Tick(0))),
+        ..SimulatedAgent::default()
     };
     assert_eq!(n.agent.deadline(), None, "no container can be ended");
     n.now = 5_000;
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(1), run(2)],
     });
     n.run_for(20_000);
@@ -401,7 +401,7 @@ fn a_disconnected_node_ends_its_containers_and_reports_later() {
     assert_eq!(n.agent.deadline(), None);
     n.feed(AgentEvent::NewPeer { acked: vec![] });
     n.feed(AgentEvent::Desired {
-        extent: Extent::Full,
+        extent: DesiredListExtent::Full,
         wants: vec![run(3)],
     });
     n.run_for(0);
@@ -413,7 +413,7 @@ fn a_disconnected_node_ends_its_containers_and_reports_later() {
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum AgentTestAction {
     Want(u64),
     Size(u64, u32, u64),
     Resized(u64),
@@ -426,64 +426,66 @@ enum Deed {
     Pass(u64),
 }
 
-fn any_deed() -> impl Strategy<Value = Deed> {
+fn any_deed() -> impl Strategy<Value = AgentTestAction> {
     let n = 0u64..6;
     prop_oneof![
-        n.clone().prop_map(Deed::Want),
-        (n.clone(), 1u32..6, 30u64..160).prop_map(|(n, v, mib)| Deed::Size(n, v, mib)),
-        n.clone().prop_map(Deed::Resized),
-        n.clone().prop_map(Deed::Stop),
-        proptest::collection::vec(n.clone(), 0..6).prop_map(Deed::Full),
-        n.clone().prop_map(Deed::Forget),
-        n.prop_map(Deed::Dies),
-        Just(Deed::Received),
-        Just(Deed::Restarted),
-        (0u64..3000).prop_map(Deed::Pass),
+        n.clone().prop_map(AgentTestAction::Want),
+        (n.clone(), 1u32..6, 30u64..160).prop_map(|(n, v, mib)| AgentTestAction::Size(n, v, mib)),
+        n.clone().prop_map(AgentTestAction::Resized),
+        n.clone().prop_map(AgentTestAction::Stop),
+        proptest::collection::vec(n.clone(), 0..6).prop_map(AgentTestAction::Full),
+        n.clone().prop_map(AgentTestAction::Forget),
+        n.prop_map(AgentTestAction::Dies),
+        Just(AgentTestAction::Received),
+        Just(AgentTestAction::Restarted),
+        (0u64..3000).prop_map(AgentTestAction::Pass),
     ]
 }
 
-fn apply(n: &mut Node, deed: Deed) {
+fn apply(n: &mut SimulatedAgent, deed: AgentTestAction) {
     let changes = |want| AgentEvent::Desired {
-        extent: Extent::Changes,
+        extent: DesiredListExtent::Changes,
         wants: vec![want],
     };
     match deed {
-        Deed::Want(i) => drop(n.feed(changes(run(i)))),
-        Deed::Size(i, version, mib) => drop(n.feed(sized(i, version, mib))),
-        Deed::Resized(i) => n.resize(i),
-        Deed::Stop(i) => drop(n.feed(changes((id(i), DesiredState::Stop(StopCause::Asked))))),
-        Deed::Full(ids) => {
+        AgentTestAction::Want(i) => drop(n.feed(changes(run(i)))),
+        AgentTestAction::Size(i, version, mib) => drop(n.feed(sized(i, version, mib))),
+        AgentTestAction::Resized(i) => n.resize(i),
+        AgentTestAction::Stop(i) => {
+            drop(n.feed(changes((id(i), DesiredState::Stop(StopCause::Asked)))))
+        }
+        AgentTestAction::Full(ids) => {
             let wants: BTreeMap<_, _> = ids.into_iter().map(run).collect();
             n.feed(AgentEvent::Desired {
-                extent: Extent::Full,
+                extent: DesiredListExtent::Full,
                 wants: wants.into_iter().collect(),
             });
         }
         // A resource manager forgets only containers whose end it has received.
-        Deed::Forget(i) if n.state(i) == "exited" => {
+        AgentTestAction::Forget(i) if n.state(i) == "exited" => {
             drop(n.feed(changes((id(i), DesiredState::Forget))))
         }
-        Deed::Forget(_) => {}
-        Deed::Dies(i) => n.dies(i),
-        Deed::Received => {
+        AgentTestAction::Forget(_) => {}
+        AgentTestAction::Dies(i) => n.dies(i),
+        AgentTestAction::Received => {
             let ids = n.agent.unreceived().map(|r| r.container.clone()).collect();
             n.feed(AgentEvent::Received(ids));
         }
-        Deed::Restarted => drop(n.feed(AgentEvent::NewPeer { acked: vec![] })),
-        Deed::Pass(ms) => n.run_for(ms),
+        AgentTestAction::Restarted => drop(n.feed(AgentEvent::NewPeer { acked: vec![] })),
+        AgentTestAction::Pass(ms) => n.run_for(ms),
     }
 }
 
 proptest! {
     /// Safety: no container is launched twice, killed without a record or forgotten while it runs.
-    /// It is resized only while it runs, one change at a time (see `Node::act`). No event is
+    /// It is resized only while it runs, one change at a time (see `SimulatedAgent::act`). No event is
     /// refused. Liveness: when no container is desired, all end within the grace period and are
     /// reported.
     #[test]
     fn any_sequence_of_events_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {
-        let mut n = Node::default();
+        let mut n = SimulatedAgent::default();
         deeds.into_iter().for_each(|d| apply(&mut n, d));
-        n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![] });
+        n.feed(AgentEvent::Desired { extent: DesiredListExtent::Full, wants: vec![] });
         (0..4).for_each(|_| n.run_for(2000));
         prop_assert!(n.agent.is_quiet() && n.alive.is_empty(), "{:?}", n.agent);
         prop_assert_eq!(n.agent.deadline(), None);

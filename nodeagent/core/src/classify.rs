@@ -82,10 +82,10 @@ pub fn classify(e: &Evidence, scope: VerdictScope, heap_exit_codes: &[i32]) -> V
         return Verdict::plain(ExitReason::Exit { code: 0 });
     }
     match kernel_kill(e) {
-        Some(Limit::Own) => return own_limit(e, scope),
-        Some(Limit::Outer) if scope == VerdictScope::Task => return outer_limit_of_task(e),
-        Some(Limit::Outer) => return Verdict::plain(ExitReason::AncestorOom),
-        Some(Limit::Host) => return Verdict::plain(ExitReason::NodeOom),
+        Some(LimitOwner::Own) => return own_limit(e, scope),
+        Some(LimitOwner::Outer) if scope == VerdictScope::Task => return outer_limit_of_task(e),
+        Some(LimitOwner::Outer) => return Verdict::plain(ExitReason::AncestorOom),
+        Some(LimitOwner::Host) => return Verdict::plain(ExitReason::NodeOom),
         None => {}
     }
     if !is_refused(e)
@@ -124,36 +124,36 @@ fn asked(e: &Evidence, scope: VerdictScope) -> Option<Verdict> {
 
 /// The owner of the limit for which the kernel killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Limit {
+enum LimitOwner {
     Own,
     Outer,
     Host,
 }
 
-fn kernel_kill(e: &Evidence) -> Option<Limit> {
+fn kernel_kill(e: &Evidence) -> Option<LimitOwner> {
     if e.own.events.oom_kill == 0 && e.own.events.oom_group_kill == 0 {
         // Without a cgroup of its own there are no counters of its own. The host's counter is the
         // only one.
         let host_only =
             e.enforcer == EnforcerKind::Poll && e.signal == Some(SIGKILL) && host_moved(e);
-        return host_only.then_some(Limit::Host);
+        return host_only.then_some(LimitOwner::Host);
     }
     if own_limit_hit(e) {
-        return Some(Limit::Own);
+        return Some(LimitOwner::Own);
     }
     // A limit below its own was hit, so one of its tasks was the victim. That does not explain its
     // own end.
     let inner = e.own.events.oom > e.own.local.oom;
     if e.outer.iter().any(|level| level_hit(level, e.enforcer)) {
-        return (!inner || e.signal == Some(SIGKILL)).then_some(Limit::Outer);
+        return (!inner || e.signal == Some(SIGKILL)).then_some(LimitOwner::Outer);
     }
     if inner {
         return None;
     }
     Some(if host_moved(e) {
-        Limit::Host
+        LimitOwner::Host
     } else {
-        Limit::Outer
+        LimitOwner::Outer
     })
 }
 

@@ -96,7 +96,7 @@ fn v1_own_limit(mut e: Evidence) -> Evidence {
 }
 
 /// One line of the table: an end, and its verdict.
-pub(super) struct Row {
+pub(super) struct ClassificationRow {
     pub(super) what: &'static str,
     pub(super) scope: VerdictScope,
     pub(super) evidence: Evidence,
@@ -111,8 +111,8 @@ fn row(
     evidence: Evidence,
     reason: ExitReason,
     dimension: Option<Dimension>,
-) -> Row {
-    Row {
+) -> ClassificationRow {
+    ClassificationRow {
         what,
         scope,
         evidence,
@@ -123,7 +123,7 @@ fn row(
 }
 
 /// The whole table.
-pub(super) fn all() -> Vec<Row> {
+pub(super) fn all() -> Vec<ClassificationRow> {
     [
         asked_rows(),
         enforcer_rows(),
@@ -142,7 +142,7 @@ pub(super) fn all() -> Vec<Row> {
 }
 
 /// Ends that were ordered for another reason than memory.
-fn asked_rows() -> Vec<Row> {
+fn asked_rows() -> Vec<ClassificationRow> {
     use ExitReason as R;
     use StopCause as S;
     use VerdictScope::{Container as C, Task as T};
@@ -186,7 +186,7 @@ fn asked_rows() -> Vec<Row> {
 }
 
 /// Ends that our own enforcer ordered.
-fn enforcer_rows() -> Vec<Row> {
+fn enforcer_rows() -> Vec<ClassificationRow> {
     use ExitReason as R;
     use StopCause as S;
     use VerdictScope::{Container as C, Task as T};
@@ -248,7 +248,7 @@ fn poll() -> Evidence {
 }
 
 /// Containers at their own limit; the heap decides.
-fn own_limit_rows() -> Vec<Row> {
+fn own_limit_rows() -> Vec<ClassificationRow> {
     use Dimension as D;
     use ExitReason as R;
     use VerdictScope::Container as C;
@@ -311,7 +311,7 @@ fn own_limit_rows() -> Vec<Row> {
 }
 
 /// Tasks at their own limit, and ends that are not a kill of the root process.
-fn own_limit_end_rows() -> Vec<Row> {
+fn own_limit_end_rows() -> Vec<ClassificationRow> {
     use Dimension as D;
     use ExitReason as R;
     use VerdictScope::{Container as C, Task as T};
@@ -386,7 +386,7 @@ fn own_limit_end_rows() -> Vec<Row> {
 }
 
 /// Containers whose processes were killed for a limit above them.
-fn outer_rows() -> Vec<Row> {
+fn outer_rows() -> Vec<ClassificationRow> {
     use ExitReason as R;
     use VerdictScope::Container as C;
     let host = events(0, 0, 2, 0);
@@ -454,7 +454,7 @@ fn outer_rows() -> Vec<Row> {
 }
 
 /// Kills for an outer limit with cgroup v1, beside the container, and of tasks.
-fn outer_end_rows() -> Vec<Row> {
+fn outer_end_rows() -> Vec<ClassificationRow> {
     use ExitReason as R;
     use VerdictScope::{Container as C, Task as T};
     let host = events(0, 0, 2, 0);
@@ -533,7 +533,7 @@ fn outer_end_rows() -> Vec<Row> {
 }
 
 /// A refused allocation is evidence about the limit only where the limit was almost reached.
-fn refused_rows() -> Vec<Row> {
+fn refused_rows() -> Vec<ClassificationRow> {
     use Dimension as D;
     use ExitReason as R;
     use VerdictScope::Task as T;
@@ -576,12 +576,12 @@ fn refused_rows() -> Vec<Row> {
 }
 
 /// JVMs that report full memory by a declared exit code or by a marker.
-fn runtime_rows() -> Vec<Row> {
+fn runtime_rows() -> Vec<ClassificationRow> {
     use Dimension as D;
     use ExitReason as R;
     use VerdictScope::{Container as C, Task as T};
     let jvm = |c| heap(code(v2(), c), 64, 30);
-    let declared = |what, scope, e, reason, d| Row {
+    let declared = |what, scope, e, reason, d| ClassificationRow {
         codes: &[3, 52],
         ..row(what, scope, e, reason, d)
     };
@@ -653,7 +653,7 @@ fn runtime_rows() -> Vec<Row> {
 }
 
 /// Markers beside signals, of other runtimes, and without effect.
-fn marker_rows() -> Vec<Row> {
+fn marker_rows() -> Vec<ClassificationRow> {
     use Dimension as D;
     use ExitReason as R;
     use VerdictScope::Container as C;
@@ -724,7 +724,7 @@ fn signal(n: i32) -> Evidence {
     e
 }
 
-fn plain_rows() -> Vec<Row> {
+fn plain_rows() -> Vec<ClassificationRow> {
     use ExitReason as R;
     use VerdictScope::{Container as C, Task as T};
     vec![

@@ -128,7 +128,7 @@ proptest! {
     fn a_memory_verdict_needs_evidence_of_a_memory_failure(e in any_evidence(), task in any::<bool>()) {
         let scope = if task { VerdictScope::Task } else { VerdictScope::Container };
         let v = classify(&e, scope, &[3]);
-        if v.reason.charge() == headroom_types::Charge::Memory {
+        if v.reason.charge() == headroom_types::ExitCharge::Memory {
             let kills = e.own.events.oom_kill + e.own.events.oom_group_kill > 0;
             let ours = matches!(e.stop_asked, Some(StopCause::OverLimit | StopCause::Stalled));
             prop_assert!(kills || ours || e.exit_code == Some(3) || e.heap_marker.is_some());

@@ -1,6 +1,6 @@
 //! The state machine of one container.
 //!
-//! [`crate::agent::Agent`] owns it. The machine never acts: each transition returns the effects
+//! [`crate::agent::AgentCore`] owns it. The machine never acts: each transition returns the effects
 //! that the driver has to carry out, and their results return as events. Effects may repeat and
 //! results may be late; the tables below name each case and ignore it.
 //!

@@ -17,16 +17,16 @@ mod runtime_message;
 use headroom_types::{Certainty, Diagnosis, Evidence, ExitReason};
 
 use crate::classify::Verdict;
-use case::Case;
+use case::DiagnosisInput;
 
 pub use case::next_size;
 
 /// One row of the table: nothing, or a cause with its cure.
-type Rule = fn(&Case<'_>) -> Option<Diagnosis>;
+type DiagnosisRule = fn(&DiagnosisInput<'_>) -> Option<Diagnosis>;
 
 /// Rules for the memory that filled the limit of its own memory failure, in the order of the price
 /// of their cures.
-const TAKEN: [Rule; 19] = [
+const TAKEN: [DiagnosisRule; 19] = [
     limits::heap,
     limits::beside_heap,
     limits::array_size,
@@ -49,7 +49,7 @@ const TAKEN: [Rule; 19] = [
 ];
 
 /// Rules for the part that was too small, and for the part that had free memory.
-const SHORT: [Rule; 5] = [
+const SHORT: [DiagnosisRule; 5] = [
     heap::idle,
     overhead::unknown,
     heap::bound,
@@ -59,7 +59,7 @@ const SHORT: [Rule; 5] = [
 
 /// Causes and cures for a verdict; empty for ends without a memory failure and without evidence.
 pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
-    let case = Case::new(e, v);
+    let case = DiagnosisInput::new(e, v);
     match v.reason {
         ExitReason::HeapOom
         | ExitReason::OverheadOom

@@ -1,6 +1,6 @@
 //! Self-fence: a node without contact to the resource manager ends its own containers.
 //!
-//! [`crate::agent::Agent`] owns it. A resource manager that declares a node lost starts its work
+//! [`crate::agent::AgentCore`] owns it. A resource manager that declares a node lost starts its work
 //! elsewhere; a disconnected node would run the same work for ever. The fence bounds that time. It
 //! is a deadline only, without a clock or connection.
 
@@ -20,16 +20,16 @@ pub enum FenceTimeout {
 
 /// The fence of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fence {
+pub struct NodeFence {
     timeout: FenceTimeout,
     heard: Tick,
     closed: bool,
 }
 
-impl Fence {
+impl NodeFence {
     /// A fence whose time begins now.
     pub fn new(timeout: FenceTimeout, now: Tick) -> Self {
-        Fence {
+        NodeFence {
             timeout,
             heard: now,
             closed: false,
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_fence_closes_once_and_a_message_restarts_its_timeout() {
-        let mut f = Fence::new(FenceTimeout::For(Duration::from_millis(100)), Tick(50));
+        let mut f = NodeFence::new(FenceTimeout::For(Duration::from_millis(100)), Tick(50));
         assert_eq!((f.deadline(), f.close(Tick(149))), (Some(Tick(150)), None));
         f.on_manager_message(Tick(100));
         f.on_manager_message(Tick(90));
@@ -73,6 +73,9 @@ mod tests {
         assert_eq!((f.deadline(), f.close(Tick(999))), (None, None));
         f.on_manager_message(Tick(1000));
         assert_eq!(f.deadline(), Some(Tick(1100)));
-        assert_eq!(Fence::new(FenceTimeout::Endless, Tick(0)).deadline(), None);
+        assert_eq!(
+            NodeFence::new(FenceTimeout::Endless, Tick(0)).deadline(),
+            None
+        );
     }
 }

@@ -12,7 +12,7 @@ use headroom_types::exit::HeapReport;
 
 /// Values of the last lines of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GcLog {
+pub struct GcLogSummary {
     /// Size of a region.
     pub region: Option<Bytes>,
     /// Regions of large objects after the last collection. A count.
@@ -27,7 +27,7 @@ pub struct GcLog {
     pub span: Duration,
 }
 
-impl GcLog {
+impl GcLogSummary {
     /// The share of collection time, in percent; `None` where the lines cover less than a second.
     pub fn percent(&self) -> Option<u8> {
         if self.span < Duration::from_secs(1) {
@@ -43,7 +43,7 @@ impl GcLog {
 }
 
 /// Adds the values that only the collector's log contains to those of the counters.
-pub fn add(log: &GcLog, heap: &mut HeapReport) {
+pub fn add(log: &GcLogSummary, heap: &mut HeapReport) {
     let gc = heap.gc.get_or_insert_default();
     gc.region = log.region.or(gc.region);
     gc.humongous = log.humongous.or(gc.humongous);
@@ -51,8 +51,8 @@ pub fn add(log: &GcLog, heap: &mut HeapReport) {
 }
 
 /// Parses all collector lines in `text`; `None` without any.
-pub fn parse(text: &str) -> Option<GcLog> {
-    let mut log = GcLog::default();
+pub fn parse(text: &str) -> Option<GcLogSummary> {
+    let mut log = GcLogSummary::default();
     let mut ends: Option<(Duration, Duration)> = None;
     for line in text.lines() {
         let Some((at, said)) = split(line) else {
@@ -85,7 +85,7 @@ fn split(line: &str) -> Option<(Option<Duration>, &str)> {
     of_gc.then_some((at, rest.trim()))
 }
 
-fn take(log: &mut GcLog, said: &str) {
+fn take(log: &mut GcLogSummary, said: &str) {
     let said = said
         .strip_prefix("GC(")
         .and_then(|r| r.split_once(") "))

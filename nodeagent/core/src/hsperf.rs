@@ -77,15 +77,15 @@ impl std::error::Error for HsperfError {}
 
 /// Parses the heap counters in `bytes`.
 pub fn parse(bytes: &[u8]) -> Result<HeapReport, HsperfError> {
-    let file = Reader::new(bytes)?;
-    let mut heap = Heap::default();
+    let file = HsperfReader::new(bytes)?;
+    let mut heap = HeapCounters::default();
     let mut at = file.first;
     for _ in 0..file.entries {
         let (entry, next) = file.entry(at)?;
         match entry.value {
-            Value::Long(value) => heap.take(entry.name, value),
-            Value::Text(text) => heap.take_text(entry.name, text),
-            Value::Other => {}
+            CounterValue::Long(value) => heap.take(entry.name, value),
+            CounterValue::Text(text) => heap.take_text(entry.name, text),
+            CounterValue::Other => {}
         }
         at = next;
     }
@@ -93,7 +93,7 @@ pub fn parse(bytes: &[u8]) -> Result<HeapReport, HsperfError> {
 }
 
 /// The bytes of the file and their byte order.
-struct Reader<'a> {
+struct HsperfReader<'a> {
     bytes: &'a [u8],
     little: bool,
     first: usize,
@@ -101,19 +101,19 @@ struct Reader<'a> {
 }
 
 /// One counter.
-struct Entry<'a> {
+struct HsperfCounter<'a> {
     name: &'a [u8],
-    value: Value<'a>,
+    value: CounterValue<'a>,
 }
 
 /// The value of a counter, for the types that this parser needs.
-enum Value<'a> {
+enum CounterValue<'a> {
     Long(u64),
     Text(&'a [u8]),
     Other,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> HsperfReader<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, HsperfError> {
         let head = bytes.get(..HEADER).ok_or(HsperfError::Truncated)?;
         let [m0, m1, m2, m3, order, major, _minor, accessible, ..] = head else {
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
         if *accessible == 0 {
             return Err(HsperfError::NotReady);
         }
-        let mut file = Reader {
+        let mut file = HsperfReader {
             bytes,
             little,
             first: 0,
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The entry at `at`, and the offset of the next one.
-    fn entry(&self, at: usize) -> Result<(Entry<'a>, usize), HsperfError> {
+    fn entry(&self, at: usize) -> Result<(HsperfCounter<'a>, usize), HsperfError> {
         let length = self.offset(at)?;
         let end = at.checked_add(length).ok_or(HsperfError::Truncated)?;
         if length < ENTRY || end > self.bytes.len() {
@@ -196,26 +196,26 @@ impl<'a> Reader<'a> {
         let data = within(self.offset(at + 16)?)?;
         let value = match (kind, vector) {
             (b'J', 0) if data + 8 > end => return Err(HsperfError::Truncated),
-            (b'J', 0) => Value::Long(self.u64(data)?),
+            (b'J', 0) => CounterValue::Long(self.u64(data)?),
             (b'B', 1..) => {
                 let text = self.bytes.get(data..end).unwrap_or_default();
-                Value::Text(text.split(|b| *b == 0).next().unwrap_or_default())
+                CounterValue::Text(text.split(|b| *b == 0).next().unwrap_or_default())
             }
-            _ => Value::Other,
+            _ => CounterValue::Other,
         };
-        Ok((Entry { name, value }, end))
+        Ok((HsperfCounter { name, value }, end))
     }
 }
 
 /// One generation of the heap.
 #[derive(Clone, Copy, Default)]
-struct Generation {
+struct HeapGeneration {
     capacity: Option<u64>,
     max: Option<u64>,
     used: [Option<u64>; SPACES],
 }
 
-impl Generation {
+impl HeapGeneration {
     fn used(&self) -> Option<u64> {
         self.used
             .iter()
@@ -227,8 +227,8 @@ impl Generation {
 
 /// The heap counters that were read so far.
 #[derive(Default)]
-struct Heap {
-    generations: [Generation; GENERATIONS],
+struct HeapCounters {
+    generations: [HeapGeneration; GENERATIONS],
     metaspace: Option<u64>,
     threads: Option<u64>,
     compiled: Option<u64>,
@@ -244,7 +244,7 @@ struct Heap {
     divided: bool,
 }
 
-impl Heap {
+impl HeapCounters {
     fn take(&mut self, name: &[u8], value: u64) {
         match name {
             b"sun.gc.metaspace.used" => self.metaspace = Some(value),
@@ -312,13 +312,13 @@ impl Heap {
     }
 
     fn facts(&self) -> Result<HeapReport, HsperfError> {
-        let sum = |of: fn(&Generation) -> Option<u64>| {
+        let sum = |of: fn(&HeapGeneration) -> Option<u64>| {
             self.generations
                 .iter()
                 .filter_map(of)
                 .reduce(u64::saturating_add)
         };
-        let used = sum(Generation::used).ok_or(HsperfError::NoHeap)?;
+        let used = sum(HeapGeneration::used).ok_or(HsperfError::NoHeap)?;
         let committed = sum(|g| g.capacity).ok_or(HsperfError::NoHeap)?;
         Ok(HeapReport {
             used: Bytes::new(used),
@@ -327,7 +327,7 @@ impl Heap {
             old_used: self
                 .generations
                 .get(1)
-                .and_then(Generation::used)
+                .and_then(HeapGeneration::used)
                 .map(Bytes::new),
             old_max: self.old_max(),
             cached: None,
@@ -524,19 +524,19 @@ mod tests {
     #[test]
     fn the_maximum_of_g1_generations_is_not_added() {
         let (young, old) = (
-            Generation {
+            HeapGeneration {
                 max: Some(67_108_888),
-                ..Generation::default()
+                ..HeapGeneration::default()
             },
-            Generation {
+            HeapGeneration {
                 max: Some(67_108_872),
-                ..Generation::default()
+                ..HeapGeneration::default()
             },
         );
-        let heap = Heap {
-            generations: [young, old, Generation::default()],
+        let heap = HeapCounters {
+            generations: [young, old, HeapGeneration::default()],
             collector: Some(GarbageCollector::G1),
-            ..Heap::default()
+            ..HeapCounters::default()
         };
         assert_eq!(
             heap.max(),

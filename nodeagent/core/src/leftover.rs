@@ -41,7 +41,7 @@ pub struct FoundIpcObject {
 
 /// The time in which a container ran, and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
+pub struct ContainerLifetime {
     /// Its user.
     pub uid: u32,
     /// The start.
@@ -50,7 +50,7 @@ pub struct Lifetime {
     pub to: Option<UnixMillis>,
 }
 
-impl Lifetime {
+impl ContainerLifetime {
     /// A SysV object of the same second counts as created in the lifetime. The time of a file is
     /// exact to the millisecond.
     fn has(&self, found: &FoundIpcObject) -> bool {
@@ -87,8 +87,8 @@ pub enum LeftoverDecision {
 /// Decides about one object after the end of `container`. `others` are the running containers.
 pub fn decide(
     found: &FoundIpcObject,
-    container: &Lifetime,
-    others: &[Lifetime],
+    container: &ContainerLifetime,
+    others: &[ContainerLifetime],
     outsiders: OutsideProcesses,
 ) -> LeftoverDecision {
     if found.uid != container.uid || !container.has(found) {
@@ -118,8 +118,8 @@ mod tests {
     const STARTED: u64 = 100_500;
     const DIED: u64 = 200_000;
 
-    fn container(uid: u32) -> Lifetime {
-        Lifetime {
+    fn container(uid: u32) -> ContainerLifetime {
+        ContainerLifetime {
             uid,
             from: UnixMillis(STARTED),
             to: Some(UnixMillis(DIED)),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn only_objects_certainly_of_the_container_are_removed() {
-        let alive = |uid, from| Lifetime {
+        let alive = |uid, from| ContainerLifetime {
             uid,
             from: UnixMillis(from),
             to: None,
@@ -190,7 +190,7 @@ mod tests {
             in_use: true,
             ..found(9, 150_000)
         };
-        let none: &[Lifetime] = &[];
+        let none: &[ContainerLifetime] = &[];
         let (same, stranger, later) = (
             &[alive(9, 120_000)][..],
             &[alive(8, 120_000)][..],

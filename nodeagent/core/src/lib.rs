@@ -24,9 +24,9 @@ pub mod stall;
 pub mod starved;
 pub mod timeline;
 
-pub use agent::Agent;
+pub use agent::AgentCore;
 pub use classify::{Verdict, VerdictScope, classify};
 pub use diagnose::diagnose;
 pub use launch_failure::{LaunchFailure, LaunchFailureKind};
 pub use own_limits::OwnLimits;
-pub use timeline::Timeline;
+pub use timeline::MemoryTimeline;

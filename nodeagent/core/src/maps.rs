@@ -36,10 +36,10 @@ const STACK: u64 = 32 << 20;
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mapping {
+struct MemoryMapping {
     start: u64,
     end: u64,
-    kind: Kind,
+    kind: MappingKind,
     may_run: bool,
     /// No permissions: a guard, or the closed part of an arena.
     closed: bool,
@@ -50,7 +50,7 @@ struct Mapping {
 
 /// The kind of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum MappingKind {
     #[default]
     Anonymous,
     Brk,
@@ -65,7 +65,7 @@ enum Kind {
 pub fn parse(smaps: &str) -> ProcessMemory {
     let mut facts = ProcessMemory::default();
     let all = mappings(smaps);
-    let arenas = Arenas {
+    let arenas = ArenaAddresses {
         any: LIBC.iter().any(|libc| smaps.contains(libc)),
         from: if smaps.contains(JVM) { LOW } else { 0 },
     };
@@ -82,23 +82,23 @@ pub fn parse(smaps: &str) -> ProcessMemory {
 
 /// The addresses where arenas are possible.
 #[derive(Clone, Copy, Debug)]
-struct Arenas {
+struct ArenaAddresses {
     any: bool,
     from: u64,
 }
 
-impl Arenas {
-    fn may_be(self, m: &Mapping) -> bool {
+impl ArenaAddresses {
+    fn may_be(self, m: &MemoryMapping) -> bool {
         self.any && m.start >= self.from && !GO.contains(&m.start)
     }
 }
 
 fn add(
     facts: &mut ProcessMemory,
-    m: &Mapping,
-    below: Option<&Mapping>,
-    above: Option<&Mapping>,
-    arenas: Arenas,
+    m: &MemoryMapping,
+    below: Option<&MemoryMapping>,
+    above: Option<&MemoryMapping>,
+    arenas: ArenaAddresses,
 ) {
     let (anon, rest) = (
         Bytes::from_kib(m.anon),
@@ -106,45 +106,45 @@ fn add(
     );
     let into = |sum: &mut Bytes, part: Bytes| *sum = sum.saturating_add(part);
     match m.kind {
-        Kind::Special => {}
-        Kind::Brk => into(&mut facts.brk, anon),
-        Kind::MainStack => into(&mut facts.stacks, anon),
-        Kind::File => {
+        MappingKind::Special => {}
+        MappingKind::Brk => into(&mut facts.brk, anon),
+        MappingKind::MainStack => into(&mut facts.stacks, anon),
+        MappingKind::File => {
             into(&mut facts.other, anon);
             into(&mut facts.file, rest);
         }
-        Kind::Shared => into(&mut facts.shmem, Bytes::from_kib(m.rss)),
-        Kind::Anonymous if m.closed => {}
-        Kind::Anonymous if m.may_run => into(&mut facts.code, anon),
-        Kind::Anonymous if arenas.may_be(m) && is_arena(m, above) => {
+        MappingKind::Shared => into(&mut facts.shmem, Bytes::from_kib(m.rss)),
+        MappingKind::Anonymous if m.closed => {}
+        MappingKind::Anonymous if m.may_run => into(&mut facts.code, anon),
+        MappingKind::Anonymous if arenas.may_be(m) && is_arena(m, above) => {
             let arenas = u32::try_from((m.end - m.start).div_ceil(ARENA)).unwrap_or(u32::MAX);
             facts.arena_count = facts.arena_count.saturating_add(arenas);
             into(&mut facts.arenas, anon);
         }
-        Kind::Anonymous if is_stack(m, below) => {
+        MappingKind::Anonymous if is_stack(m, below) => {
             facts.stack_count += 1;
             into(&mut facts.stacks, anon);
         }
-        Kind::Anonymous => into(&mut facts.other, anon),
+        MappingKind::Anonymous => into(&mut facts.other, anon),
     }
 }
 
-fn is_arena(m: &Mapping, above: Option<&Mapping>) -> bool {
+fn is_arena(m: &MemoryMapping, above: Option<&MemoryMapping>) -> bool {
     let closed_end = above
-        .filter(|a| a.closed && a.kind == Kind::Anonymous)
+        .filter(|a| a.closed && a.kind == MappingKind::Anonymous)
         .map_or(m.end, |a| a.end);
     let whole = closed_end - m.start;
     m.start.is_multiple_of(ARENA) && whole > 0 && whole.is_multiple_of(ARENA)
 }
 
-fn is_stack(m: &Mapping, below: Option<&Mapping>) -> bool {
-    let guarded =
-        below.is_some_and(|b| b.closed && b.kind == Kind::Anonymous && b.end - b.start <= GUARD);
+fn is_stack(m: &MemoryMapping, below: Option<&MemoryMapping>) -> bool {
+    let guarded = below
+        .is_some_and(|b| b.closed && b.kind == MappingKind::Anonymous && b.end - b.start <= GUARD);
     guarded && m.end - m.start <= STACK
 }
 
-fn mappings(smaps: &str) -> Vec<Mapping> {
-    let mut all: Vec<Mapping> = Vec::new();
+fn mappings(smaps: &str) -> Vec<MemoryMapping> {
+    let mut all: Vec<MemoryMapping> = Vec::new();
     for line in smaps.lines() {
         if let Some(mapping) = head(line) {
             all.push(mapping);
@@ -156,7 +156,7 @@ fn mappings(smaps: &str) -> Vec<Mapping> {
 }
 
 /// `7f0000000000-7f0000021000 rw-p 00000000 00:00 0   NAME`.
-fn head(line: &str) -> Option<Mapping> {
+fn head(line: &str) -> Option<MemoryMapping> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let (start, end) = (
@@ -167,16 +167,16 @@ fn head(line: &str) -> Option<Mapping> {
     let inode = words.nth(2)?;
     let name = words.next().unwrap_or_default();
     let kind = match name {
-        "[heap]" => Kind::Brk,
-        "[stack]" => Kind::MainStack,
+        "[heap]" => MappingKind::Brk,
+        "[stack]" => MappingKind::MainStack,
         _ if rights.ends_with('s') => shared(name),
-        "" => Kind::Anonymous,
-        _ if name.starts_with("[anon") => Kind::Anonymous,
-        _ if name.starts_with('[') && inode == "0" => Kind::Special,
-        _ if in_memory(name) => Kind::Shared,
-        _ => Kind::File,
+        "" => MappingKind::Anonymous,
+        _ if name.starts_with("[anon") => MappingKind::Anonymous,
+        _ if name.starts_with('[') && inode == "0" => MappingKind::Special,
+        _ if in_memory(name) => MappingKind::Shared,
+        _ => MappingKind::File,
     };
-    (end >= start).then(|| Mapping {
+    (end >= start).then(|| MemoryMapping {
         start,
         end,
         kind,
@@ -187,11 +187,11 @@ fn head(line: &str) -> Option<Mapping> {
     })
 }
 
-fn shared(name: &str) -> Kind {
+fn shared(name: &str) -> MappingKind {
     if name.is_empty() || in_memory(name) {
-        Kind::Shared
+        MappingKind::Shared
     } else {
-        Kind::File
+        MappingKind::File
     }
 }
 
@@ -203,7 +203,7 @@ fn in_memory(name: &str) -> bool {
         .any(|known| name.starts_with(known))
 }
 
-fn figure(line: &str, mapping: &mut Mapping) {
+fn figure(line: &str, mapping: &mut MemoryMapping) {
     let Some((key, rest)) = line.split_once(':') else {
         return;
     };

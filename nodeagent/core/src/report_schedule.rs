@@ -47,11 +47,11 @@ pub struct ReportSchedule {
     ends: bool,
     node: bool,
     alive_at: Tick,
-    state: State,
+    state: ReportPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReportPhase {
     Idle,
     UnderWay,
     Waiting { until: Tick },
@@ -65,7 +65,7 @@ impl ReportSchedule {
             ends: false,
             node: false,
             alive_at: now.plus(HEARTBEAT_INTERVAL),
-            state: State::Idle,
+            state: ReportPhase::Idle,
         }
     }
 
@@ -88,9 +88,9 @@ impl ReportSchedule {
     /// The next action. After a `Send`, the report counts as under way.
     pub fn due(&mut self, now: Tick) -> ReportDue {
         match self.state {
-            State::UnderWay => return ReportDue::Wait,
-            State::Waiting { until } if now < until => return ReportDue::At(until),
-            State::Waiting { .. } | State::Idle => {}
+            ReportPhase::UnderWay => return ReportDue::Wait,
+            ReportPhase::Waiting { until } if now < until => return ReportDue::At(until),
+            ReportPhase::Waiting { .. } | ReportPhase::Idle => {}
         }
         if self.alive_at <= now {
             self.alive_at = now.plus(HEARTBEAT_INTERVAL);
@@ -100,25 +100,25 @@ impl ReportSchedule {
             let changed = self.changed.clone();
             return self.send(ReportScope::Changed(changed));
         }
-        self.state = State::Idle;
+        self.state = ReportPhase::Idle;
         ReportDue::At(self.alive_at)
     }
 
     /// The report under way was answered.
     pub fn answered(&mut self) {
-        self.state = State::Idle;
+        self.state = ReportPhase::Idle;
     }
 
     /// The report was not answered. After `wait`, all containers are reported again.
     pub fn failed(&mut self, now: Tick, wait: Duration) {
         self.alive_at = now;
-        self.state = State::Waiting {
+        self.state = ReportPhase::Waiting {
             until: now.plus(wait),
         };
     }
 
     fn send(&mut self, scope: ReportScope) -> ReportDue {
-        self.state = State::UnderWay;
+        self.state = ReportPhase::UnderWay;
         self.changed.clear();
         self.ends = false;
         self.node = false;

@@ -1,6 +1,6 @@
 //! The size of one container: the ordered size, the present size, and whether the order can be met.
 //!
-//! [`crate::agent::Agent`] owns it next to the state machine of the container, which knows no
+//! [`crate::agent::AgentCore`] owns it next to the state machine of the container, which knows no
 //! sizes. Orders are level-triggered: a repeated order changes nothing, and a refused size is not
 //! tried again until another size is ordered. The size of a container is the size of its order. It
 //! changes only when the driver has reported success.
@@ -66,14 +66,14 @@ pub enum SizeChange {
 
 /// The change of one container's size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sizing {
+pub struct ContainerSizing {
     /// The state of the change.
     pub change: SizeChange,
     /// The last refused size. A later success clears it.
     pub refused: Option<ResizeRefusal>,
 }
 
-impl Sizing {
+impl ContainerSizing {
     /// Applies an order with this size. `has` is the present version. Returns the size that the
     /// driver must apply now.
     pub fn on_order(
@@ -127,7 +127,7 @@ impl Sizing {
 
     /// Applies the driver's result for `version`. Returns the new present size, if it changed, and
     /// the next size for the driver. A result for another version is dropped.
-    pub fn done(&mut self, version: u32, result: Result<(), String>) -> Option<Done> {
+    pub fn done(&mut self, version: u32, result: Result<(), String>) -> Option<ResizeOutcome> {
         let SizeChange::Changing { to, next } = &mut self.change else {
             return None;
         };
@@ -145,7 +145,7 @@ impl Sizing {
                 None
             }
         };
-        Some(Done {
+        Some(ResizeOutcome {
             has,
             next: self.begin(next),
         })
@@ -173,7 +173,7 @@ impl Sizing {
 
 /// The consequence of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct ResizeOutcome {
     /// The new present size; `None` when it did not change.
     pub has: Option<OrderedSize>,
     /// The size that the driver must apply next.
@@ -214,8 +214,8 @@ mod tests {
             next: next.map(size),
         }
     }
-    fn at(change: SizeChange) -> Sizing {
-        Sizing {
+    fn at(change: SizeChange) -> ContainerSizing {
+        ContainerSizing {
             change,
             refused: None,
         }
@@ -402,7 +402,7 @@ mod tests {
         let mut s = at(changing(2, None));
         assert_eq!(
             s.done(2, Err("no".into())),
-            Some(Done {
+            Some(ResizeOutcome {
                 has: None,
                 next: None
             })
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(s.done(1, Ok(())), None);
         assert_eq!(
             s.done(2, Ok(())),
-            Some(Done {
+            Some(ResizeOutcome {
                 has: Some(size(2)),
                 next: Some(size(3))
             })
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(s.done(2, Ok(())), None);
         assert_eq!(
             s.done(3, Err("no".into())),
-            Some(Done {
+            Some(ResizeOutcome {
                 has: None,
                 next: None
             })

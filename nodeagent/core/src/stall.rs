@@ -57,7 +57,7 @@ pub struct StallSample<'a> {
 
 /// Counters of one sample.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct StallCounters {
     at: Tick,
     refaults: u64,
     faults: u64,
@@ -67,7 +67,7 @@ struct Seen {
 #[derive(Clone, Debug, Default)]
 pub struct StallDetector {
     /// The samples since the group became full, oldest first.
-    window: VecDeque<Seen>,
+    window: VecDeque<StallCounters>,
 }
 
 /// True when memory that cannot be reclaimed fills the group so far that it could stall. The major
@@ -88,7 +88,7 @@ impl StallDetector {
             self.window.clear();
             return false;
         };
-        let now = Seen {
+        let now = StallCounters {
             at: look.now,
             refaults,
             faults,
@@ -130,7 +130,7 @@ impl StallDetector {
 }
 
 /// True when almost no page was read again since that sample.
-fn is_rest(before: &Seen, now: &Seen) -> bool {
+fn is_rest(before: &StallCounters, now: &StallCounters) -> bool {
     let ms = u64::try_from(now.at.since(before.at).as_millis()).unwrap_or(u64::MAX);
     let min_ms = u64::try_from(MIN_STALL_DURATION.as_millis()).unwrap_or(u64::MAX);
     // The threshold is a tenth of the rate that counts as a stall.

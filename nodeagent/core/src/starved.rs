@@ -16,14 +16,14 @@ const MOST: usize = 64;
 
 /// The measurements of the last ten seconds.
 #[derive(Clone, Debug, Default)]
-pub struct GcWindow {
+pub struct GcTimeWindow {
     /// Time of the measurement and total collection time at that time. Both in milliseconds.
     points: VecDeque<(u64, u64)>,
     reported: bool,
     starved: bool,
 }
 
-impl GcWindow {
+impl GcTimeWindow {
     /// Adds the counters of the runtime at `at_ms`, and writes the recent share into them. Returns
     /// a mark the first time that the heap is starved.
     pub fn take(&mut self, at_ms: u64, facts: &mut HeapReport) -> Option<TimelineMark> {
@@ -72,7 +72,11 @@ mod tests {
         }
     }
 
-    fn percent(window: &mut GcWindow, at: u64, spent: u64) -> (Option<u8>, Option<TimelineMark>) {
+    fn percent(
+        window: &mut GcTimeWindow,
+        at: u64,
+        spent: u64,
+    ) -> (Option<u8>, Option<TimelineMark>) {
         let mut facts = heap_report(spent);
         let mark = window.take(at, &mut facts);
         (facts.gc.and_then(|gc| gc.recent_percent), mark)
@@ -80,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_share_covers_the_last_ten_seconds() {
-        let mut w = GcWindow::default();
+        let mut w = GcTimeWindow::default();
         assert_eq!(percent(&mut w, 0, 0), (None, None));
         assert_eq!(
             percent(&mut w, 250, 200),
@@ -111,7 +115,7 @@ mod tests {
     #[test]
     fn a_runtime_without_gc_counters_has_no_share() {
         let mut facts = HeapReport::default();
-        assert_eq!(GcWindow::default().take(9, &mut facts), None);
+        assert_eq!(GcTimeWindow::default().take(9, &mut facts), None);
         assert_eq!(facts, HeapReport::default());
     }
 }

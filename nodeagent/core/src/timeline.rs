@@ -16,7 +16,7 @@ pub const POINTS: usize = 512;
 
 /// A bounded timeline.
 #[derive(Clone, Debug)]
-pub struct Timeline {
+pub struct MemoryTimeline {
     points: Vec<MemorySample>,
     most: usize,
     /// Number of samples per point.
@@ -27,16 +27,16 @@ pub struct Timeline {
     limit: Option<Bytes>,
 }
 
-impl Default for Timeline {
+impl Default for MemoryTimeline {
     fn default() -> Self {
-        Timeline::new(POINTS)
+        MemoryTimeline::new(POINTS)
     }
 }
 
-impl Timeline {
+impl MemoryTimeline {
     /// An empty timeline of at most `most` points, and at least two.
     pub fn new(most: usize) -> Self {
-        Timeline {
+        MemoryTimeline {
             points: Vec::new(),
             most: most.max(2),
             stride: 1,
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_short_timeline_keeps_all_points() {
-        let mut t = Timeline::new(8);
+        let mut t = MemoryTimeline::new(8);
         (0..8).for_each(|i| t.push(sample(i * 250, i)));
         assert_eq!(
             t.points().iter().map(|s| s.at_ms).collect::<Vec<_>>(),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_long_timeline_is_thinned_evenly() {
-        let mut t = Timeline::new(8);
+        let mut t = MemoryTimeline::new(8);
         (0..1000).for_each(|i| t.push(sample(i, i)));
         let points = t.into_vec();
         assert!((4..=8).contains(&points.len()), "{} points", points.len());
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_limit_is_marked_and_survives_thinning() {
-        let mut t = Timeline::new(8);
+        let mut t = MemoryTimeline::new(8);
         for i in 0..1000u64 {
             let limit = Bytes::new(if i < 333 { 500 } else { 700 });
             t.push(MemorySample {
@@ -239,7 +239,7 @@ mod tests {
             most in 2usize..40,
             uses in proptest::collection::vec(0u64..1 << 40, 1..2000),
         ) {
-            let mut t = Timeline::new(most);
+            let mut t = MemoryTimeline::new(most);
             for (at, used) in (0u64..).zip(&uses) {
                 t.push(sample(at, *used));
             }

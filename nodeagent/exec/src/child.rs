@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::clone_into_cgroup::{CloneRefusal, CloneTarget, clone_into};
 use crate::error::SpawnStep;
-use crate::prepare::{Failure, PreparedCommand};
+use crate::prepare::{PrepareFailure, PreparedCommand};
 
 /// Size of the child's stack, in bytes. Its call depth is small; debug builds need the most.
 const STACK: usize = 64 * 1024;
@@ -63,7 +63,7 @@ const STEPS: [SpawnStep; 11] = [
 ];
 
 /// The code of one step; the error is an errno.
-type Stage = fn(&PreparedCommand, &ChildStatus) -> Result<(), i32>;
+type ChildStep = fn(&PreparedCommand, &ChildStatus) -> Result<(), i32>;
 
 struct ChildContext<'a> {
     prepared: &'a PreparedCommand,
@@ -74,18 +74,18 @@ struct ChildContext<'a> {
 /// failed step. A failed child is reaped.
 ///
 /// The child is cloned into its cgroup where the kernel allows that; otherwise it moves there.
-pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Failure> {
+pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), PrepareFailure> {
     let Some(clone_target) = &prepared.clone_target else {
         return start(prepared, None);
     };
     match start(prepared, Some(clone_target)) {
-        Err(Failure {
+        Err(PrepareFailure {
             step: SpawnStep::Clone,
             errno,
             ..
         }) => match CloneRefusal::of(errno) {
             CloneRefusal::Here => start(prepared, None),
-            CloneRefusal::Group => Err(Failure {
+            CloneRefusal::Group => Err(PrepareFailure {
                 step: SpawnStep::Cgroup,
                 index: clone_target.index,
                 errno,
@@ -98,7 +98,7 @@ pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Failu
 fn start(
     prepared: &PreparedCommand,
     clone_target: Option<&CloneTarget>,
-) -> Result<(i32, OwnedFd), Failure> {
+) -> Result<(i32, OwnedFd), PrepareFailure> {
     let board = ChildStatus {
         cloned_into: clone_target.map(|c| c.index),
         step: AtomicUsize::new(0),
@@ -124,7 +124,7 @@ fn start(
         return Ok((pid, pidfd));
     }
     reap(&pidfd);
-    Err(Failure {
+    Err(PrepareFailure {
         step,
         index: board.index.load(Ordering::Acquire),
         errno,
@@ -134,7 +134,7 @@ fn start(
 fn clone(
     context: &ChildContext<'_>,
     clone_target: Option<&CloneTarget>,
-) -> Result<(i32, OwnedFd), Failure> {
+) -> Result<(i32, OwnedFd), PrepareFailure> {
     // u128 has the alignment that the ABI requires for a stack.
     let mut stack: Vec<u128> = vec![0; STACK / size_of::<u128>()];
     let mut pidfd: libc::c_int = -1;
@@ -163,7 +163,7 @@ fn clone(
         }
     };
     set_mask(saved);
-    let pid = made.map_err(|errno| Failure {
+    let pid = made.map_err(|errno| PrepareFailure {
         step: SpawnStep::Clone,
         index: 0,
         errno,
@@ -231,7 +231,7 @@ extern "C" fn run(context: *mut libc::c_void) -> libc::c_int {
 /// Runs all steps. Returns only on failure, with the errno of the step on the board.
 fn attempt(wish: &PreparedCommand, board: &ChildStatus) -> i32 {
     reset_signals();
-    let steps: [Stage; 11] = [
+    let steps: [ChildStep; 11] = [
         session,
         cgroups,
         oom_score,

@@ -6,14 +6,14 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::limits::Rlimit;
+use crate::limits::RlimitSetting;
 use crate::namespaces::Namespaces;
-use crate::user::User;
+use crate::user::ProcessUser;
 
 /// A program to start. The child inherits only the named items: descriptors above 2 are closed,
 /// signals are reset, and the environment is exactly `env`.
 #[derive(Clone, Debug)]
-pub struct Command<'a> {
+pub struct SpawnCommand<'a> {
     /// The program; looked up in `PATH` of `env` when it has no slash.
     pub program: &'a Path,
     /// Arguments after the program's own name.
@@ -39,18 +39,18 @@ pub struct Command<'a> {
     /// Score for the host's out-of-memory killer, -1000 to 1000.
     pub oom_score_adj: Option<i32>,
     /// Resource limits.
-    pub limits: &'a [Rlimit],
+    pub limits: &'a [RlimitSetting],
     /// The user of the program; `None` is the user of the caller.
-    pub user: Option<&'a User>,
+    pub user: Option<&'a ProcessUser>,
     /// The signal that it receives when the *thread* that started it ends. Start it from a thread
     /// that lives as long as the process.
     pub parent_death: Option<i32>,
 }
 
-impl<'a> Command<'a> {
+impl<'a> SpawnCommand<'a> {
     /// A command for `program` in `cwd`, with all other fields empty.
     pub fn new(program: &'a Path, cwd: &'a Path) -> Self {
-        Command {
+        SpawnCommand {
             program,
             args: &[],
             env: &[],

@@ -12,7 +12,7 @@ const CONTROL: usize = 64;
 
 /// Aligned as a `cmsghdr` must be.
 #[repr(C, align(8))]
-struct Control([u8; CONTROL]);
+struct ControlMessageBuffer([u8; CONTROL]);
 
 /// The two ends of a packet socket; both are close-on-exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -37,7 +37,7 @@ pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Resul
         iov_base: packet.as_ptr().cast_mut().cast(),
         iov_len: packet.len(),
     };
-    let mut control = Control([0; CONTROL]);
+    let mut control = ControlMessageBuffer([0; CONTROL]);
     let bytes = u32::try_from(size_of_val(files)).map_err(io::Error::other)?;
     let mut message = message(&mut text);
     if !files.is_empty() {
@@ -80,7 +80,7 @@ pub fn receive(from: impl AsFd, room: &mut [u8]) -> io::Result<(usize, Vec<Owned
         iov_base: room.as_mut_ptr().cast(),
         iov_len: room.len(),
     };
-    let mut control = Control([0; CONTROL]);
+    let mut control = ControlMessageBuffer([0; CONTROL]);
     let mut message = message(&mut text);
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;

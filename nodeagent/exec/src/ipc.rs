@@ -4,7 +4,7 @@ use std::io;
 
 /// The kind of a SysV object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SysV {
+pub enum SysVIpcKind {
     /// Shared memory.
     Segment,
     /// Semaphores.
@@ -14,13 +14,13 @@ pub enum SysV {
 }
 
 /// Removes the object. An attached segment remains until it is detached.
-pub fn remove(kind: SysV, id: i32) -> io::Result<()> {
+pub fn remove(kind: SysVIpcKind, id: i32) -> io::Result<()> {
     // SAFETY: IPC_RMID ignores the buffer, and semctl takes no fourth argument for it.
     let done = unsafe {
         match kind {
-            SysV::Segment => libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()),
-            SysV::Semaphores => libc::semctl(id, 0, libc::IPC_RMID),
-            SysV::Queue => libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut()),
+            SysVIpcKind::Segment => libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()),
+            SysVIpcKind::Semaphores => libc::semctl(id, 0, libc::IPC_RMID),
+            SysVIpcKind::Queue => libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut()),
         }
     };
     if done == 0 {

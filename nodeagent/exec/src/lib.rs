@@ -23,11 +23,11 @@ pub mod spawn;
 pub mod syscalls;
 pub mod user;
 
-pub use command::Command;
+pub use command::SpawnCommand;
 pub use error::{SpawnError, SpawnStep};
-pub use limits::{Rlimit, RlimitKind};
+pub use limits::{RlimitKind, RlimitSetting};
 pub use namespace_probe::probe_namespaces;
 pub use namespaces::{Namespaces, Privilege};
 pub use pidfd::{ChildProcess, ProcessEnd, WatchedProcess, starttime_of};
 pub use spawn::spawn;
-pub use user::User;
+pub use user::ProcessUser;

@@ -20,7 +20,7 @@ pub enum RlimitKind {
 /// One limit: the value in force (`soft`) and the maximum to which the program can raise it
 /// (`hard`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rlimit {
+pub struct RlimitSetting {
     /// The quantity.
     pub limit: RlimitKind,
     /// The value in force.

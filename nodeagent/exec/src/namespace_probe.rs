@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::command::Command;
+use crate::command::SpawnCommand;
 use crate::error::SpawnStep;
 use crate::namespaces::{Namespaces, Privilege};
 use crate::spawn::spawn;
@@ -16,9 +16,9 @@ pub fn probe_namespaces(privilege: Privilege) -> Result<(), String> {
         privilege,
         shm: 1 << 20,
     });
-    match spawn(&Command {
+    match spawn(&SpawnCommand {
         namespaces,
-        ..Command::new(program, Path::new("/"))
+        ..SpawnCommand::new(program, Path::new("/"))
     }) {
         Err(e) if e.step == SpawnStep::Exec => Ok(()),
         Err(e) => Err(format!("{}: {}", e.what, e.source)),

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
-use crate::command::Command;
+use crate::command::SpawnCommand;
 use crate::error::{SpawnError, SpawnStep};
 use crate::namespaces;
 
@@ -19,9 +19,9 @@ pub(crate) struct PreparedCommand {
     /// Candidate paths of the program; the first executable one is used.
     pub(crate) programs: Vec<CString>,
     /// Arguments, the program's name first.
-    pub(crate) argv: Strings,
+    pub(crate) argv: CStringArray,
     /// `NAME=value`.
-    pub(crate) env: Strings,
+    pub(crate) env: CStringArray,
     pub(crate) cwd: CString,
     pub(crate) procs_files: Vec<CString>,
     /// The group of `procs_files` into which the child is cloned.
@@ -33,14 +33,14 @@ pub(crate) struct PreparedCommand {
     /// Kernel number and value.
     pub(crate) limits: Vec<(libc::c_long, libc::rlimit64)>,
     pub(crate) namespaces: Option<namespaces::PreparedNamespaces>,
-    pub(crate) user: Option<crate::user::User>,
+    pub(crate) user: Option<crate::user::ProcessUser>,
     pub(crate) parent_death: Option<i32>,
     pub(crate) new_session: bool,
 }
 
 /// A failure below `spawn`, with the index in the list that the step processed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct PrepareFailure {
     pub(crate) step: SpawnStep,
     pub(crate) index: usize,
     /// 0 means that the child was killed before it executed the program.
@@ -48,20 +48,20 @@ pub(crate) struct Failure {
 }
 
 /// Texts and the list of pointers to them in the kernel's form.
-pub(crate) struct Strings {
+pub(crate) struct CStringArray {
     pointers: Vec<*const libc::c_char>,
     // Never read, but `pointers` points into it. A CString does not move its bytes when it moves.
     _texts: Vec<CString>,
 }
 
-impl Strings {
-    fn new(texts: Vec<CString>) -> Strings {
+impl CStringArray {
+    fn new(texts: Vec<CString>) -> CStringArray {
         let pointers = texts
             .iter()
             .map(|t| t.as_ptr())
             .chain(std::iter::once(std::ptr::null()))
             .collect();
-        Strings {
+        CStringArray {
             pointers,
             _texts: texts,
         }
@@ -72,7 +72,7 @@ impl Strings {
 }
 
 impl PreparedCommand {
-    pub(crate) fn new(command: &Command<'_>) -> Result<PreparedCommand, SpawnError> {
+    pub(crate) fn new(command: &SpawnCommand<'_>) -> Result<PreparedCommand, SpawnError> {
         let bad = |value: &dyn std::fmt::Debug, source: io::Error| {
             failed(command, SpawnStep::Prepare, format!("{value:?}"), source)
         };
@@ -90,8 +90,8 @@ impl PreparedCommand {
         }
         Ok(PreparedCommand {
             programs: programs(command, &text)?,
-            argv: Strings::new(argv),
-            env: Strings::new(env),
+            argv: CStringArray::new(argv),
+            env: CStringArray::new(env),
             cwd: text(command.cwd.as_os_str())?,
             procs_files: command
                 .procs_files
@@ -135,7 +135,11 @@ impl PreparedCommand {
     }
 
     /// The error for the caller, with the path or value of the step.
-    pub(crate) fn explain(&self, command: &Command<'_>, failure: Failure) -> SpawnError {
+    pub(crate) fn explain(
+        &self,
+        command: &SpawnCommand<'_>,
+        failure: PrepareFailure,
+    ) -> SpawnError {
         let what = match failure.step {
             SpawnStep::Cgroup => command
                 .procs_files
@@ -176,7 +180,12 @@ impl PreparedCommand {
     }
 }
 
-fn failed(command: &Command<'_>, step: SpawnStep, what: String, source: io::Error) -> SpawnError {
+fn failed(
+    command: &SpawnCommand<'_>,
+    step: SpawnStep,
+    what: String,
+    source: io::Error,
+) -> SpawnError {
     SpawnError {
         step,
         program: command.program.display().to_string(),
@@ -187,7 +196,7 @@ fn failed(command: &Command<'_>, step: SpawnStep, what: String, source: io::Erro
 
 /// The program's path, or its name in each directory of `PATH`.
 fn programs(
-    command: &Command<'_>,
+    command: &SpawnCommand<'_>,
     text: &dyn Fn(&OsStr) -> Result<CString, SpawnError>,
 ) -> Result<Vec<CString>, SpawnError> {
     let name = command.program.as_os_str();
@@ -219,7 +228,7 @@ fn programs(
 
 /// Three descriptors above 2 (`try_clone` never returns 0, 1 or 2), so that none is overwritten
 /// while the others are moved into place.
-fn stdio(command: &Command<'_>) -> io::Result<[File; 3]> {
+fn stdio(command: &SpawnCommand<'_>) -> io::Result<[File; 3]> {
     let null = OpenOptions::new()
         .read(true)
         .write(true)

@@ -2,7 +2,7 @@
 
 /// State and start time of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcStat {
+pub struct ProcessStat {
     /// The kernel's letter: `R`, `S`, …; `Z` is an ended process that is not reaped yet.
     pub state: char,
     /// The start time, in kernel ticks after boot.
@@ -11,18 +11,18 @@ pub struct ProcStat {
 
 /// Parses the content of `/proc/PID/stat`. The program chooses the name in parentheses. It can
 /// contain blanks, parentheses and line ends, and need not be UTF-8.
-pub fn parse(bytes: &[u8]) -> Option<ProcStat> {
+pub fn parse(bytes: &[u8]) -> Option<ProcessStat> {
     let name_ends = bytes.windows(2).rposition(|two| two == b") ")?;
     let after_name = std::str::from_utf8(bytes.get(name_ends + 2..)?).ok()?;
     let mut fields = after_name.split(' ');
     let state = fields.next()?.chars().next()?;
     // The state is field 3, the start time field 22.
     let starttime = fields.nth(18)?.trim().parse().ok()?;
-    Some(ProcStat { state, starttime })
+    Some(ProcessStat { state, starttime })
 }
 
 /// Reads the fields of a process; `None` when there is no such process.
-pub(crate) fn read(pid: i32) -> std::io::Result<Option<ProcStat>> {
+pub(crate) fn read(pid: i32) -> std::io::Result<Option<ProcessStat>> {
     match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(bytes) => Ok(parse(&bytes)),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
@@ -39,7 +39,7 @@ mod tests {
         let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
         assert_eq!(
             parse(text.as_bytes()),
-            Some(ProcStat {
+            Some(ProcessStat {
                 state: 'S',
                 starttime: 98765
             })
@@ -52,7 +52,7 @@ mod tests {
         let bytes = b"7 (\xff\n) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
         assert_eq!(
             parse(bytes),
-            Some(ProcStat {
+            Some(ProcessStat {
                 state: 'S',
                 starttime: 98765
             })

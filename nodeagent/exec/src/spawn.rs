@@ -3,7 +3,7 @@
 //! It keeps no state. Safe code here prepares all data; `child` then runs in the parent's memory.
 
 use crate::child;
-use crate::command::Command;
+use crate::command::SpawnCommand;
 use crate::error::{SpawnError, SpawnStep};
 use crate::pidfd::ChildProcess;
 use crate::prepare::PreparedCommand;
@@ -11,7 +11,7 @@ use crate::procstat;
 
 /// Starts the program. Returns after the program was executed (or the start failed). Only the
 /// calling thread waits.
-pub fn spawn(command: &Command<'_>) -> Result<ChildProcess, SpawnError> {
+pub fn spawn(command: &SpawnCommand<'_>) -> Result<ChildProcess, SpawnError> {
     let prepared = PreparedCommand::new(command)?;
     let (pid, pidfd) =
         child::launch(&prepared).map_err(|failure| prepared.explain(command, failure))?;
@@ -35,7 +35,7 @@ pub fn spawn(command: &Command<'_>) -> Result<ChildProcess, SpawnError> {
 /// Ends a child without a readable start time, because it cannot be adopted later. Another thread
 /// reaped it, or `/proc` is not accessible.
 fn lost(
-    command: &Command<'_>,
+    command: &SpawnCommand<'_>,
     pid: i32,
     pidfd: std::os::fd::OwnedFd,
     source: std::io::Error,

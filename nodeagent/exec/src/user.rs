@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 /// A user with all groups, as numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct ProcessUser {
     /// User id.
     pub uid: u32,
     /// Primary group id.
@@ -18,14 +18,14 @@ pub struct User {
 /// Maximum number of supplementary groups in Linux.
 const MOST_GROUPS: usize = 65_536;
 
-impl User {
+impl ProcessUser {
     /// The user of that name in the system's user database; `None` when there is none.
-    pub fn by_name(name: &str) -> io::Result<Option<User>> {
+    pub fn by_name(name: &str) -> io::Result<Option<ProcessUser>> {
         let name = CString::new(name)?;
         let Some((uid, gid)) = look_up(&name)? else {
             return Ok(None);
         };
-        Ok(Some(User {
+        Ok(Some(ProcessUser {
             uid,
             gid,
             groups: groups_of(&name, gid)?,
@@ -90,10 +90,13 @@ mod tests {
 
     #[test]
     fn root_is_found_and_an_unknown_user_is_not() {
-        let root = User::by_name("root").expect("asks").expect("there");
+        let root = ProcessUser::by_name("root").expect("asks").expect("there");
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));
-        assert_eq!(User::by_name("no-such-user-here").expect("asks"), None);
-        assert!(User::by_name("a\0b").is_err());
+        assert_eq!(
+            ProcessUser::by_name("no-such-user-here").expect("asks"),
+            None
+        );
+        assert!(ProcessUser::by_name("a\0b").is_err());
     }
 }

@@ -10,8 +10,8 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use headroom_node_exec::{
-    Command, Namespaces, Privilege, ProcessEnd, Rlimit, RlimitKind, SpawnStep, User,
-    WatchedProcess, probe_namespaces, spawn, starttime_of,
+    Namespaces, Privilege, ProcessEnd, ProcessUser, RlimitKind, RlimitSetting, SpawnCommand,
+    SpawnStep, WatchedProcess, probe_namespaces, spawn, starttime_of,
 };
 use rustix::fs::inotify;
 
@@ -19,15 +19,15 @@ fn args(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-fn sh() -> Command<'static> {
-    Command::new(Path::new("/bin/sh"), Path::new("/"))
+fn sh() -> SpawnCommand<'static> {
+    SpawnCommand::new(Path::new("/bin/sh"), Path::new("/"))
 }
 
 /// Runs a shell script to its end. Returns its end and its output.
-fn shell(script: &str, base: Command<'_>) -> (ProcessEnd, String) {
+fn shell(script: &str, base: SpawnCommand<'_>) -> (ProcessEnd, String) {
     let mut out = tempfile::tempfile().expect("a file");
     let args = args(&["-c", script]);
-    let command = Command {
+    let command = SpawnCommand {
         args: &args,
         stdout: Some(&out),
         stderr: Some(&out),
@@ -75,7 +75,7 @@ fn namespaces_contain_shared_memory_and_drop_all_capabilities() {
         });
         let script = "echo x > /dev/shm/headroom-test-left && ipcmk -M 4096 >/dev/null; df -B1 --output=size /dev/shm | tail -1; \
                       grep CapEff /proc/self/status; id -u; readlink /proc/self/ns/ipc";
-        let (ended, text) = shell(script, Command { namespaces, ..sh() });
+        let (ended, text) = shell(script, SpawnCommand { namespaces, ..sh() });
         assert_eq!(ended, ProcessEnd::Code(0), "{privilege:?}: {text}");
         let uid = rustix::process::geteuid().as_raw().to_string();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -99,8 +99,11 @@ fn namespaces_contain_shared_memory_and_drop_all_capabilities() {
 
 #[test]
 fn a_missing_program_is_named() {
-    let error =
-        spawn(&Command::new(Path::new("/no/such/program"), Path::new("/"))).expect_err("must fail");
+    let error = spawn(&SpawnCommand::new(
+        Path::new("/no/such/program"),
+        Path::new("/"),
+    ))
+    .expect_err("must fail");
     assert_eq!(
         (error.step, error.source.raw_os_error()),
         (SpawnStep::Exec, Some(libc::ENOENT))
@@ -110,7 +113,7 @@ fn a_missing_program_is_named() {
 
 #[test]
 fn a_missing_directory_is_named() {
-    let error = spawn(&Command::new(
+    let error = spawn(&SpawnCommand::new(
         Path::new("/bin/true"),
         Path::new("/no/such/dir"),
     ))
@@ -128,7 +131,7 @@ fn a_cgroup_that_cannot_be_joined_is_named_and_no_program_runs() {
     let procs = [PathBuf::from("/no/such/cgroup/cgroup.procs")];
     let witness = dir.path().join("ran");
     let script = args(&["-c", &format!("touch {}", witness.display())]);
-    let mut command = Command::new(Path::new("/bin/sh"), Path::new("/"));
+    let mut command = SpawnCommand::new(Path::new("/bin/sh"), Path::new("/"));
     command.args = &script;
     command.procs_files = &procs;
     let error = spawn(&command).expect_err("must fail");
@@ -143,7 +146,11 @@ fn a_cgroup_that_cannot_be_joined_is_named_and_no_program_runs() {
 /// Needs a separate process, as nextest gives each test, because it waits for any child.
 #[test]
 fn a_failed_start_leaves_no_zombie() {
-    spawn(&Command::new(Path::new("/no/such/program"), Path::new("/"))).expect_err("must fail");
+    spawn(&SpawnCommand::new(
+        Path::new("/no/such/program"),
+        Path::new("/"),
+    ))
+    .expect_err("must fail");
     // SAFETY: queries any ended child without reaping it; the buffer for the result is valid.
     let answer = unsafe {
         let mut info = std::mem::zeroed::<libc::siginfo_t>();
@@ -163,13 +170,13 @@ fn a_failed_start_leaves_no_zombie() {
 
 #[test]
 fn a_directory_is_not_executed_and_a_nul_in_an_argument_is_refused() {
-    let dir = spawn(&Command::new(Path::new("/tmp"), Path::new("/"))).expect_err("must fail");
+    let dir = spawn(&SpawnCommand::new(Path::new("/tmp"), Path::new("/"))).expect_err("must fail");
     assert_eq!(
         (dir.step, dir.source.raw_os_error()),
         (SpawnStep::Exec, Some(libc::EACCES))
     );
     let nul = args(&["a\0b"]);
-    let mut command = Command::new(Path::new("/bin/true"), Path::new("/"));
+    let mut command = SpawnCommand::new(Path::new("/bin/true"), Path::new("/"));
     command.args = &nul;
     assert_eq!(
         spawn(&command).expect_err("must fail").step,
@@ -187,7 +194,7 @@ fn a_bare_name_is_searched_in_the_path_of_the_program() {
     let mut path = OsString::from("/no/such:/tmp:");
     path.push(dir.path());
     let env = [(OsString::from("PATH"), path)];
-    let mut command = Command::new(Path::new("only-here"), Path::new("/"));
+    let mut command = SpawnCommand::new(Path::new("only-here"), Path::new("/"));
     command.env = &env;
     assert_eq!(
         spawn(&command).expect("found").wait().expect("ends"),
@@ -207,7 +214,7 @@ fn the_child_gets_exactly_the_given_environment() {
         (OsString::from("B"), OsString::from("")),
     ];
     let mut out = tempfile::tempfile().expect("a file");
-    let mut command = Command::new(Path::new("/usr/bin/env"), Path::new("/"));
+    let mut command = SpawnCommand::new(Path::new("/usr/bin/env"), Path::new("/"));
     command.env = &env;
     command.stdout = Some(&out);
     assert_eq!(
@@ -265,7 +272,7 @@ fn the_child_leads_its_new_session() {
     let script = "cut -d' ' -f6 /proc/$$/stat; echo $$";
     let (_, text) = shell(
         script,
-        Command {
+        SpawnCommand {
             new_session: true,
             ..sh()
         },
@@ -280,12 +287,12 @@ fn the_child_leads_its_new_session() {
 #[test]
 fn resource_limits_apply_to_the_child_only() {
     let limits = [
-        Rlimit {
+        RlimitSetting {
             limit: RlimitKind::OpenFiles,
             soft: 77,
             hard: 78,
         },
-        Rlimit {
+        RlimitSetting {
             limit: RlimitKind::Core,
             soft: 0,
             hard: 0,
@@ -293,7 +300,7 @@ fn resource_limits_apply_to_the_child_only() {
     ];
     let (_, text) = shell(
         "ulimit -Sn; ulimit -Hn; ulimit -c",
-        Command {
+        SpawnCommand {
             limits: &limits,
             ..sh()
         },
@@ -307,7 +314,7 @@ fn the_oom_score_applies_to_the_child_only() {
     let before = std::fs::read_to_string("/proc/self/oom_score_adj").expect("reads");
     let (_, text) = shell(
         "cat /proc/$$/oom_score_adj",
-        Command {
+        SpawnCommand {
             oom_score_adj: Some(500),
             ..sh()
         },
@@ -322,14 +329,14 @@ fn the_oom_score_applies_to_the_child_only() {
 
 #[test]
 fn a_child_runs_as_another_user_with_all_its_groups() {
-    let user = User {
+    let user = ProcessUser {
         uid: 65534,
         gid: 65534,
         groups: vec![65534, 12],
     };
     let (_, text) = shell(
         "id -u; id -g; id -G",
-        Command {
+        SpawnCommand {
             user: Some(&user),
             ..sh()
         },
@@ -344,7 +351,7 @@ fn a_child_runs_as_another_user_with_all_its_groups() {
 fn the_child_dies_with_its_parents_thread() {
     let pid = std::thread::spawn(|| {
         let sleep = args(&["600"]);
-        let mut command = Command::new(Path::new("/bin/sleep"), Path::new("/"));
+        let mut command = SpawnCommand::new(Path::new("/bin/sleep"), Path::new("/"));
         command.args = &sleep;
         command.parent_death = Some(libc::SIGKILL);
         spawn(&command).expect("starts")
@@ -357,7 +364,7 @@ fn the_child_dies_with_its_parents_thread() {
 #[test]
 fn a_child_can_be_watched_signalled_and_polled() {
     let sleep = args(&["600"]);
-    let mut command = Command::new(Path::new("/bin/sleep"), Path::new("/"));
+    let mut command = SpawnCommand::new(Path::new("/bin/sleep"), Path::new("/"));
     command.args = &sleep;
     let child = spawn(&command).expect("starts");
     assert_eq!(child.try_wait().expect("asks"), None);
@@ -390,7 +397,7 @@ fn a_child_can_be_watched_signalled_and_polled() {
 
 #[test]
 fn the_pidfd_becomes_readable_when_the_child_ends() {
-    let child = spawn(&Command::new(Path::new("/bin/true"), Path::new("/"))).expect("starts");
+    let child = spawn(&SpawnCommand::new(Path::new("/bin/true"), Path::new("/"))).expect("starts");
     let mut set = [rustix::event::PollFd::from_borrowed_fd(
         child.as_fd(),
         rustix::event::PollFlags::IN,
@@ -460,7 +467,7 @@ fn the_group_is_joined_before_the_program_runs() {
     let procs = [dir.join("cgroup.procs")];
     let (ended, text) = shell(
         "cat /proc/self/cgroup",
-        Command {
+        SpawnCommand {
             procs_files: &procs,
             ..sh()
         },
@@ -521,7 +528,7 @@ impl Group2 {
     fn start(&self) -> (bool, bool) {
         let (ended, text) = shell(
             "cat /proc/self/cgroup",
-            Command {
+            SpawnCommand {
                 procs_files: &self.procs,
                 ..sh()
             },
@@ -568,9 +575,9 @@ fn a_missing_program_leaves_its_group_empty() {
     let Some(group) = Group2::new("nothing") else {
         return;
     };
-    let command = Command {
+    let command = SpawnCommand {
         procs_files: &group.procs,
-        ..Command::new(Path::new("/no/such/program"), Path::new("/"))
+        ..SpawnCommand::new(Path::new("/no/such/program"), Path::new("/"))
     };
     assert_eq!(
         spawn(&command).expect_err("must fail").step,
@@ -591,7 +598,7 @@ fn a_group_that_accepts_no_process_is_named() {
         .expect("makes");
     std::fs::write(threads.join("cgroup.type"), "threaded").expect("a group of threads");
     let procs = [beside.join("cgroup.procs")];
-    let error = spawn(&Command {
+    let error = spawn(&SpawnCommand {
         procs_files: &procs,
         ..sh()
     })

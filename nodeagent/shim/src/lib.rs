@@ -12,5 +12,5 @@ pub mod record;
 pub use launch_step::LaunchStep;
 pub use record::{
     ExitRecord, Privileges, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, RecordError,
-    Rlimit, StartResult, UserNamespace,
+    RlimitRecord, StartResult, UserNamespace,
 };

@@ -41,12 +41,12 @@ pub struct ProgramSpec {
     pub stderr: PathBuf,
     /// `cgroup.procs` files. The child joins these groups before it executes the program.
     pub procs_files: Vec<PathBuf>,
-    /// Kernel files that the shim reads right after the end (`Group::counter_files`).
+    /// Kernel files that the shim reads right after the end (`EnforcedGroup::counter_files`).
     pub counters: Vec<PathBuf>,
     /// The program's `oom_score_adj` for the host's out-of-memory killer.
     pub oom_score_adj: Option<i32>,
     /// Resource limits.
-    pub rlimits: Vec<Rlimit>,
+    pub rlimits: Vec<RlimitRecord>,
     /// The user of the program. `None` keeps the shim's user.
     pub user: Option<ProgramUser>,
     /// Mode bits that new files of the program do not get.
@@ -93,7 +93,7 @@ pub enum UserNamespace {
 
 /// One resource limit, by the kernel's number (`RLIMIT_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rlimit {
+pub struct RlimitRecord {
     /// `RLIMIT_*`.
     pub resource: u32,
     /// The soft limit.
@@ -487,10 +487,10 @@ fn unescape(value: &[u8]) -> Vec<u8> {
 }
 
 /// Key and value; the value is still escaped.
-type Line<'a> = (&'a [u8], &'a [u8]);
+type RecordLine<'a> = (&'a [u8], &'a [u8]);
 
 /// The lines between the first line and `end`, split into key and (still escaped) value.
-fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, RecordError> {
+fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<RecordLine<'a>>, RecordError> {
     let mut lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
     let head = lines.first().copied().unwrap_or_default();
     if head != first.as_bytes() {
@@ -506,7 +506,7 @@ fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, RecordError> 
     lines.into_iter().map(split_line).collect()
 }
 
-fn split_line(line: &[u8]) -> Result<Line<'_>, RecordError> {
+fn split_line(line: &[u8]) -> Result<RecordLine<'_>, RecordError> {
     let at = line
         .iter()
         .position(|b| *b == b' ')
@@ -553,9 +553,9 @@ fn next<T: std::str::FromStr>(
         .ok_or_else(|| bad(value))
 }
 
-fn rlimit_of(value: &[u8]) -> Result<Rlimit, RecordError> {
+fn rlimit_of(value: &[u8]) -> Result<RlimitRecord, RecordError> {
     let mut w = words(value);
-    Ok(Rlimit {
+    Ok(RlimitRecord {
         resource: next(&mut w, value)?,
         soft: next(&mut w, value)?,
         hard: next(&mut w, value)?,

@@ -19,7 +19,7 @@ fn full_spec() -> ProgramSpec {
         procs_files: vec!["/sys/fs/cgroup/memory/x/main/cgroup.procs".into()],
         counters: vec!["/sys/fs/cgroup/memory/x/memory.failcnt".into()],
         oom_score_adj: Some(-5),
-        rlimits: vec![Rlimit {
+        rlimits: vec![RlimitRecord {
             resource: 7,
             soft: 1024,
             hard: u64::MAX,

@@ -253,9 +253,9 @@ const CONTROL: usize = 64;
 
 /// Control buffer with the alignment of a `cmsghdr`.
 #[repr(C, align(8))]
-struct Control([u8; CONTROL]);
+struct AncillaryBuffer([u8; CONTROL]);
 
-fn message(text: &mut libc::iovec, control: &mut Control, used: usize) -> libc::msghdr {
+fn message(text: &mut libc::iovec, control: &mut AncillaryBuffer, used: usize) -> libc::msghdr {
     // SAFETY: a zeroed msghdr refers to no memory.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = text;
@@ -278,7 +278,7 @@ pub(crate) fn send(to: libc::c_int, packet: &[u8], file: Option<&OwnedFd>) -> Re
         iov_base: packet.as_ptr().cast_mut().cast(),
         iov_len: packet.len(),
     };
-    let mut control = Control([0; CONTROL]);
+    let mut control = AncillaryBuffer([0; CONTROL]);
     // SAFETY: CMSG_SPACE computes a number only. One descriptor with its header fits into
     // `control`.
     let one = usize::try_from(unsafe { libc::CMSG_SPACE(4) }).unwrap_or(0);
@@ -311,7 +311,7 @@ pub(crate) fn receive(from: libc::c_int, room: &mut [u8]) -> Result<(usize, Vec<
         iov_base: room.as_mut_ptr().cast(),
         iov_len: room.len(),
     };
-    let mut control = Control([0; CONTROL]);
+    let mut control = AncillaryBuffer([0; CONTROL]);
     let mut message = message(&mut text, &mut control, CONTROL);
     let length = loop {
         // SAFETY: the message refers to live memory of the stated lengths.

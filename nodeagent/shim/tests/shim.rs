@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{
-    ExitRecord, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, Rlimit, StartResult,
+    ExitRecord, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, RlimitRecord, StartResult,
 };
-use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, detect};
+use headroom_node_cgroup::{EnforcedGroup, Enforcer, EnforcerRequest, GroupLimits, detect};
 use headroom_types::Bytes;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_container-shim");
@@ -48,7 +48,7 @@ impl Container {
         Container { dir, spec }
     }
 
-    fn in_group(mut self, group: &Group) -> Container {
+    fn in_group(mut self, group: &EnforcedGroup) -> Container {
         self.spec.procs_files = group.procs_files();
         self.spec.counters = group.counter_files();
         self
@@ -155,7 +155,7 @@ impl Host {
         );
         Host(found.enforcer)
     }
-    fn group(&self, mib: u64) -> Group {
+    fn group(&self, mib: u64) -> EnforcedGroup {
         self.0
             .create(
                 "job.1.e1.c1",
@@ -238,7 +238,7 @@ fn the_record_contains_an_out_of_memory_kill_with_its_counters() {
         .into_iter()
         .filter_map(|(p, t)| Some((p, t?)))
         .collect();
-    let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
+    let facts = EnforcedGroup::facts_from_texts(host.0.kind(), &texts).expect("facts");
     assert!(
         facts.events.oom_kill >= 1 && facts.local.oom >= 1,
         "{facts:?}"
@@ -316,7 +316,7 @@ fn a_kill_from_outside_moves_no_counter() {
         .into_iter()
         .filter_map(|(p, t)| Some((p, t?)))
         .collect();
-    let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
+    let facts = EnforcedGroup::facts_from_texts(host.0.kind(), &texts).expect("facts");
     assert_eq!((facts.events.oom_kill, facts.local.oom), (0, 0));
 }
 
@@ -495,7 +495,7 @@ fn the_shim_closes_the_pipe_after_one_line() {
 fn limits_user_oom_score_and_session_follow_the_specification() {
     let script = "ulimit -n; id -u; id -G; cat /proc/$$/oom_score_adj; ls /proc/$$/fd | tr '\\n' ' '; env; cut -d' ' -f6 /proc/$$/stat; echo $$";
     let mut container = Container::new(script);
-    container.spec.rlimits = vec![Rlimit {
+    container.spec.rlimits = vec![RlimitRecord {
         resource: 7,
         soft: 55,
         hard: 66,

@@ -8,7 +8,7 @@ use headroom_rm_core::NodeProperties;
 use headroom_rm_core::placement::{LocalityLevel, PlacementRules, PlacementScope};
 use headroom_rm_core::sched::fit::{self, PlacementNeed};
 use headroom_rm_core::sched::index::FreeIndex;
-use headroom_rm_core::sched::node_ix::NodeIx;
+use headroom_rm_core::sched::node_ix::NodeNumber;
 use headroom_rm_core::testkit::{id, size};
 use headroom_types::{Bytes, Cpus, Resource};
 
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-fn cluster(random: &mut Random) -> (FreeIndex, Vec<NodeIx>) {
+fn cluster(random: &mut Random) -> (FreeIndex, Vec<NodeNumber>) {
     let mut index = FreeIndex::default();
     let nodes = (0..NODES).map(|n| {
         let mut traits = NodeProperties {

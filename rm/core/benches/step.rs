@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use headroom_rm_core::testkit::load::{ClusterLoad, LoadShape};
-use headroom_rm_core::{Cluster, ClusterEvent, Effect, Restored};
+use headroom_rm_core::{Cluster, ClusterEffect, ClusterEvent, RestoredCluster};
 use headroom_types::{Epoch, Tick};
 
 const SHAPE: LoadShape = LoadShape {
@@ -21,7 +21,7 @@ const SHAPE: LoadShape = LoadShape {
 struct Site {
     cluster: Cluster,
     load: ClusterLoad,
-    out: Vec<Effect>,
+    out: Vec<ClusterEffect>,
 }
 
 impl Site {
@@ -31,9 +31,9 @@ impl Site {
         let epoch = Epoch(1);
         let mut cluster = Cluster::new(
             ClusterLoad::settings(SHAPE),
-            Restored {
+            RestoredCluster {
                 epoch,
-                ..Restored::default()
+                ..RestoredCluster::default()
             },
             Tick(0),
         );

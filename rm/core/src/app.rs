@@ -19,7 +19,7 @@ use headroom_types::{
 
 use crate::attempt;
 use crate::container_set::ContainerSet;
-use crate::event::{AppSubmission, MasterKind, MasterUpdate, Outcome, UpdateKind};
+use crate::event::{AppSubmission, ApplicationOutcome, MasterKind, MasterUpdate, UpdateKind};
 use crate::explain::WaitReasonLog;
 use crate::request::{GrantCounts, PendingRequest};
 use crate::runs::AttemptHistory;
@@ -38,12 +38,12 @@ pub enum ApplicationState {
     /// Its containers are being stopped.
     Finishing {
         /// Outcome after its last container is gone.
-        outcome: Outcome,
+        outcome: ApplicationOutcome,
     },
     /// Final state.
     Ended {
         /// Outcome.
-        outcome: Outcome,
+        outcome: ApplicationOutcome,
     },
 }
 
@@ -53,7 +53,7 @@ pub enum ApplicationEvent {
     /// Its master registered.
     MasterThere,
     /// Its master finished, its attempts are used up, or a user killed it.
-    End(Outcome),
+    End(ApplicationOutcome),
     /// Its last container is gone.
     Empty,
 }
@@ -115,7 +115,7 @@ pub fn next_app_state(
     }
 }
 
-fn wind_down(outcome: Outcome, out: &mut Vec<ApplicationAction>) -> ApplicationState {
+fn wind_down(outcome: ApplicationOutcome, out: &mut Vec<ApplicationAction>) -> ApplicationState {
     out.push(ApplicationAction::WindDown);
     ApplicationState::Finishing { outcome }
 }
@@ -128,13 +128,13 @@ impl ApplicationState {
             ApplicationState::Running => "running",
             ApplicationState::Finishing { .. } => "finishing",
             ApplicationState::Ended {
-                outcome: Outcome::Succeeded,
+                outcome: ApplicationOutcome::Succeeded,
             } => "finished",
             ApplicationState::Ended {
-                outcome: Outcome::Failed,
+                outcome: ApplicationOutcome::Failed,
             } => "failed",
             ApplicationState::Ended {
-                outcome: Outcome::Killed,
+                outcome: ApplicationOutcome::Killed,
             } => "killed",
         }
     }
@@ -158,7 +158,7 @@ impl ApplicationState {
 
 /// Source of an application's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ApplicationOrigin {
     /// Submitted in this incarnation of the resource manager.
     New,
     /// Loaded from the store: nodes may still run containers of it that they have not reported.
@@ -176,7 +176,7 @@ pub struct MasterSize {
 
 /// One application.
 #[derive(Clone, Debug)]
-pub struct App {
+pub struct ClusterApplication {
     /// Its id.
     pub id: AppId,
     /// Application as submitted.
@@ -225,14 +225,14 @@ pub struct App {
     /// User who submitted the application.
     pub(crate) user: Arc<str>,
     /// Source of this record.
-    pub origin: Origin,
+    pub origin: ApplicationOrigin,
     /// Leaf queue.
     pub queue: QueuePath,
     /// Priority within its leaf; higher goes first.
     pub priority: i32,
 }
 
-impl App {
+impl ClusterApplication {
     /// Creates an application with its first attempt.
     pub fn new(id: AppId, spec: Arc<AppSubmission>, submitted: UnixMillis) -> Self {
         let (run, master) = match &spec.master {
@@ -249,7 +249,7 @@ impl App {
         };
         let (queue, priority) = (spec.queue.clone(), spec.priority);
         let user = spec.user.as_str().into();
-        App {
+        ClusterApplication {
             id,
             spec,
             submitted,
@@ -273,7 +273,7 @@ impl App {
             undecided: WaitReasonLog::default(),
             updates: UpdateQueue::default(),
             user,
-            origin: Origin::New,
+            origin: ApplicationOrigin::New,
             queue,
             priority,
         }
@@ -286,7 +286,7 @@ impl App {
         submitted: UnixMillis,
         saved: SavedState,
     ) -> Self {
-        let mut app = App::new(id, spec, submitted);
+        let mut app = ClusterApplication::new(id, spec, submitted);
         let managed = app.is_managed();
         app.state = match saved.stage {
             SavedStage::Accepted => ApplicationState::Accepted,
@@ -322,7 +322,7 @@ impl App {
         app.until = saved.until;
         app.queue = saved.queue.unwrap_or(app.queue);
         app.priority = saved.priority.unwrap_or(app.priority);
-        app.origin = Origin::Restored;
+        app.origin = ApplicationOrigin::Restored;
         app
     }
 
@@ -384,7 +384,7 @@ impl App {
             .map_or(0, |asked| self.missing_of(request, asked))
     }
 
-    /// Like [`App::missing`], for a request that the caller has looked up.
+    /// Like [`ClusterApplication::missing`], for a request that the caller has looked up.
     pub(crate) fn missing_of(&self, request: &RequestId, asked: &PendingRequest) -> u32 {
         if asked.expired.is_some() || asked.ask.count == 0 {
             return 0;
@@ -462,7 +462,7 @@ impl UpdateQueue {
 mod tests {
     use super::*;
 
-    const FAILED: Outcome = Outcome::Failed;
+    const FAILED: ApplicationOutcome = ApplicationOutcome::Failed;
 
     #[test]
     fn each_state_accepts_its_events() {
@@ -513,7 +513,12 @@ mod tests {
                 &[],
             ),
             (fin, ApplicationEvent::MasterThere, Some(fin), &[]),
-            (fin, ApplicationEvent::End(Outcome::Killed), Some(fin), &[]),
+            (
+                fin,
+                ApplicationEvent::End(ApplicationOutcome::Killed),
+                Some(fin),
+                &[],
+            ),
             (
                 fin,
                 ApplicationEvent::Empty,
@@ -521,7 +526,12 @@ mod tests {
                 &[ApplicationAction::Over],
             ),
             (end, ApplicationEvent::MasterThere, Some(end), &[]),
-            (end, ApplicationEvent::End(Outcome::Killed), Some(end), &[]),
+            (
+                end,
+                ApplicationEvent::End(ApplicationOutcome::Killed),
+                Some(end),
+                &[],
+            ),
             (end, ApplicationEvent::Empty, Some(end), &[]),
         ];
         for (state, event, next, acts) in rows {

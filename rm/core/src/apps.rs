@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, Charge, ExitReason, Reason, Resource, StopCause, Tick};
+use headroom_types::{AppId, ExitCharge, ExitReason, Reason, Resource, StopCause, Tick};
 
-use crate::app::{self, App, ApplicationState, MasterSize, Origin};
+use crate::app::{self, ApplicationOrigin, ApplicationState, ClusterApplication, MasterSize};
 use crate::attempt::{self, AttemptFailure};
 use crate::cluster::{Cluster, MAX_LIVE_APPS, RestoredApp};
 use crate::container;
 use crate::event::{
-    AppSubmission, CallAnswer, CallRefusal, DryRun, Lifetime, LogSeverity, MasterKind, Outcome,
+    AppSubmission, ApplicationLifetime, ApplicationOutcome, CallAnswer, CallRefusal, DryRun,
+    LogSeverity, MasterKind,
 };
 use crate::ledger::ContainerRole;
-use crate::queue::{QueueIx, Waiter};
+use crate::queue::{PlacementWaiter, QueueNumber};
 use crate::save::DurableRecord;
 use crate::sched::constraint::ANYWHERE;
 use crate::step_context::StepContext;
@@ -73,7 +74,7 @@ impl Cluster {
         }
         let id = AppId::new(spec.name.clone(), self.number(number)?);
         let spec = Arc::new(spec);
-        let app = App::new(id.clone(), spec.clone(), ctx.wall);
+        let app = ClusterApplication::new(id.clone(), spec.clone(), ctx.wall);
         if let Some(key) = &spec.key {
             self.keys.insert(key.clone(), id.clone());
         }
@@ -85,7 +86,7 @@ impl Cluster {
         let managed = app.is_managed();
         self.open(&app, leaf);
         self.apps.insert(id.clone(), app);
-        self.set_lifetime(&id, spec.lifetime.map(Lifetime::AtMost));
+        self.set_lifetime(&id, spec.lifetime.map(ApplicationLifetime::AtMost));
         self.save_app(&id, ctx);
         ctx.log_app(
             LogSeverity::Normal,
@@ -115,14 +116,15 @@ impl Cluster {
         }
     }
 
-    fn open(&mut self, app: &App, leaf: QueueIx) {
+    fn open(&mut self, app: &ClusterApplication, leaf: QueueNumber) {
         self.queue.open(&app.id, leaf, app.priority);
         self.ledger.open_app(&app.id, leaf, &app.spec.user);
     }
 
     /// Restores an application from the store.
     pub(crate) fn restore_app(&mut self, saved: RestoredApp, now: Tick) {
-        let mut app = App::restored(saved.id, saved.spec, saved.submitted, saved.state);
+        let mut app =
+            ClusterApplication::restored(saved.id, saved.spec, saved.submitted, saved.state);
         let id = app.id.clone();
         self.last_app = self.last_app.max(id.seq());
         if let Some(key) = &app.spec.key {
@@ -175,7 +177,11 @@ impl Cluster {
             let message = app.diagnostics.clone();
             ctx.log_app(LogSeverity::Normal, Reason::KillRequested, id, message);
         }
-        self.app_event(id, app::ApplicationEvent::End(Outcome::Killed), ctx);
+        self.app_event(
+            id,
+            app::ApplicationEvent::End(ApplicationOutcome::Killed),
+            ctx,
+        );
         self.stop_masters(id, ctx);
         self.maybe_over(id, ctx);
         Ok(CallAnswer::Done)
@@ -215,7 +221,7 @@ impl Cluster {
     fn wind_down(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         self.drop_requests(id);
         self.queue.remove(
-            &Waiter {
+            &PlacementWaiter {
                 app: id.clone(),
                 request: None,
             },
@@ -268,7 +274,7 @@ impl Cluster {
     /// Ends an application whose last container is gone.
     pub(crate) fn maybe_over(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id) else { return };
-        let known = app.origin == Origin::New || self.recovery.is_none();
+        let known = app.origin == ApplicationOrigin::New || self.recovery.is_none();
         if known && app.state.is_ending() && !app.state.is_over() && app.containers.is_empty() {
             self.app_event(id, app::ApplicationEvent::Empty, ctx);
         }
@@ -285,13 +291,13 @@ impl Cluster {
         app.master_url = None;
         let (level, word) = match app.state {
             ApplicationState::Ended {
-                outcome: Outcome::Succeeded,
+                outcome: ApplicationOutcome::Succeeded,
             } => (LogSeverity::Normal, Reason::AppFinished),
             ApplicationState::Ended {
-                outcome: Outcome::Killed,
+                outcome: ApplicationOutcome::Killed,
             } => (LogSeverity::Normal, Reason::AppKilled),
             ApplicationState::Ended {
-                outcome: Outcome::Failed,
+                outcome: ApplicationOutcome::Failed,
             }
             | ApplicationState::Accepted
             | ApplicationState::Running
@@ -301,7 +307,7 @@ impl Cluster {
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.timers.cancel(&TimerKey::Linger(id.clone()));
         ctx.out
-            .push(crate::event::Effect::UpdatesEnd { app: id.clone() });
+            .push(crate::event::ClusterEffect::UpdatesEnd { app: id.clone() });
         self.queue.close(id, &self.ledger);
         self.ledger.close_app(id);
         self.ended.push_back(id.clone());
@@ -386,7 +392,7 @@ impl Cluster {
         self.reservations.mark_all_dirty();
         for request in std::mem::take(&mut app.requests).into_keys() {
             self.queue.remove(
-                &Waiter {
+                &PlacementWaiter {
                     app: id.clone(),
                     request: Some(request),
                 },
@@ -456,7 +462,7 @@ impl Cluster {
             return;
         }
         match next_attempt(app, failure, room.as_ref()) {
-            Next::Again => {
+            RelaunchDecision::Again => {
                 app.attempt += 1;
                 app.runs.next(app.attempt);
                 app.run = attempt::AttemptState::Scheduled;
@@ -474,7 +480,7 @@ impl Cluster {
                 }
                 self.save_app(id, ctx);
             }
-            Next::GiveUp => {
+            RelaunchDecision::GiveUp => {
                 app.diagnostics = if app.is_managed() {
                     format!(
                         "its master failed {} times; attempt {}: {why}",
@@ -484,22 +490,30 @@ impl Cluster {
                 } else {
                     format!("its master failed: {why}")
                 };
-                self.app_event(id, app::ApplicationEvent::End(Outcome::Failed), ctx);
+                self.app_event(
+                    id,
+                    app::ApplicationEvent::End(ApplicationOutcome::Failed),
+                    ctx,
+                );
                 self.maybe_over(id, ctx);
             }
         }
     }
 }
 
-enum Next {
+enum RelaunchDecision {
     Again,
     GiveUp,
 }
 
 /// Charges a failed attempt, sizes the next one and chooses the node to avoid.
-fn next_attempt(app: &mut App, failure: AttemptFailure, room: Option<&Resource>) -> Next {
+fn next_attempt(
+    app: &mut ClusterApplication,
+    failure: AttemptFailure,
+    room: Option<&Resource>,
+) -> RelaunchDecision {
     let MasterKind::Managed { max_attempts, .. } = app.spec.master else {
-        return Next::GiveUp;
+        return RelaunchDecision::GiveUp;
     };
     if is_free(failure) {
         app.uncharged += 1;
@@ -507,17 +521,17 @@ fn next_attempt(app: &mut App, failure: AttemptFailure, room: Option<&Resource>)
         app.charged += 1;
     }
     if app.charged >= max_attempts || app.uncharged >= MAX_UNCHARGED {
-        return Next::GiveUp;
+        return RelaunchDecision::GiveUp;
     }
     if let (AttemptFailure::Exited(reason), Some(size)) = (failure, &mut app.master)
-        && reason.charge() == Charge::Memory
+        && reason.charge() == ExitCharge::Memory
     {
         *size = grown(size, room);
     }
     if is_of_the_node(failure) {
         app.master_avoid = app.master_node.take();
     }
-    Next::Again
+    RelaunchDecision::Again
 }
 
 /// Backoff before the next attempt of a master that could not be started: one second, doubled with
@@ -538,7 +552,7 @@ fn relaunch_backoff(failure: AttemptFailure, charged: u32) -> Option<Duration> {
 fn is_free(failure: AttemptFailure) -> bool {
     match failure {
         AttemptFailure::Exited(ExitReason::LaunchFailed) | AttemptFailure::Silent => false,
-        AttemptFailure::Exited(reason) => reason.charge() == Charge::Free,
+        AttemptFailure::Exited(reason) => reason.charge() == ExitCharge::Free,
         AttemptFailure::Lost => true,
     }
 }

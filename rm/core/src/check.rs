@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, NodeId, RequestId, Resource};
 
-use crate::app::App;
+use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerState};
 use crate::size;
@@ -208,7 +208,7 @@ impl Cluster {
         );
     }
 
-    fn check_app(&self, app: &App) {
+    fn check_app(&self, app: &ClusterApplication) {
         let id = &app.id;
         let counts = live_by_request(app.containers.iter().filter_map(|c| self.containers.get(c)));
         for (request, granted) in app.tallies.iter() {
@@ -250,7 +250,7 @@ impl Cluster {
             );
         }
         let waits = app.run == crate::attempt::AttemptState::Scheduled;
-        let queued = self.queue.contains(&crate::queue::Waiter {
+        let queued = self.queue.contains(&crate::queue::PlacementWaiter {
             app: id.clone(),
             request: None,
         });

@@ -11,26 +11,26 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Resource, Tick, UnixMillis};
 
-use crate::app::App;
+use crate::app::ClusterApplication;
 use crate::container::Container;
 use crate::event::{
-    AppSubmission, CallAnswer, CallId, CallRefusal, ClusterCall, ClusterEvent, ContainerCommand,
-    Effect, GrantedContainer, MasterUpdate, QueuesFrom, RequestVerdict,
+    AppSubmission, CallAnswer, CallId, CallRefusal, ClusterCall, ClusterEffect, ClusterEvent,
+    ContainerCommand, GrantedContainer, MasterUpdate, QueuesFrom, RequestVerdict,
 };
 use crate::explain::SentenceCache;
-use crate::history::{EndedContainer, History};
-use crate::ledger::Ledger;
-use crate::node::Node;
+use crate::history::{ContainerHistory, EndedContainer};
+use crate::ledger::ResourceLedger;
+use crate::node::ClusterNode;
 use crate::node_tags::NodeTags;
-use crate::queue::{QueueTree, Queues, Waiter};
-use crate::save::{NodeMark, SavedState};
-use crate::sched::claim::Claims;
+use crate::queue::{PlacementWaiter, QueueTree, SchedulerQueues};
+use crate::save::{SavedDrainMark, SavedState};
+use crate::sched::claim::PreemptionClaims;
 use crate::sched::index::FreeIndex;
 use crate::sched::reservation::Reservations;
-use crate::settings::Settings;
+use crate::settings::ClusterSettings;
 use crate::step_context::StepContext;
-use crate::table::{SortedTable, Table};
-use crate::timer::{TimerKey, Timers};
+use crate::table::{HashedTable, SortedTable};
+use crate::timer::{TimerKey, TimerQueue};
 
 /// Most unacknowledged updates of a master; beyond it, the application gets no more containers.
 pub const MAX_UNACKED: usize = 10_000;
@@ -41,7 +41,7 @@ pub const MAX_LIVE_APPS: usize = 10_000;
 
 /// State that an earlier incarnation saved.
 #[derive(Clone, Debug, Default)]
-pub struct Restored {
+pub struct RestoredCluster {
     /// Epoch of the new incarnation: one more than every earlier epoch.
     pub epoch: Epoch,
     /// Highest application number that was ever used.
@@ -53,7 +53,7 @@ pub struct Restored {
     /// Nodes that were members.
     pub nodes: Vec<NodeId>,
     /// Drain marks of operators.
-    pub marks: Vec<(NodeId, NodeMark)>,
+    pub marks: Vec<(NodeId, SavedDrainMark)>,
     /// Labels, attributes, taints and cordons of operators.
     pub tags: Vec<(NodeId, NodeTags)>,
     /// Queue tree that was set at run time, with its generation.
@@ -75,7 +75,7 @@ pub struct RestoredApp {
 
 /// Recovery after a restart: nodes may still run containers that they have not reported.
 #[derive(Clone, Debug)]
-pub struct Recovery {
+pub struct ClusterRecovery {
     /// Nodes that have not registered again.
     pub waiting: BTreeSet<NodeId>,
     /// End of the wait.
@@ -85,14 +85,14 @@ pub struct Recovery {
 /// State of the whole cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ClusterSettings,
     pub(crate) epoch: Epoch,
-    pub(crate) apps: SortedTable<AppId, App>,
-    pub(crate) nodes: SortedTable<NodeId, Node>,
-    pub(crate) containers: Table<ContainerId, Container>,
-    pub(crate) history: History,
-    pub(crate) ledger: Ledger,
-    pub(crate) queue: Queues,
+    pub(crate) apps: SortedTable<AppId, ClusterApplication>,
+    pub(crate) nodes: SortedTable<NodeId, ClusterNode>,
+    pub(crate) containers: HashedTable<ContainerId, Container>,
+    pub(crate) history: ContainerHistory,
+    pub(crate) ledger: ResourceLedger,
+    pub(crate) queue: SchedulerQueues,
     /// Source of the queue tree.
     pub(crate) queues_from: QueuesFrom,
     pub(crate) index: FreeIndex,
@@ -102,15 +102,15 @@ pub struct Cluster {
     /// Capacities of member nodes, ordered by memory; used to find infeasible requests.
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
     /// Drain marks, also of nodes that are not registered.
-    pub(crate) marks: BTreeMap<NodeId, NodeMark>,
+    pub(crate) marks: BTreeMap<NodeId, SavedDrainMark>,
     /// Labels, attributes, taints and cordons of operators, also of nodes that are not registered.
     pub(crate) tags: BTreeMap<NodeId, NodeTags>,
     /// Claims of preemption.
-    pub(crate) claims: Claims,
-    pub(crate) timers: Timers,
+    pub(crate) claims: PreemptionClaims,
+    pub(crate) timers: TimerQueue,
     pub(crate) keys: BTreeMap<String, AppId>,
     pub(crate) ended: VecDeque<AppId>,
-    pub(crate) recovery: Option<Recovery>,
+    pub(crate) recovery: Option<ClusterRecovery>,
     pub(crate) last_app: u32,
     /// Application numbers that are reserved and not used. Not saved: a later incarnation gives
     /// them out again.
@@ -129,7 +129,7 @@ pub struct Cluster {
 }
 
 /// Result of a call before the scheduling pass that follows it.
-pub(crate) enum Reply {
+pub(crate) enum PendingReply {
     /// The answer is complete.
     Ready(CallAnswer),
     /// The verdict of one request follows from the pass.
@@ -141,8 +141,8 @@ pub(crate) enum Reply {
 impl Cluster {
     /// Creates a cluster from the state of an earlier incarnation. The first [`ClusterEvent::Time`]
     /// must follow immediately.
-    pub fn new(settings: Settings, restored: Restored, now: Tick) -> Self {
-        let mut history = History::new(settings.keep_containers);
+    pub fn new(settings: ClusterSettings, restored: RestoredCluster, now: Tick) -> Self {
+        let mut history = ContainerHistory::new(settings.keep_containers);
         for finished in restored.finished {
             history.push(Arc::new(finished));
         }
@@ -161,10 +161,10 @@ impl Cluster {
             epoch: restored.epoch,
             apps: SortedTable::default(),
             nodes: SortedTable::default(),
-            containers: Table::default(),
+            containers: HashedTable::default(),
             history,
-            ledger: Ledger::default(),
-            queue: Queues::new(tree, generation),
+            ledger: ResourceLedger::default(),
+            queue: SchedulerQueues::new(tree, generation),
             queues_from,
             index: FreeIndex::default(),
             reservations: Reservations::default(),
@@ -172,8 +172,8 @@ impl Cluster {
             offers: BTreeSet::new(),
             marks: BTreeMap::new(),
             tags: restored.tags.into_iter().collect(),
-            claims: Claims::default(),
-            timers: Timers::default(),
+            claims: PreemptionClaims::default(),
+            timers: TimerQueue::default(),
             keys: BTreeMap::new(),
             ended: VecDeque::new(),
             recovery: None,
@@ -198,13 +198,13 @@ impl Cluster {
                 TimerKey::Recovery,
                 if waiting.is_empty() { now } else { until },
             );
-            cluster.recovery = Some(Recovery { waiting, until });
+            cluster.recovery = Some(ClusterRecovery { waiting, until });
         }
         cluster
     }
 
     /// Processes one event at the time `now` and appends the effects to `out`.
-    pub fn step(&mut self, now: Tick, event: ClusterEvent, out: &mut Vec<Effect>) {
+    pub fn step(&mut self, now: Tick, event: ClusterEvent, out: &mut Vec<ClusterEffect>) {
         let wall = self.wall(now);
         let mut ctx = StepContext { now, wall, out };
         match event {
@@ -233,22 +233,28 @@ impl Cluster {
         self.timers.next()
     }
 
-    fn call(&mut self, what: ClusterCall, ctx: &mut StepContext<'_>) -> Result<Reply, CallRefusal> {
+    fn call(
+        &mut self,
+        what: ClusterCall,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<PendingReply, CallRefusal> {
         match what {
-            ClusterCall::Submit(app) => self.submit(*app, None, ctx).map(Reply::Ready),
-            ClusterCall::Reserve => Ok(Reply::Ready(self.reserve_number())),
-            ClusterCall::SubmitAs { number, app } => {
-                self.submit(*app, Some(number), ctx).map(Reply::Ready)
+            ClusterCall::Submit(app) => self.submit(*app, None, ctx).map(PendingReply::Ready),
+            ClusterCall::Reserve => Ok(PendingReply::Ready(self.reserve_number())),
+            ClusterCall::SubmitAs { number, app } => self
+                .submit(*app, Some(number), ctx)
+                .map(PendingReply::Ready),
+            ClusterCall::Kill { app, reason } => {
+                self.kill(&app, reason, ctx).map(PendingReply::Ready)
             }
-            ClusterCall::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
-            ClusterCall::Purge { app, how } => self.purge(&app, how, ctx).map(Reply::Ready),
-            ClusterCall::RegisterMaster { attempt, url } => {
-                self.register_master(&attempt, url, ctx).map(Reply::Ready)
-            }
+            ClusterCall::Purge { app, how } => self.purge(&app, how, ctx).map(PendingReply::Ready),
+            ClusterCall::RegisterMaster { attempt, url } => self
+                .register_master(&attempt, url, ctx)
+                .map(PendingReply::Ready),
             ClusterCall::Sync(sync) => self.sync(*sync, ctx),
             ClusterCall::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
             ClusterCall::Withdraw { app, request } => {
-                self.withdraw(&app, &request).map(Reply::Ready)
+                self.withdraw(&app, &request).map(PendingReply::Ready)
             }
             ClusterCall::Finish {
                 attempt,
@@ -256,15 +262,15 @@ impl Cluster {
                 diagnostics,
             } => self
                 .finish(&attempt, outcome, diagnostics, ctx)
-                .map(Reply::Ready),
-            ClusterCall::Stop { container } => {
-                self.stop_container(&container, ctx).map(Reply::Ready)
-            }
-            ClusterCall::RegisterNode { node, facts } => {
-                self.register_node(&node, *facts, ctx).map(Reply::Ready)
-            }
+                .map(PendingReply::Ready),
+            ClusterCall::Stop { container } => self
+                .stop_container(&container, ctx)
+                .map(PendingReply::Ready),
+            ClusterCall::RegisterNode { node, facts } => self
+                .register_node(&node, *facts, ctx)
+                .map(PendingReply::Ready),
             ClusterCall::Report { node, report } => {
-                self.report(&node, *report, ctx).map(Reply::Ready)
+                self.report(&node, *report, ctx).map(PendingReply::Ready)
             }
             ClusterCall::Resize {
                 container,
@@ -273,17 +279,17 @@ impl Cluster {
                 how,
             } => self
                 .resize(&container, version, size, how, ctx)
-                .map(Reply::Ready),
+                .map(PendingReply::Ready),
             ClusterCall::SetQueues {
                 tree,
                 generation,
                 how,
             } => self
                 .set_queues(*tree, generation, how, ctx)
-                .map(Reply::Ready),
-            ClusterCall::SetQueueState { queue, state } => {
-                self.set_queue_state(&queue, state, ctx).map(Reply::Ready)
-            }
+                .map(PendingReply::Ready),
+            ClusterCall::SetQueueState { queue, state } => self
+                .set_queue_state(&queue, state, ctx)
+                .map(PendingReply::Ready),
             ClusterCall::ChangeApp {
                 app,
                 queue,
@@ -291,8 +297,10 @@ impl Cluster {
                 lifetime,
             } => self
                 .change_app(&app, queue, priority, lifetime, ctx)
-                .map(Reply::Ready),
-            ClusterCall::Order { app, order } => self.order(&app, order, ctx).map(Reply::Ready),
+                .map(PendingReply::Ready),
+            ClusterCall::Order { app, order } => {
+                self.order(&app, order, ctx).map(PendingReply::Ready)
+            }
             ClusterCall::Drain {
                 node,
                 within,
@@ -300,27 +308,29 @@ impl Cluster {
                 then,
             } => self
                 .drain(&node, within, reason, then, ctx)
-                .map(Reply::Ready),
-            ClusterCall::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
+                .map(PendingReply::Ready),
+            ClusterCall::Undrain { node } => self.undrain(&node, ctx).map(PendingReply::Ready),
             ClusterCall::Tag { node, change, how } => {
-                self.tag(&node, &change, how, ctx).map(Reply::Ready)
+                self.tag(&node, &change, how, ctx).map(PendingReply::Ready)
             }
-            ClusterCall::Configure(settings) => self.configure(*settings, ctx).map(Reply::Ready),
+            ClusterCall::Configure(settings) => {
+                self.configure(*settings, ctx).map(PendingReply::Ready)
+            }
         }
     }
 
     fn answer(
         &mut self,
         call: CallId,
-        reply: Result<Reply, CallRefusal>,
+        reply: Result<PendingReply, CallRefusal>,
         ctx: &mut StepContext<'_>,
     ) {
         let answer = reply.map(|reply| match reply {
-            Reply::Ready(answer) => answer,
-            Reply::Verdict(app, request) => CallAnswer::Asked {
+            PendingReply::Ready(answer) => answer,
+            PendingReply::Verdict(app, request) => CallAnswer::Asked {
                 verdict: self.decided(&app, &request, &mut SentenceCache::default(), ctx.now),
             },
-            Reply::Verdicts(app, asks) => {
+            PendingReply::Verdicts(app, asks) => {
                 let stop = self.apps.get(&app).is_none_or(|a| a.state.is_ending());
                 let mut said = SentenceCache::default();
                 let verdicts = asks.into_iter().map(|(request, known)| {
@@ -334,7 +344,7 @@ impl Cluster {
                 }
             }
         });
-        ctx.out.push(Effect::Answer { call, answer });
+        ctx.out.push(ClusterEffect::Answer { call, answer });
     }
 
     fn fire(&mut self, ctx: &mut StepContext<'_>) {
@@ -371,19 +381,19 @@ impl Cluster {
         self.epoch
     }
     /// All kept applications.
-    pub fn apps(&self) -> impl Iterator<Item = &App> {
+    pub fn apps(&self) -> impl Iterator<Item = &ClusterApplication> {
         self.apps.values()
     }
     /// Looks up an application.
-    pub fn app(&self, id: &AppId) -> Option<&App> {
+    pub fn app(&self, id: &AppId) -> Option<&ClusterApplication> {
         self.apps.get(id)
     }
     /// All nodes.
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+    pub fn nodes(&self) -> impl Iterator<Item = &ClusterNode> {
         self.nodes.values()
     }
     /// Looks up a node.
-    pub fn node(&self, id: &NodeId) -> Option<&Node> {
+    pub fn node(&self, id: &NodeId) -> Option<&ClusterNode> {
         self.nodes.get(id)
     }
     /// All containers whose end the application has not acknowledged. The order depends on
@@ -396,21 +406,21 @@ impl Cluster {
         self.containers.get(id)
     }
     /// History of ended containers.
-    pub fn history(&self) -> &History {
+    pub fn history(&self) -> &ContainerHistory {
         &self.history
     }
     /// Allocated resources.
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &ResourceLedger {
         &self.ledger
     }
     /// Recovery after a restart, while grants wait for nodes.
-    pub fn recovery(&self) -> Option<&Recovery> {
+    pub fn recovery(&self) -> Option<&ClusterRecovery> {
         self.recovery.as_ref()
     }
     /// Waiting requests in scheduling order.
-    pub fn waiting(&self) -> impl Iterator<Item = (&App, &RequestId)> {
+    pub fn waiting(&self) -> impl Iterator<Item = (&ClusterApplication, &RequestId)> {
         let all = self.queue.all(&self.ledger).into_iter();
-        let known = |waiter: Waiter| {
+        let known = |waiter: PlacementWaiter| {
             let app = self.apps.get(&waiter.app)?;
             Some((app, app.requests.get_key_value(&waiter.request?)?.0))
         };
@@ -439,7 +449,7 @@ impl Cluster {
         Some((node, &self.ledger.node(node)?.offers))
     }
     /// Live containers of an application, without its master's.
-    pub(crate) fn granted(&self, app: &App) -> Vec<GrantedContainer> {
+    pub(crate) fn granted(&self, app: &ClusterApplication) -> Vec<GrantedContainer> {
         let alive = app
             .containers
             .iter()

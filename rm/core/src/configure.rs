@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::event::{CallAnswer, CallRefusal, LogSeverity, QueuesFrom};
 use crate::queues::log_queue;
 use crate::save::DurableRecord;
-use crate::settings::Settings;
+use crate::settings::ClusterSettings;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
@@ -17,7 +17,7 @@ impl Cluster {
     /// Applies all of the settings, or none.
     pub(crate) fn configure(
         &mut self,
-        new: Settings,
+        new: ClusterSettings,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         if self.queues_from == QueuesFrom::Settings {
@@ -26,14 +26,14 @@ impl Cluster {
                 return Err(CallRefusal::BadQueues(problems));
             }
         }
-        let Settings {
+        let ClusterSettings {
             recovery_wait,
             master_linger,
             unix_at_zero,
             ..
         } = self.settings;
         // These settings are fixed for the incarnation.
-        self.settings = Settings {
+        self.settings = ClusterSettings {
             recovery_wait,
             master_linger,
             unix_at_zero,

@@ -20,9 +20,9 @@ use headroom_types::{
     UnixMillis,
 };
 
-use crate::event::{ContainerPhase, RunOrder};
+use crate::event::{ContainerPhase, LaunchOrder};
 use crate::size::{self, VersionedSize};
-use crate::table::Row;
+use crate::table::RowPosition;
 
 /// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,12 +244,12 @@ pub struct Container {
     pub state: ContainerState,
     /// Row of its application's record; the row does not change while the application has
     /// containers.
-    pub(crate) home: Row,
+    pub(crate) home: RowPosition,
 }
 
 impl Container {
     /// Order for its node: the ordered size, or else the current one.
-    pub fn order(&self) -> RunOrder {
+    pub fn order(&self) -> LaunchOrder {
         let (resource, version, launch) = match self.sizing.order() {
             None => (self.resource.clone(), self.version, self.launch.clone()),
             Some(order) => (
@@ -264,7 +264,7 @@ impl Container {
             self.attempt,
             self.granted,
         );
-        RunOrder {
+        LaunchOrder {
             app,
             request,
             attempt,

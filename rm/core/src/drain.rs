@@ -28,22 +28,22 @@ use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMi
 use crate::cluster::Cluster;
 use crate::container;
 use crate::event::{AfterDrain, CallAnswer, CallRefusal, LogSeverity, UpdateKind};
-use crate::node::{self, Node};
-use crate::save::{DurableRecord, NodeMark};
+use crate::node::{self, ClusterNode};
+use crate::save::{DurableRecord, SavedDrainMark};
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {
     /// Drain mark of a node, also of a node that is not registered.
-    pub fn mark(&self, node: &NodeId) -> Option<&NodeMark> {
+    pub fn mark(&self, node: &NodeId) -> Option<&SavedDrainMark> {
         self.marks.get(node)
     }
     /// All drain marks.
-    pub fn marks(&self) -> impl Iterator<Item = (&NodeId, &NodeMark)> {
+    pub fn marks(&self) -> impl Iterator<Item = (&NodeId, &SavedDrainMark)> {
         self.marks.iter()
     }
     /// True when the node may get new containers.
-    pub(crate) fn is_open(&self, node: &Node) -> bool {
+    pub(crate) fn is_open(&self, node: &ClusterNode) -> bool {
         node.state.takes_work()
             && !self.marks.contains_key(&node.id)
             && self.cordon(&node.id).is_none()
@@ -82,7 +82,7 @@ impl Cluster {
         );
         self.put_mark(
             id,
-            NodeMark {
+            SavedDrainMark {
                 reason,
                 until,
                 then,
@@ -129,14 +129,14 @@ impl Cluster {
     }
 
     /// Restores drain marks from the store.
-    pub(crate) fn restore_marks(&mut self, marks: Vec<(NodeId, NodeMark)>, now: Tick) {
+    pub(crate) fn restore_marks(&mut self, marks: Vec<(NodeId, SavedDrainMark)>, now: Tick) {
         for (id, mark) in marks {
             self.set_deadline(&id, &mark, now);
             self.marks.insert(id, mark);
         }
     }
 
-    fn set_deadline(&mut self, id: &NodeId, mark: &NodeMark, now: Tick) {
+    fn set_deadline(&mut self, id: &NodeId, mark: &SavedDrainMark, now: Tick) {
         match mark.until.filter(|_| !mark.drained) {
             Some(until) => {
                 let at = Tick(until.0.saturating_sub(self.settings.unix_at_zero.0));
@@ -195,7 +195,7 @@ impl Cluster {
         }
     }
 
-    fn drained(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut StepContext<'_>) {
+    fn drained(&mut self, id: &NodeId, mark: SavedDrainMark, ctx: &mut StepContext<'_>) {
         let leaves = mark.then == AfterDrain::Decommission;
         ctx.log_node(
             LogSeverity::Normal,
@@ -245,7 +245,7 @@ impl Cluster {
         }
     }
 
-    fn put_mark(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut StepContext<'_>) {
+    fn put_mark(&mut self, id: &NodeId, mark: SavedDrainMark, ctx: &mut StepContext<'_>) {
         ctx.save(DurableRecord::Mark {
             node: id.clone(),
             mark: mark.clone(),

@@ -19,13 +19,13 @@ use headroom_types::{
 };
 
 pub use call::{ClusterCall, ClusterEvent, MasterHeartbeat};
-pub use effect::{CallAnswer, CallResult, Effect};
-pub use log::{LogLine, LogMessage, LogObject, LogSeverity};
+pub use effect::{CallAnswer, CallResult, ClusterEffect};
+pub use log::{EventLogLine, LogMessage, LogObject, LogSeverity};
 pub use refusal::CallRefusal;
 pub use report::{
-    ContainerPhase, NodeHealth, NodeHeartbeat, NodeRegistration, RefusedSize, ReportedContainer,
+    ContainerPhase, NodeHealth, NodeHeartbeat, NodeRegistration, RefusedResize, ReportedContainer,
 };
-pub use traits::{Cordon, Exclusive, NodeProperties, TagChange};
+pub use traits::{CordonState, Exclusive, NodeProperties, TagChange};
 pub use update::{GrantedContainer, MasterUpdate, UpdateKind};
 
 /// Number of a call; its answer carries the same number.
@@ -53,7 +53,7 @@ pub struct ContainerSize {
 
 /// Limit of an application's lifetime, counted from its submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
+pub enum ApplicationLifetime {
     /// No limit.
     Unbounded,
     /// At most this long.
@@ -107,7 +107,7 @@ pub enum MasterKind {
 
 /// Outcome of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum ApplicationOutcome {
     /// It reached its goal.
     Succeeded,
     /// It did not reach its goal.
@@ -148,7 +148,7 @@ pub enum RequestVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerCommand {
     /// The container must run.
-    Run(Box<RunOrder>),
+    Run(Box<LaunchOrder>),
     /// The container must end.
     Stop {
         /// Cause.
@@ -160,7 +160,7 @@ pub enum ContainerCommand {
 
 /// Order to run a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunOrder {
+pub struct LaunchOrder {
     /// The application.
     pub app: AppId,
     /// The request; `None` for a master.

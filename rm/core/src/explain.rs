@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 
-use crate::app::App;
+use crate::app::ClusterApplication;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::RequestVerdict;
 use crate::ledger::ContainerRole;
 use crate::node;
 use crate::phrase::shortfall;
 use crate::placement::{LocalityLevel, RelaxPolicy};
-use crate::queue::Waiter;
+use crate::queue::PlacementWaiter;
 use crate::sched::GrantBlock;
 use crate::sched::constraint::misfit;
 use crate::sched::fit::PlacementNeed;
@@ -81,7 +81,12 @@ impl Cluster {
     }
 
     /// Reason why a request waits, as one sentence. `None` when it does not wait.
-    pub fn sentence(&self, app: &App, request: &RequestId, now: Tick) -> Option<String> {
+    pub fn sentence(
+        &self,
+        app: &ClusterApplication,
+        request: &RequestId,
+        now: Tick,
+    ) -> Option<String> {
         if let Some(at) = app.requests.get(request)?.expired {
             let ago = now.since(at).as_secs();
             return Some(format!(
@@ -98,14 +103,14 @@ impl Cluster {
     }
 
     /// Reason why a managed master waits for its container. `None` when it does not wait.
-    pub fn master_sentence(&self, app: &App, now: Tick) -> Option<String> {
+    pub fn master_sentence(&self, app: &ClusterApplication, now: Tick) -> Option<String> {
         if let Some(at) = self.timers.of(&TimerKey::Relaunch(app.id.clone())) {
             let left = at.since(now).as_millis().div_ceil(1000);
             return Some(format!(
                 "its master could not be started; the next attempt starts in {left} s"
             ));
         }
-        if !self.queue.contains(&Waiter {
+        if !self.queue.contains(&PlacementWaiter {
             app: app.id.clone(),
             request: None,
         }) {
@@ -123,12 +128,12 @@ impl Cluster {
     /// Progress of preemption for a request, or else the missing capacity, with notes on its queue.
     fn wait_sentence(
         &self,
-        app: &App,
+        app: &ClusterApplication,
         request: Option<&RequestId>,
         need: PlacementNeed<'_>,
         now: Tick,
     ) -> String {
-        let waiter = Waiter {
+        let waiter = PlacementWaiter {
             app: app.id.clone(),
             request: request.cloned(),
         };
@@ -142,7 +147,7 @@ impl Cluster {
         place + &self.fill(app) + &loss
     }
 
-    fn fill(&self, app: &App) -> String {
+    fn fill(&self, app: &ClusterApplication) -> String {
         self.fill_sentence(&app.id)
             .map(|fill| format!("; {fill}"))
             .unwrap_or_default()
@@ -160,7 +165,7 @@ impl Cluster {
     }
 
     /// Nodes for which an application waits after a restart. `None` when it does not wait for them.
-    pub(crate) fn recovery_sentence(&self, app: &App, now: Tick) -> Option<String> {
+    pub(crate) fn recovery_sentence(&self, app: &ClusterApplication, now: Tick) -> Option<String> {
         if self.held(app) != Some(GrantBlock::Recovery) {
             return None;
         }
@@ -184,7 +189,7 @@ impl Cluster {
         ))
     }
 
-    fn held_sentence(&self, app: &App, now: Tick) -> Option<String> {
+    fn held_sentence(&self, app: &ClusterApplication, now: Tick) -> Option<String> {
         match self.held(app)? {
             GrantBlock::Recovery => self.recovery_sentence(app, now),
             GrantBlock::Unacknowledged => Some(format!(
@@ -193,7 +198,12 @@ impl Cluster {
         }
     }
 
-    fn why_request(&self, app: &App, request: &RequestId, now: Tick) -> Option<WaitExplanation> {
+    fn why_request(
+        &self,
+        app: &ClusterApplication,
+        request: &RequestId,
+        now: Tick,
+    ) -> Option<WaitExplanation> {
         let asked = app.requests.get(request)?;
         let need = PlacementNeed::of(app, Some(request))?;
         Some(WaitExplanation {
@@ -202,7 +212,7 @@ impl Cluster {
             missing: app.missing(request),
             waiting: now.since(asked.waiting),
             ahead: self.queue.ahead(
-                &Waiter {
+                &PlacementWaiter {
                     app: app.id.clone(),
                     request: Some(request.clone()),
                 },
@@ -231,7 +241,7 @@ impl Cluster {
     }
 
     /// State of a node that takes no work, with its reason if there is one.
-    fn standing_words(&self, node: &node::Node) -> String {
+    fn standing_words(&self, node: &node::ClusterNode) -> String {
         let decided = || {
             self.mark(&node.id)
                 .map(|mark| mark.reason.as_str())
@@ -248,7 +258,7 @@ impl Cluster {
 
     fn why_node(
         &self,
-        node: &node::Node,
+        node: &node::ClusterNode,
         need: PlacementNeed<'_>,
         now: Tick,
     ) -> Option<NodeWaitReason> {
@@ -286,7 +296,7 @@ impl Cluster {
     /// Missing resources or reservation of a node that matches the placement rules.
     fn of_room(
         &self,
-        node: &node::Node,
+        node: &node::ClusterNode,
         need: PlacementNeed<'_>,
         free: &Resource,
         now: Tick,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use headroom_types::{
-    AppId, Bytes, Charge, ContainerId, Epoch, Evidence, ExitReason, ExitReport, LaunchSpec, NodeId,
-    Reason, RequestId, Resource, StopCause, Tick,
+    AppId, Bytes, ContainerId, Epoch, Evidence, ExitCharge, ExitReason, ExitReport, LaunchSpec,
+    NodeId, Reason, RequestId, Resource, StopCause, Tick,
 };
 
 use crate::cluster::{Cluster, MAX_UNACKED, granted};
 use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
 use crate::event::{
-    CallAnswer, CallRefusal, ContainerCommand, ContainerPhase, LogLine, LogMessage, LogObject,
+    CallAnswer, CallRefusal, ContainerCommand, ContainerPhase, EventLogLine, LogMessage, LogObject,
     LogSeverity, MasterKind, ReportedContainer, UpdateKind,
 };
 use crate::history::EndedContainer;
@@ -20,7 +20,7 @@ use crate::request::GrantIncarnation;
 use crate::save::DurableRecord;
 use crate::sched::part;
 use crate::step_context::StepContext;
-use crate::table::Row;
+use crate::table::RowPosition;
 use crate::timer::TimerKey;
 use crate::{attempt, size};
 
@@ -69,7 +69,7 @@ impl Cluster {
         self.reservations
             .recent_grants
             .granted(c.id.seq, &c.resource);
-        ctx.log(LogLine {
+        ctx.log(EventLogLine {
             level: LogSeverity::Normal,
             reason: Reason::RequestGranted,
             object: LogObject::App(app_id.clone()),
@@ -127,7 +127,7 @@ impl Cluster {
         );
         let order = Box::new(c.order());
         self.queue.remove(
-            &crate::queue::Waiter {
+            &crate::queue::PlacementWaiter {
                 app: app_id.clone(),
                 request: None,
             },
@@ -294,7 +294,7 @@ impl Cluster {
     /// Like [`Cluster::container_event`], for a known row.
     pub(crate) fn container_event_at(
         &mut self,
-        row: Row,
+        row: RowPosition,
         event: ContainerEvent,
         ctx: &mut StepContext<'_>,
     ) {
@@ -324,7 +324,7 @@ impl Cluster {
         self.acts = acts;
     }
 
-    fn send_stop(&mut self, row: Row, cause: StopCause, ctx: &mut StepContext<'_>) {
+    fn send_stop(&mut self, row: RowPosition, cause: StopCause, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at_mut(row) else {
             return;
         };
@@ -346,7 +346,7 @@ impl Cluster {
         }
     }
 
-    fn container_started(&mut self, row: Row, ctx: &mut StepContext<'_>) {
+    fn container_started(&mut self, row: RowPosition, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at(row) else {
             return;
         };
@@ -373,7 +373,12 @@ impl Cluster {
         }
     }
 
-    fn container_ended(&mut self, row: Row, report: &Arc<ExitReport>, ctx: &mut StepContext<'_>) {
+    fn container_ended(
+        &mut self,
+        row: RowPosition,
+        report: &Arc<ExitReport>,
+        ctx: &mut StepContext<'_>,
+    ) {
         let Some(c) = self.containers.at(row) else {
             return;
         };
@@ -432,7 +437,7 @@ impl Cluster {
         self.settle_mark(&node, ctx);
     }
 
-    fn forget(&mut self, row: Row, ctx: &mut StepContext<'_>) {
+    fn forget(&mut self, row: RowPosition, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at(row) else {
             return;
         };
@@ -568,7 +573,7 @@ fn new_container(
     node: &NodeId,
     (request, attempt): (Option<RequestId>, u32),
     resource: Resource,
-    (launch, user, home): (Arc<LaunchSpec>, Arc<str>, Row),
+    (launch, user, home): (Arc<LaunchSpec>, Arc<str>, RowPosition),
     ctx: &StepContext<'_>,
 ) -> Container {
     let granted = ctx.wall;
@@ -640,8 +645,8 @@ pub(crate) fn container_line(
     id: &ContainerId,
     node: &NodeId,
     words: impl Into<LogMessage>,
-) -> LogLine {
-    LogLine {
+) -> EventLogLine {
+    EventLogLine {
         level,
         reason,
         object: LogObject::Container(id.clone()),
@@ -650,15 +655,15 @@ pub(crate) fn container_line(
     }
 }
 
-fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
+fn exit_line(id: &ContainerId, report: &ExitReport) -> EventLogLine {
     let (level, word) = match report.reason.charge() {
-        Charge::Memory => (LogSeverity::Warning, Reason::OomKilled),
-        Charge::Plain => (LogSeverity::Warning, Reason::ContainerExited),
-        Charge::Free if report.reason == ExitReason::Stopped => {
+        ExitCharge::Memory => (LogSeverity::Warning, Reason::OomKilled),
+        ExitCharge::Plain => (LogSeverity::Warning, Reason::ContainerExited),
+        ExitCharge::Free if report.reason == ExitReason::Stopped => {
             (LogSeverity::Normal, Reason::ContainerExited)
         }
-        Charge::Free => (LogSeverity::Warning, Reason::ContainerExited),
-        Charge::Success => (LogSeverity::Normal, Reason::ContainerExited),
+        ExitCharge::Free => (LogSeverity::Warning, Reason::ContainerExited),
+        ExitCharge::Success => (LogSeverity::Normal, Reason::ContainerExited),
     };
     container_line(
         level,

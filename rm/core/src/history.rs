@@ -9,7 +9,7 @@ use headroom_types::{
     AppId, Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis,
 };
 
-use crate::table::Table;
+use crate::table::HashedTable;
 
 /// An ended and acknowledged container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,19 +40,19 @@ pub struct EndedContainer {
 
 /// The latest ended containers.
 #[derive(Clone, Debug)]
-pub struct History {
+pub struct ContainerHistory {
     most: usize,
     order: VecDeque<ContainerId>,
-    by_id: Table<ContainerId, Arc<EndedContainer>>,
+    by_id: HashedTable<ContainerId, Arc<EndedContainer>>,
 }
 
-impl History {
+impl ContainerHistory {
     /// Creates a history of at most `most` containers.
     pub fn new(most: usize) -> Self {
-        History {
+        ContainerHistory {
             most: most.max(1),
             order: VecDeque::new(),
-            by_id: Table::default(),
+            by_id: HashedTable::default(),
         }
     }
     /// Changes the limit to `most`; returns the removed containers.

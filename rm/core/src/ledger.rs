@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, Bytes, Cpus, ExtraResources, NodeId, Resource};
 
-use crate::queue::QueueIx;
+use crate::queue::QueueNumber;
 use crate::table::SortedTable;
 
 /// Account of one node.
@@ -74,14 +74,14 @@ pub struct AppAccount {
     /// Part of [`AppAccount::used`] that masters use.
     pub masters: Resource,
     /// Leaf and user that are charged.
-    payer: Option<(QueueIx, Arc<str>)>,
+    payer: Option<(QueueNumber, Arc<str>)>,
 }
 
 /// Account of one queue, with all queues below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueAccount {
     /// Parent queue.
-    parent: Option<QueueIx>,
+    parent: Option<QueueNumber>,
     /// Live containers.
     pub containers: u32,
     /// Allocated resources of all containers.
@@ -112,16 +112,16 @@ pub enum ContainerRole {
 
 /// All accounts.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct ResourceLedger {
     nodes: SortedTable<NodeId, NodeAccount>,
     apps: SortedTable<AppId, AppAccount>,
     queues: Vec<QueueAccount>,
     total: Resource,
-    /// Applications whose accounts have changed since the last [`Ledger::take_changed`].
+    /// Applications whose accounts have changed since the last [`ResourceLedger::take_changed`].
     changed: Vec<AppId>,
 }
 
-impl Ledger {
+impl ResourceLedger {
     /// Opens a node's account, or changes its offered resources.
     pub fn offer(&mut self, node: &NodeId, offers: Resource) {
         let account = self.nodes.entry(node);
@@ -142,7 +142,7 @@ impl Ledger {
         self.offer(node, Resource::default());
     }
     /// Opens an application's account in a leaf.
-    pub fn open_app(&mut self, app: &AppId, leaf: QueueIx, user: &str) {
+    pub fn open_app(&mut self, app: &AppId, leaf: QueueNumber, user: &str) {
         let user: Arc<str> = user.into();
         self.apps.entry(app).payer = Some((leaf, user.clone()));
         if let Some(account) = self.queues.get_mut(leaf.index()) {
@@ -164,7 +164,7 @@ impl Ledger {
         }
     }
     /// Moves the account of an application to another leaf.
-    pub fn move_app(&mut self, app: &AppId, leaf: QueueIx) {
+    pub fn move_app(&mut self, app: &AppId, leaf: QueueNumber) {
         let Some(share) = self.apps.get(app).cloned() else {
             return;
         };
@@ -193,8 +193,8 @@ impl Ledger {
     /// application.
     pub fn regroup(
         &mut self,
-        parents: &[Option<QueueIx>],
-        leaf_of: impl Fn(&AppId) -> Option<QueueIx>,
+        parents: &[Option<QueueNumber>],
+        leaf_of: impl Fn(&AppId) -> Option<QueueNumber>,
     ) {
         self.queues = parents
             .iter()
@@ -274,7 +274,7 @@ impl Ledger {
         self.apps.get(app)
     }
     /// Account of a queue.
-    pub fn queue(&self, queue: QueueIx) -> Option<&QueueAccount> {
+    pub fn queue(&self, queue: QueueNumber) -> Option<&QueueAccount> {
         self.queues.get(queue.index())
     }
     /// Offered resources of all member nodes.
@@ -376,7 +376,7 @@ impl Ledger {
         self.book_user(leaf, &user, |account| subtract(&mut account.used, size));
         true
     }
-    fn enter_share(&mut self, leaf: QueueIx, user: &Arc<str>, share: &AppAccount) {
+    fn enter_share(&mut self, leaf: QueueNumber, user: &Arc<str>, share: &AppAccount) {
         self.book(leaf, |account| {
             add(&mut account.used, &share.used);
             add(&mut account.masters, &share.masters);
@@ -385,14 +385,14 @@ impl Ledger {
         self.book_user(leaf, user, |account| add(&mut account.used, &share.used));
     }
     /// Applies `what` to a leaf's account and to the accounts of all its ancestors.
-    fn book(&mut self, leaf: QueueIx, what: impl Fn(&mut QueueAccount)) {
+    fn book(&mut self, leaf: QueueNumber, what: impl Fn(&mut QueueAccount)) {
         let mut at = Some(leaf);
         while let Some(account) = at.and_then(|queue| self.queues.get_mut(queue.index())) {
             what(account);
             at = account.parent;
         }
     }
-    fn book_user(&mut self, leaf: QueueIx, user: &Arc<str>, what: impl Fn(&mut UserAccount)) {
+    fn book_user(&mut self, leaf: QueueNumber, user: &Arc<str>, what: impl Fn(&mut UserAccount)) {
         if let Some(account) = self
             .queues
             .get_mut(leaf.index())
@@ -487,9 +487,9 @@ mod tests {
         #[test]
         fn taken_and_returned_sizes_cancel_out(sizes in proptest::collection::vec((1u64..1 << 30, 0u32..8000), 1..20), turn in any::<usize>()) {
             let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));
-            let mut ledger = Ledger::default();
+            let mut ledger = ResourceLedger::default();
             ledger.offer(&node, Resource::new(Bytes::from_gib(64), Cpus::from_cores(512)));
-            let (root, leaf) = (QueueIx::ROOT, QueueIx::new(1));
+            let (root, leaf) = (QueueNumber::ROOT, QueueNumber::new(1));
             ledger.regroup(&[None, Some(root)], |_| None);
             ledger.open_app(&app, leaf, "u");
             let opened = ledger.app(&app).cloned().expect("opened");
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn returning_more_than_was_taken_is_refused() {
-        let mut ledger = Ledger::default();
+        let mut ledger = ResourceLedger::default();
         let (node, app): (NodeId, AppId) =
             ("n1".parse().expect("id"), "job.1".parse().expect("id"));
         ledger.offer(

@@ -50,19 +50,19 @@ mod resize;
 mod step_context;
 mod tags;
 
-pub use cluster::{Cluster, Restored, RestoredApp};
+pub use cluster::{Cluster, RestoredApp, RestoredCluster};
 pub use event::{
-    AfterDrain, AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall,
-    ClusterEvent, ContainerCommand, ContainerPhase, ContainerSize, Cordon, DryRun, Effect,
-    Exclusive, GrantedContainer, Lifetime, LogLine, LogMessage, LogObject, LogSeverity,
-    MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
-    NodeRegistration, Outcome, QueuesFrom, RefusedSize, ReportedContainer, RequestVerdict,
-    RunOrder, TagChange, UpdateKind,
+    AfterDrain, AppSubmission, ApplicationLifetime, ApplicationOutcome, CallAnswer, CallId,
+    CallRefusal, CallResult, ClusterCall, ClusterEffect, ClusterEvent, ContainerCommand,
+    ContainerPhase, ContainerSize, CordonState, DryRun, EventLogLine, Exclusive, GrantedContainer,
+    LaunchOrder, LogMessage, LogObject, LogSeverity, MasterHeartbeat, MasterKind, MasterUpdate,
+    NodeHealth, NodeHeartbeat, NodeProperties, NodeRegistration, QueuesFrom, RefusedResize,
+    ReportedContainer, RequestVerdict, TagChange, UpdateKind,
 };
 pub use explain::{NodeWaitReason, WaitExplanation, WaitReason};
 pub use history::EndedContainer;
-pub use node_tags::{NodeTags, Tagged};
-pub use queues::QueueView;
+pub use node_tags::{NodeTags, TagChangeResult};
+pub use queues::QueueSnapshot;
 pub use runs::AttemptRecord;
-pub use save::{DurableRecord, NodeMark, SavedStage, SavedState};
-pub use settings::Settings;
+pub use save::{DurableRecord, SavedDrainMark, SavedStage, SavedState};
+pub use settings::ClusterSettings;

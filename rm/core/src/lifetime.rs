@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Reason, StopCause, Tick, UnixMillis};
 
-use crate::app::{self, App};
+use crate::app::{self, ClusterApplication};
 use crate::cluster::Cluster;
 use crate::container;
-use crate::event::{Lifetime, LogSeverity, Outcome};
+use crate::event::{ApplicationLifetime, ApplicationOutcome, LogSeverity};
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {
     /// Sets the end of an application's lifetime after a change of the lifetime or leaf. `None`
     /// keeps the current end. The caller saves the application.
-    pub(crate) fn set_lifetime(&mut self, id: &AppId, given: Option<Lifetime>) {
+    pub(crate) fn set_lifetime(&mut self, id: &AppId, given: Option<ApplicationLifetime>) {
         let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else {
             return;
         };
         let given = match given {
-            Some(Lifetime::AtMost(time)) => Some(end_of(app, time)),
-            Some(Lifetime::Unbounded) => None,
+            Some(ApplicationLifetime::AtMost(time)) => Some(end_of(app, time)),
+            Some(ApplicationLifetime::Unbounded) => None,
             None => app.until,
         };
         let longest = self.longest_life(app).map(|longest| end_of(app, longest));
@@ -80,17 +80,21 @@ impl Cluster {
         if let Some(app) = self.apps.get_mut(id) {
             app.diagnostics = why;
         }
-        self.app_event(id, app::ApplicationEvent::End(Outcome::Killed), ctx);
+        self.app_event(
+            id,
+            app::ApplicationEvent::End(ApplicationOutcome::Killed),
+            ctx,
+        );
         self.maybe_over(id, ctx);
     }
 
-    fn longest_life(&self, app: &App) -> Option<Duration> {
+    fn longest_life(&self, app: &ClusterApplication) -> Option<Duration> {
         let leaf = self.queue.slot(self.queue.leaf_of(&app.id)?)?;
         leaf.spec.max_lifetime_ms.map(Duration::from_millis)
     }
 }
 
-fn end_of(app: &App, life: Duration) -> UnixMillis {
+fn end_of(app: &ClusterApplication, life: Duration) -> UnixMillis {
     let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
     UnixMillis(app.submitted.0.saturating_add(life))
 }

@@ -2,10 +2,11 @@
 
 use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
-use crate::app::{self, App};
-use crate::cluster::{Cluster, MAX_REQUESTS, Reply};
+use crate::app::{self, ClusterApplication};
+use crate::cluster::{Cluster, MAX_REQUESTS, PendingReply};
 use crate::event::{
-    CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat, Outcome, RequestVerdict,
+    ApplicationOutcome, CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat,
+    RequestVerdict,
 };
 use crate::ledger::ContainerRole;
 use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
@@ -66,7 +67,7 @@ impl Cluster {
         &mut self,
         sync: MasterHeartbeat,
         ctx: &mut StepContext<'_>,
-    ) -> Result<Reply, CallRefusal> {
+    ) -> Result<PendingReply, CallRefusal> {
         let id = sync.attempt.app.clone();
         let app = self
             .apps
@@ -81,7 +82,7 @@ impl Cluster {
                 .into_iter()
                 .map(|ask| (ask.request, late()))
                 .collect();
-            return Ok(Reply::Ready(CallAnswer::Synced {
+            return Ok(PendingReply::Ready(CallAnswer::Synced {
                 verdicts,
                 stop: true,
             }));
@@ -97,7 +98,7 @@ impl Cluster {
         self.ack_updates(&id, sync.ack, ctx);
         // A later heartbeat takes precedence for the requests that it knew. New requests of this
         // one are accepted, because the master has no answer to them.
-        let holds = |app: Option<&App>, request: &RequestId| {
+        let holds = |app: Option<&ClusterApplication>, request: &RequestId| {
             accuracy == CountAccuracy::AtLeast
                 && app.is_some_and(|app| app.requests.contains_key(request))
         };
@@ -129,11 +130,15 @@ impl Cluster {
             };
             verdicts.push((request, never));
         }
-        Ok(Reply::Verdicts(id, verdicts))
+        Ok(PendingReply::Verdicts(id, verdicts))
     }
 
     /// Checks a heartbeat of a live application before any part of it is applied.
-    fn check_heartbeat(&self, app: &App, sync: &MasterHeartbeat) -> Result<(), CallRefusal> {
+    fn check_heartbeat(
+        &self,
+        app: &ClusterApplication,
+        sync: &MasterHeartbeat,
+    ) -> Result<(), CallRefusal> {
         if sync.epoch != self.epoch {
             return Err(CallRefusal::StaleEpoch {
                 given: sync.epoch,
@@ -167,7 +172,7 @@ impl Cluster {
         ask: ContainerRequest,
         how: DryRun,
         ctx: &mut StepContext<'_>,
-    ) -> Result<Reply, CallRefusal> {
+    ) -> Result<PendingReply, CallRefusal> {
         let app = self.live(id)?;
         if !app.run.is_registered() {
             return Err(CallRefusal::MasterNotRegistered(id.clone()));
@@ -175,14 +180,14 @@ impl Cluster {
         let request = ask.request.clone();
         match how {
             DryRun::Really => {}
-            DryRun::DryRun => return self.dry_run_request(id, ask, ctx).map(Reply::Ready),
+            DryRun::DryRun => return self.dry_run_request(id, ask, ctx).map(PendingReply::Ready),
         }
         match self.take_ask(id, ask, CountAccuracy::AtLeast, ctx)? {
             Some(RequestVerdict::Never { sentence, largest }) => {
                 Err(CallRefusal::NeverFits { sentence, largest })
             }
             Some(RequestVerdict::Fits | RequestVerdict::Waits { .. }) | None => {
-                Ok(Reply::Verdict(id.clone(), request))
+                Ok(PendingReply::Verdict(id.clone(), request))
             }
         }
     }
@@ -231,7 +236,7 @@ impl Cluster {
     pub(crate) fn finish(
         &mut self,
         attempt: &AttemptId,
-        outcome: Outcome,
+        outcome: ApplicationOutcome,
         diagnostics: String,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
@@ -350,7 +355,7 @@ impl Cluster {
         self.requeue(id, request);
     }
 
-    pub(crate) fn live(&self, id: &AppId) -> Result<&App, CallRefusal> {
+    pub(crate) fn live(&self, id: &AppId) -> Result<&ClusterApplication, CallRefusal> {
         let app = self
             .apps
             .get(id)
@@ -365,7 +370,7 @@ impl Cluster {
     }
 }
 
-fn current(app: &App, attempt: &AttemptId) -> Result<(), CallRefusal> {
+fn current(app: &ClusterApplication, attempt: &AttemptId) -> Result<(), CallRefusal> {
     if app.attempt != attempt.attempt {
         return Err(CallRefusal::StaleAttempt {
             given: attempt.clone(),

@@ -67,11 +67,11 @@ pub enum NodeEvent {
 /// Length of a node's silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SilenceStage {
-    /// Longer than `Settings::suspect`.
+    /// Longer than `ClusterSettings::suspect`.
     Suspect,
-    /// Longer than `Settings::unreachable`.
+    /// Longer than `ClusterSettings::unreachable`.
     Unreachable,
-    /// Longer than `Settings::lost`.
+    /// Longer than `ClusterSettings::lost`.
     Lost,
 }
 
@@ -270,7 +270,7 @@ impl ClusterNodeState {
 
 /// One node.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct ClusterNode {
     /// Its name.
     pub id: NodeId,
     /// State of the node.

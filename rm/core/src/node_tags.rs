@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::Name;
 
-use crate::event::{Cordon, NodeProperties, TagChange};
+use crate::event::{CordonState, NodeProperties, TagChange};
 
 /// Most labels, attributes and taints of operators per node, together.
 pub const MAX_TAGS: usize = 64;
@@ -48,8 +48,8 @@ impl NodeTags {
         let mut tags = self.clone();
         match &change.cordon {
             None => {}
-            Some(Cordon::On(reason)) => tags.cordon = Some(reason.clone()),
-            Some(Cordon::Off) => tags.cordon = None,
+            Some(CordonState::On(reason)) => tags.cordon = Some(reason.clone()),
+            Some(CordonState::Off) => tags.cordon = None,
         }
         tags.labels.extend(change.labels.iter().cloned());
         tags.labels
@@ -75,7 +75,7 @@ fn put(known: &mut BTreeMap<Name, String>, change: &BTreeMap<Name, Option<String
 
 /// Result of a change of tags, also of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tagged {
+pub struct TagChangeResult {
     /// Tags before the change.
     pub before: NodeTags,
     /// Tags after the change.

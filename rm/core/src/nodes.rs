@@ -14,7 +14,7 @@ use crate::event::{
     CallAnswer, CallRefusal, ContainerCommand, LogSeverity, NodeHeartbeat, NodeRegistration,
     ReportedContainer,
 };
-use crate::node::{self, Node, NodeAction, SilenceStage};
+use crate::node::{self, ClusterNode, NodeAction, SilenceStage};
 use crate::save::DurableRecord;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
@@ -113,7 +113,7 @@ impl Cluster {
             .nodes
             .get(id)
             .map_or(node::ClusterNodeState::Lost, |n| n.state.clone());
-        let node = Node {
+        let node = ClusterNode {
             id: id.clone(),
             state,
             enforcer: facts.enforcer,
@@ -358,8 +358,8 @@ impl Cluster {
         node: &NodeId,
         exits: Vec<ExitReport>,
         ctx: &mut StepContext<'_>,
-    ) -> Exits {
-        let mut taken = Exits::default();
+    ) -> ProcessedExits {
+        let mut taken = ProcessedExits::default();
         for report in exits {
             let id = report.container.clone();
             let row = self.containers.row_of(&id);
@@ -478,7 +478,7 @@ impl Cluster {
 
 /// Processed exit reports.
 #[derive(Default)]
-struct Exits {
+struct ProcessedExits {
     /// All processed reports.
     all: Vec<ContainerId>,
     /// Reports that no application waits for: the node may remove them immediately.

@@ -22,8 +22,8 @@ mod valid;
 mod waiter;
 pub mod waits;
 
-pub use queue_ix::QueueIx;
+pub use queue_ix::QueueNumber;
 pub use queue_tree::QueueTree;
-pub use tree::Queues;
+pub use tree::SchedulerQueues;
 pub use valid::{MAX_DEPTH, MAX_QUEUES};
-pub use waiter::Waiter;
+pub use waiter::PlacementWaiter;

@@ -7,13 +7,13 @@ use headroom_types::{AppId, QueuePath, Reason, Resource};
 
 use crate::cluster::Cluster;
 use crate::event::{
-    CallAnswer, CallRefusal, DryRun, Lifetime, LogLine, LogMessage, LogObject, LogSeverity,
-    QueuesFrom,
+    ApplicationLifetime, CallAnswer, CallRefusal, DryRun, EventLogLine, LogMessage, LogObject,
+    LogSeverity, QueuesFrom,
 };
 use crate::ledger;
 use crate::queue::sibling_order::GuaranteePosition;
-use crate::queue::spec::{QueueProblem, QueueSpec, QueueState};
-use crate::queue::{QueueIx, QueueTree};
+use crate::queue::spec::{QueueDefinition, QueueDefinitionError, QueueState};
+use crate::queue::{QueueNumber, QueueTree};
 use crate::save::DurableRecord;
 use crate::step_context::StepContext;
 
@@ -22,11 +22,11 @@ const MAX_NAMED: usize = 5;
 
 /// A queue in the form that users see.
 #[derive(Clone, Debug)]
-pub struct QueueView<'a> {
+pub struct QueueSnapshot<'a> {
     /// Path.
     pub path: &'a QueuePath,
     /// Definition of the operator, without child queues.
-    pub spec: &'a QueueSpec,
+    pub spec: &'a QueueDefinition,
     /// Child queues by name. Empty in a leaf.
     pub children: Vec<&'a QueuePath>,
     /// Effective state: its own, or that of an ancestor.
@@ -59,8 +59,8 @@ pub struct QueueView<'a> {
 
 impl Cluster {
     /// All queues, each before its children.
-    pub fn queues(&self) -> Vec<QueueView<'_>> {
-        let mut views: Vec<QueueView<'_>> = self
+    pub fn queues(&self) -> Vec<QueueSnapshot<'_>> {
+        let mut views: Vec<QueueSnapshot<'_>> = self
             .queue
             .slots()
             .filter_map(|(ix, _)| self.queue_view(ix))
@@ -77,10 +77,10 @@ impl Cluster {
         self.queue.tree()
     }
 
-    fn queue_view(&self, ix: QueueIx) -> Option<QueueView<'_>> {
+    fn queue_view(&self, ix: QueueNumber) -> Option<QueueSnapshot<'_>> {
         let (slot, account) = (self.queue.slot(ix)?, self.ledger.queue(ix)?);
         let (standing, dominant) = self.queue.standing(ix, slot, &self.ledger);
-        Some(QueueView {
+        Some(QueueSnapshot {
             path: &slot.path,
             spec: &slot.spec,
             children: slot
@@ -109,7 +109,7 @@ impl Cluster {
     }
 
     /// Adds missing containers to the view of each leaf and its ancestors.
-    fn add_pending(&self, views: &mut [QueueView<'_>]) {
+    fn add_pending(&self, views: &mut [QueueSnapshot<'_>]) {
         for app in self.apps.values().filter(|app| !app.state.is_ending()) {
             let Some(leaf) = self.queue.leaf_of(&app.id) else {
                 continue;
@@ -150,7 +150,7 @@ impl Cluster {
     }
 
     /// Leaf for a new or moved application, if it accepts applications.
-    pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueIx, CallRefusal> {
+    pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueNumber, CallRefusal> {
         let leaf = self.find_leaf(queue)?;
         let state = self.queue.state(leaf);
         if !state.admits() {
@@ -177,7 +177,7 @@ impl Cluster {
         Ok(leaf)
     }
 
-    fn find_leaf(&self, queue: &QueuePath) -> Result<QueueIx, CallRefusal> {
+    fn find_leaf(&self, queue: &QueuePath) -> Result<QueueNumber, CallRefusal> {
         let ix = self
             .queue
             .find(queue)
@@ -236,7 +236,7 @@ impl Cluster {
     }
 
     /// Problems for leaves with applications that the tree does not contain as leaves.
-    pub(crate) fn removed_leaf_problems(&self, tree: &QueueTree) -> Vec<QueueProblem> {
+    pub(crate) fn removed_leaf_problems(&self, tree: &QueueTree) -> Vec<QueueDefinitionError> {
         let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
         let gone = self
             .queue
@@ -255,7 +255,7 @@ impl Cluster {
             } else {
                 String::new()
             };
-            QueueProblem {
+            QueueDefinitionError {
                 queue: slot.path.clone(),
                 key: "queues",
                 what: format!(
@@ -321,7 +321,7 @@ impl Cluster {
         id: &AppId,
         queue: Option<QueuePath>,
         priority: Option<i32>,
-        lifetime: Option<Lifetime>,
+        lifetime: Option<ApplicationLifetime>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         let app = self
@@ -371,7 +371,7 @@ pub(crate) fn log_queue(
     message: String,
     ctx: &mut StepContext<'_>,
 ) {
-    ctx.log(LogLine {
+    ctx.log(EventLogLine {
         level,
         reason,
         object: LogObject::Queue(queue.clone()),

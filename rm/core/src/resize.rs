@@ -23,7 +23,7 @@ use crate::grant::container_line;
 use crate::sched::part;
 use crate::size::{self, ResizeAction, ResizeEvent, VersionedSize, excess};
 use crate::step_context::StepContext;
-use crate::table::Row;
+use crate::table::RowPosition;
 use crate::timer::TimerKey;
 
 /// Time for a node to confirm or refuse a size.
@@ -111,7 +111,7 @@ impl Cluster {
     /// Processes a node's report about a container's size.
     pub(crate) fn seen_size(
         &mut self,
-        row: Row,
+        row: RowPosition,
         seen: &ReportedContainer,
         ctx: &mut StepContext<'_>,
     ) {

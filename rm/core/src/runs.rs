@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use headroom_types::{ContainerId, ExitReason, NodeId, Resource, UnixMillis};
 
-use crate::event::Outcome;
+use crate::event::ApplicationOutcome;
 
 /// Most attempts that are kept of one application.
 pub const MAX_KEPT_ATTEMPTS: usize = 20;
@@ -28,7 +28,7 @@ pub struct AttemptRecord {
     /// Time of its end.
     pub ended: Option<UnixMillis>,
     /// Outcome; `None` until it is decided.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<ApplicationOutcome>,
     /// Verdict of its container.
     pub reason: Option<ExitReason>,
     /// True when its failure counts against `max_attempts`.
@@ -104,12 +104,12 @@ impl AttemptHistory {
     /// Records the failure of the current attempt.
     pub fn failed(&mut self, why: String, charged: bool, at: UnixMillis) {
         if let Some(run) = self.latest.back_mut().filter(|run| run.outcome.is_none()) {
-            (run.outcome, run.why, run.charged) = (Some(Outcome::Failed), why, charged);
+            (run.outcome, run.why, run.charged) = (Some(ApplicationOutcome::Failed), why, charged);
             run.ended.get_or_insert(at);
         }
     }
     /// Records the application's outcome in the current attempt.
-    pub fn over(&mut self, outcome: Outcome, at: UnixMillis) {
+    pub fn over(&mut self, outcome: ApplicationOutcome, at: UnixMillis) {
         if let Some(run) = self.latest.back_mut().filter(|run| run.outcome.is_none()) {
             run.outcome = Some(outcome);
             run.ended.get_or_insert(at);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, QueuePath, Resource, UnixMillis};
 
-use crate::event::{AfterDrain, AppSubmission, Outcome};
+use crate::event::{AfterDrain, AppSubmission, ApplicationOutcome};
 use crate::history::EndedContainer;
 use crate::node_tags::NodeTags;
 use crate::queue::QueueTree;
@@ -52,7 +52,7 @@ pub enum DurableRecord {
         /// The node.
         node: NodeId,
         /// The mark.
-        mark: NodeMark,
+        mark: SavedDrainMark,
     },
     /// The drain mark of a node was removed.
     MarkGone(NodeId),
@@ -67,7 +67,7 @@ pub enum DurableRecord {
 
 /// Drain mark of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeMark {
+pub struct SavedDrainMark {
     /// Reason for users.
     pub reason: String,
     /// Time when the remaining containers are stopped, on the wall clock.
@@ -119,7 +119,7 @@ pub enum SavedStage {
     /// Its master has registered.
     Running,
     /// Its containers are being stopped.
-    Finishing(Outcome),
+    Finishing(ApplicationOutcome),
     /// It has ended.
-    Ended(Outcome),
+    Ended(ApplicationOutcome),
 }

@@ -10,7 +10,7 @@ use crate::queue::QueueTree;
 
 /// Settings of an operator. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// Time without a heartbeat after which a node gets no more work.
     pub suspect: Duration,
     /// Time without a heartbeat after which a node is unreachable.
@@ -43,9 +43,9 @@ pub struct Settings {
     pub reserve_after: Duration,
 }
 
-impl Default for Settings {
+impl Default for ClusterSettings {
     fn default() -> Self {
-        Settings {
+        ClusterSettings {
             suspect: Duration::from_secs(3),
             unreachable: Duration::from_secs(10),
             lost: Duration::from_secs(30),

@@ -27,7 +27,7 @@
 
 use headroom_types::{Bytes, Cpus, Resource};
 
-use crate::event::RefusedSize;
+use crate::event::RefusedResize;
 
 /// Size with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub enum ResizeEvent {
     /// The node keeps the current size.
     Refused {
         /// Refused order.
-        what: RefusedSize,
+        what: RefusedResize,
         /// Version of the current size.
         keeps: u32,
     },
@@ -306,7 +306,7 @@ mod tests {
     }
     fn refused(version: u32, keeps: u32) -> ResizeEvent {
         ResizeEvent::Refused {
-            what: RefusedSize {
+            what: RefusedResize {
                 version,
                 why: "full".into(),
             },

@@ -6,7 +6,7 @@
 use headroom_types::{AppId, ContainerId, NodeId, Reason, Tick, UnixMillis};
 
 use crate::event::{
-    ContainerCommand, Effect, LogLine, LogMessage, LogObject, LogSeverity, MasterUpdate,
+    ClusterEffect, ContainerCommand, EventLogLine, LogMessage, LogObject, LogSeverity, MasterUpdate,
 };
 use crate::save::DurableRecord;
 
@@ -15,12 +15,12 @@ use crate::save::DurableRecord;
 pub(crate) struct StepContext<'a> {
     pub(crate) now: Tick,
     pub(crate) wall: UnixMillis,
-    pub(crate) out: &'a mut Vec<Effect>,
+    pub(crate) out: &'a mut Vec<ClusterEffect>,
 }
 
 impl StepContext<'_> {
     pub(crate) fn save(&mut self, save: DurableRecord) {
-        self.out.push(Effect::Save(Box::new(save)));
+        self.out.push(ClusterEffect::Save(Box::new(save)));
     }
     pub(crate) fn send_command(
         &mut self,
@@ -28,23 +28,23 @@ impl StepContext<'_> {
         container: &ContainerId,
         want: ContainerCommand,
     ) {
-        self.out.push(Effect::Tell {
+        self.out.push(ClusterEffect::Tell {
             node: node.clone(),
             container: container.clone(),
             want,
         });
     }
     pub(crate) fn update(&mut self, app: &AppId, update: MasterUpdate) {
-        self.out.push(Effect::Update {
+        self.out.push(ClusterEffect::Update {
             app: app.clone(),
             update,
         });
     }
     pub(crate) fn illegal(&mut self, what: String) {
-        self.out.push(Effect::Illegal { what });
+        self.out.push(ClusterEffect::Illegal { what });
     }
-    pub(crate) fn log(&mut self, line: LogLine) {
-        self.out.push(Effect::Log(line));
+    pub(crate) fn log(&mut self, line: EventLogLine) {
+        self.out.push(ClusterEffect::Log(line));
     }
     pub(crate) fn log_app(
         &mut self,
@@ -53,7 +53,7 @@ impl StepContext<'_> {
         app: &AppId,
         message: String,
     ) {
-        self.log(LogLine {
+        self.log(EventLogLine {
             level,
             reason,
             object: LogObject::App(app.clone()),
@@ -69,7 +69,7 @@ impl StepContext<'_> {
         message: String,
     ) {
         let object = LogObject::Node(node.clone());
-        self.log(LogLine {
+        self.log(EventLogLine {
             level,
             reason,
             object,

@@ -44,31 +44,31 @@ impl StableHash for ContainerId {
 
 /// Rows by key.
 #[derive(Clone)]
-pub struct Table<K, V> {
+pub struct HashedTable<K, V> {
     rows: Vec<Option<(K, V)>>,
     free: Vec<u32>,
     /// Positions of rows, by hash, with gaps; the length is a power of two.
-    places: Vec<Place>,
+    places: Vec<TableSlot>,
     len: usize,
 }
 
 /// Position of a row, with a part of its hash that avoids most comparisons of keys.
 #[derive(Clone, Copy)]
-struct Place {
+struct TableSlot {
     tag: u32,
     row: u32,
 }
 
 const EMPTY: u32 = u32::MAX;
-const GAP: Place = Place { tag: 0, row: EMPTY };
+const GAP: TableSlot = TableSlot { tag: 0, row: EMPTY };
 
 /// Position of a row; valid until the row is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row(u32);
+pub struct RowPosition(u32);
 
-impl<K, V> Default for Table<K, V> {
+impl<K, V> Default for HashedTable<K, V> {
     fn default() -> Self {
-        Table {
+        HashedTable {
             rows: Vec::new(),
             free: Vec::new(),
             places: Vec::new(),
@@ -77,7 +77,7 @@ impl<K, V> Default for Table<K, V> {
     }
 }
 
-impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Table<K, V> {
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for HashedTable<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
             .entries(self.rows.iter().flatten().map(|(k, v)| (k, v)))
@@ -85,7 +85,7 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Table<K, V> {
     }
 }
 
-impl<K: StableHash, V> Table<K, V> {
+impl<K: StableHash, V> HashedTable<K, V> {
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.len
@@ -170,15 +170,15 @@ impl<K: StableHash, V> Table<K, V> {
         self.close(gap, row);
     }
     /// Position of a row.
-    pub fn row_of(&self, key: &K) -> Option<Row> {
-        self.find(key).map(|(_, row)| Row(row))
+    pub fn row_of(&self, key: &K) -> Option<RowPosition> {
+        self.find(key).map(|(_, row)| RowPosition(row))
     }
     /// Value at a position.
-    pub fn at(&self, row: Row) -> Option<&V> {
+    pub fn at(&self, row: RowPosition) -> Option<&V> {
         self.row(row.0).map(|(_, value)| value)
     }
     /// Value at a position, mutable.
-    pub fn at_mut(&mut self, row: Row) -> Option<&mut V> {
+    pub fn at_mut(&mut self, row: RowPosition) -> Option<&mut V> {
         self.rows
             .get_mut(row.0 as usize)?
             .as_mut()
@@ -233,7 +233,7 @@ impl<K: StableHash, V> Table<K, V> {
     fn mask(&self) -> usize {
         self.places.len().wrapping_sub(1)
     }
-    fn set(&mut self, at: usize, place: Place) {
+    fn set(&mut self, at: usize, place: TableSlot) {
         if let Some(slot) = self.places.get_mut(at) {
             *slot = place;
         }
@@ -259,7 +259,7 @@ impl<K: StableHash, V> Table<K, V> {
         while self.places.get(at).is_some_and(|place| place.row != EMPTY) {
             at = (at + 1) & self.mask();
         }
-        self.set(at, Place { tag, row });
+        self.set(at, TableSlot { tag, row });
     }
     fn widen(&mut self) {
         self.places = vec![GAP; (self.places.len() * 2).max(16)];
@@ -281,14 +281,14 @@ fn tag(hash: u64) -> u32 {
 /// Table with lists in the order of the keys.
 #[derive(Clone)]
 pub struct SortedTable<K, V> {
-    table: Table<K, V>,
+    table: HashedTable<K, V>,
     names: BTreeMap<K, ()>,
 }
 
 impl<K, V> Default for SortedTable<K, V> {
     fn default() -> Self {
         SortedTable {
-            table: Table::default(),
+            table: HashedTable::default(),
             names: BTreeMap::new(),
         }
     }
@@ -326,15 +326,15 @@ impl<K: StableHash, V> SortedTable<K, V> {
         self.table.contains_key(key)
     }
     /// Position of a row.
-    pub fn row_of(&self, key: &K) -> Option<Row> {
+    pub fn row_of(&self, key: &K) -> Option<RowPosition> {
         self.table.row_of(key)
     }
     /// Value at a position.
-    pub fn at(&self, row: Row) -> Option<&V> {
+    pub fn at(&self, row: RowPosition) -> Option<&V> {
         self.table.at(row)
     }
     /// Value at a position, mutable.
-    pub fn at_mut(&mut self, row: Row) -> Option<&mut V> {
+    pub fn at_mut(&mut self, row: RowPosition) -> Option<&mut V> {
         self.table.at_mut(row)
     }
     /// Inserts a row or replaces its value; returns the previous value.
@@ -407,7 +407,7 @@ mod tests {
         fn the_table_contains_the_same_rows_as_a_map(ops in proptest::collection::vec((any::<bool>(), 0u16..300), 0..800)) {
             let node = |n: u16| format!("n{n}").parse::<NodeId>().expect("id");
             let container = |n: u16| ContainerId { app: "a.1".parse().expect("id"), epoch: Epoch(u32::from(n % 2)), seq: u64::from(n / 2) };
-            let (mut sorted, mut table) = (SortedTable::default(), Table::default());
+            let (mut sorted, mut table) = (SortedTable::default(), HashedTable::default());
             let (mut nodes, mut containers) = (BTreeMap::new(), BTreeMap::new());
             for (at, (put, n)) in ops.into_iter().enumerate() {
                 if put {

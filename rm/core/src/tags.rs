@@ -9,8 +9,8 @@ use headroom_types::{NodeId, Reason};
 
 use crate::cluster::Cluster;
 use crate::event::{CallAnswer, CallRefusal, DryRun, LogSeverity, NodeProperties, TagChange};
-use crate::node::{ClusterNodeState, Node};
-use crate::node_tags::{MAX_TAGS, NodeTags, Tagged};
+use crate::node::{ClusterNode, ClusterNodeState};
+use crate::node_tags::{MAX_TAGS, NodeTags, TagChangeResult};
 use crate::phrase::pair;
 use crate::save::DurableRecord;
 use crate::step_context::StepContext;
@@ -21,7 +21,7 @@ impl Cluster {
         self.tags.get(node)
     }
     /// Effective properties of a node: those of the agent, overridden by the tags.
-    pub fn traits<'n>(&self, node: &'n Node) -> Cow<'n, NodeProperties> {
+    pub fn traits<'n>(&self, node: &'n ClusterNode) -> Cow<'n, NodeProperties> {
         self.tags
             .get(&node.id)
             .map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits))
@@ -32,11 +32,11 @@ impl Cluster {
     }
     /// State of a node that users see: its own state, or drain and cordon while it sends
     /// heartbeats.
-    pub fn displayed_state(&self, node: &Node) -> &'static str {
+    pub fn displayed_state(&self, node: &ClusterNode) -> &'static str {
         self.standing_with(node, self.cordon(&node.id).is_some())
     }
 
-    fn standing_with(&self, node: &Node, cordoned: bool) -> &'static str {
+    fn standing_with(&self, node: &ClusterNode, cordoned: bool) -> &'static str {
         let speaks = match node.state {
             ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } => true,
             ClusterNodeState::Suspect { .. }
@@ -79,7 +79,7 @@ impl Cluster {
         if how == DryRun::Really && before != after {
             self.put_tags(id, &before, &after, ctx);
         }
-        Ok(CallAnswer::Tagged(Box::new(Tagged {
+        Ok(CallAnswer::Tagged(Box::new(TagChangeResult {
             before,
             after,
             traits,

@@ -2,7 +2,7 @@
 //!
 //! Fake nodes hold containers and unacknowledged exit reports, and remove them on command. After a
 //! restart, the fake store returns exactly the saved records. The invariants are checked after
-//! every step. A [`Scenario`] that is dropped without [`Scenario::check`] panics, so that no test
+//! every step. A [`ClusterScenario`] that is dropped without [`ClusterScenario::check`] panics, so that no test
 //! omits the last check.
 
 mod fake;
@@ -19,18 +19,18 @@ use headroom_types::{
 
 pub use fake::{FakeContainer, FakeNode};
 
-use crate::cluster::{Cluster, Restored, RestoredApp};
+use crate::cluster::{Cluster, RestoredApp, RestoredCluster};
 use crate::event::{
-    AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent,
-    ContainerCommand, DryRun, Effect, LogLine, MasterHeartbeat, MasterKind, MasterUpdate,
-    NodeHealth, NodeHeartbeat, Outcome, RequestVerdict, UpdateKind,
+    AppSubmission, ApplicationOutcome, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall,
+    ClusterEffect, ClusterEvent, ContainerCommand, DryRun, EventLogLine, MasterHeartbeat,
+    MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, RequestVerdict, UpdateKind,
 };
 use crate::history::EndedContainer;
 use crate::node_tags::NodeTags;
 use crate::queue::QueueTree;
 use crate::request::ContainerRequest;
-use crate::save::{DurableRecord, NodeMark, SavedState};
-use crate::settings::Settings;
+use crate::save::{DurableRecord, SavedDrainMark, SavedState};
+use crate::settings::ClusterSettings;
 
 /// Parses any id.
 ///
@@ -55,7 +55,7 @@ pub struct FakeStore {
     states: BTreeMap<AppId, SavedState>,
     finished: Vec<EndedContainer>,
     nodes: BTreeSet<NodeId>,
-    marks: BTreeMap<NodeId, NodeMark>,
+    marks: BTreeMap<NodeId, SavedDrainMark>,
     tags: BTreeMap<NodeId, NodeTags>,
     queues: Option<(u64, QueueTree)>,
     last_app: u32,
@@ -100,7 +100,7 @@ impl FakeStore {
             DurableRecord::Tags { node, tags } => drop(self.tags.insert(node, tags)),
         }
     }
-    fn load(&self, epoch: Epoch) -> Restored {
+    fn load(&self, epoch: Epoch) -> RestoredCluster {
         let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {
             let state = self.states.get(id)?.clone();
             Some(RestoredApp {
@@ -110,7 +110,7 @@ impl FakeStore {
                 state,
             })
         });
-        Restored {
+        RestoredCluster {
             epoch,
             last_app: self.last_app,
             apps: apps.collect(),
@@ -125,48 +125,48 @@ impl FakeStore {
 
 /// Cluster, fake nodes and fake store of one test.
 #[derive(Debug)]
-pub struct Scenario {
+pub struct ClusterScenario {
     /// The cluster.
     pub cluster: Cluster,
     /// Fake nodes.
     pub nodes: BTreeMap<NodeId, FakeNode>,
     /// All lines of the event log.
-    pub log: Vec<LogLine>,
+    pub log: Vec<EventLogLine>,
     /// All updates by application, of all incarnations.
     pub updates: BTreeMap<AppId, Vec<(Epoch, MasterUpdate)>>,
     /// All containers that nodes were ordered to run.
     pub ordered: BTreeSet<ContainerId>,
     /// Current time.
     pub now: Tick,
-    settings: Settings,
+    settings: ClusterSettings,
     store: FakeStore,
     epoch: Epoch,
     calls: u64,
     checked: bool,
 }
 
-impl Default for Scenario {
+impl Default for ClusterScenario {
     fn default() -> Self {
-        Scenario::new()
+        ClusterScenario::new()
     }
 }
 
-impl Scenario {
+impl ClusterScenario {
     /// Creates an empty cluster with default settings.
     pub fn new() -> Self {
-        Scenario::with(Settings {
+        ClusterScenario::with(ClusterSettings {
             unix_at_zero: UnixMillis(1_000_000),
-            ..Settings::default()
+            ..ClusterSettings::default()
         })
     }
     /// Creates an empty cluster.
-    pub fn with(settings: Settings) -> Self {
+    pub fn with(settings: ClusterSettings) -> Self {
         let epoch = Epoch(1);
-        let restored = Restored {
+        let restored = RestoredCluster {
             epoch,
-            ..Restored::default()
+            ..RestoredCluster::default()
         };
-        Scenario {
+        ClusterScenario {
             cluster: Cluster::new(settings.clone(), restored, Tick(0)),
             nodes: BTreeMap::new(),
             log: Vec::new(),
@@ -193,7 +193,7 @@ impl Scenario {
     }
 
     /// Changes the settings; they apply after the next restart.
-    pub fn reconfigure(&mut self, what: impl FnOnce(&mut Settings)) -> &mut Self {
+    pub fn reconfigure(&mut self, what: impl FnOnce(&mut ClusterSettings)) -> &mut Self {
         what(&mut self.settings);
         self
     }
@@ -202,7 +202,7 @@ impl Scenario {
     ///
     /// # Errors
     /// The refusal of the resource manager.
-    pub fn configure(&mut self, what: impl FnOnce(&mut Settings)) -> CallResult {
+    pub fn configure(&mut self, what: impl FnOnce(&mut ClusterSettings)) -> CallResult {
         what(&mut self.settings);
         self.call(ClusterCall::Configure(Box::new(self.settings.clone())))
     }
@@ -219,24 +219,24 @@ impl Scenario {
         let mut answer = None;
         for effect in out {
             match effect {
-                Effect::Save(save) => self.store.save(&save),
-                Effect::Answer { answer: a, .. } => {
+                ClusterEffect::Save(save) => self.store.save(&save),
+                ClusterEffect::Answer { answer: a, .. } => {
                     assert!(answer.is_none(), "two answers to one call");
                     answer = Some(a);
                 }
-                Effect::Tell {
+                ClusterEffect::Tell {
                     node,
                     container,
                     want,
                 } => self.record_command(&node, container, want),
-                Effect::Update { app, update } => self
+                ClusterEffect::Update { app, update } => self
                     .updates
                     .entry(app)
                     .or_default()
                     .push((self.epoch, update)),
-                Effect::UpdatesEnd { .. } => {}
-                Effect::Log(line) => self.log.push(line),
-                Effect::Illegal { what: problem } => panic!("illegal: {problem}"),
+                ClusterEffect::UpdatesEnd { .. } => {}
+                ClusterEffect::Log(line) => self.log.push(line),
+                ClusterEffect::Illegal { what: problem } => panic!("illegal: {problem}"),
             }
         }
         answer
@@ -549,7 +549,7 @@ impl Scenario {
         })))
     }
     /// Finishes an application.
-    pub fn finish(&mut self, app: &AppId, outcome: Outcome) -> CallResult {
+    pub fn finish(&mut self, app: &AppId, outcome: ApplicationOutcome) -> CallResult {
         let attempt = self.attempt(app);
         self.call(ClusterCall::Finish {
             attempt,
@@ -613,7 +613,7 @@ impl Scenario {
     }
 }
 
-impl Drop for Scenario {
+impl Drop for ClusterScenario {
     fn drop(&mut self) {
         assert!(
             self.checked || std::thread::panicking(),

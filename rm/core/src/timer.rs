@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Tick};
 
-use crate::table::{StableHash, Table};
+use crate::table::{HashedTable, StableHash};
 
 /// Key of a timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,21 +64,21 @@ impl StableHash for TimerKey {
 
 /// All timers.
 #[derive(Clone, Debug, Default)]
-pub struct Timers {
-    at: Table<TimerKey, Due>,
+pub struct TimerQueue {
+    at: HashedTable<TimerKey, TimerDeadline>,
     order: BTreeSet<(Tick, TimerKey)>,
 }
 
 /// Deadline of a key.
 #[derive(Clone, Copy, Debug)]
-struct Due {
+struct TimerDeadline {
     at: Tick,
     /// Position in the order, never later than the deadline. A timer that is postponed repeatedly
     /// moves only when its position is reached.
     filed: Tick,
 }
 
-impl Timers {
+impl TimerQueue {
     /// Sets a timer and replaces the one with the same key.
     pub fn set(&mut self, key: TimerKey, at: Tick) {
         if let Some(due) = self.at.get_mut(&key).filter(|due| due.filed <= at) {
@@ -86,7 +86,7 @@ impl Timers {
             return;
         }
         self.cancel(&key);
-        self.at.insert(key.clone(), Due { at, filed: at });
+        self.at.insert(key.clone(), TimerDeadline { at, filed: at });
         self.order.insert((at, key));
     }
     /// Cancels a timer.
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn timers_fire_in_order_and_once() {
-        let mut timers = Timers::default();
+        let mut timers = TimerQueue::default();
         let node = TimerKey::Node("n1".parse().expect("id"));
         timers.set(node.clone(), Tick(5));
         timers.set(TimerKey::Recovery, Tick(3));

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::queue::spec::{QueueSpec, QueueState};
-use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, Outcome, QueuesFrom, Settings};
+use headroom_rm_core::queue::spec::{QueueDefinition, QueueState};
+use headroom_rm_core::testkit::{ClusterScenario, id, size};
+use headroom_rm_core::{
+    ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, ClusterSettings, QueuesFrom,
+};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -14,16 +16,16 @@ fn secs(n: u64) -> Duration {
 fn tree(names: &[&str]) -> QueueTree {
     let children = names
         .iter()
-        .map(|name| (id(name), QueueSpec::default()))
+        .map(|name| (id(name), QueueDefinition::default()))
         .collect();
-    QueueTree::new(QueueSpec {
+    QueueTree::new(QueueDefinition {
         children,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     })
     .expect("a valid tree")
 }
 
-fn state(s: &Scenario) -> &'static str {
+fn state(s: &ClusterScenario) -> &'static str {
     s.cluster.node(&id("n1")).expect("a node").state.as_str()
 }
 
@@ -33,7 +35,7 @@ const HOLD: Result<CallAnswer, CallRefusal> = Ok(CallAnswer::Configured {
 
 #[test]
 fn shorter_node_timeouts_apply_to_a_node_that_is_already_silent() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     s.after(secs(2));
     assert_eq!(state(&s), "ready");
@@ -52,7 +54,7 @@ fn shorter_node_timeouts_apply_to_a_node_that_is_already_silent() {
 
 #[test]
 fn longer_node_timeouts_apply_to_a_node_that_is_already_silent() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     s.after(secs(2));
     assert_eq!(
@@ -82,16 +84,17 @@ fn longer_node_timeouts_apply_to_a_node_that_is_already_silent() {
 
 #[test]
 fn a_lower_history_limit_removes_old_records_at_once() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     for _ in 0..6 {
         let app = s.app("job");
         s.ask(&app, "work", 2, size(1, 1)).expect("asks");
         s.settle();
-        s.finish(&app, Outcome::Succeeded).expect("finishes");
+        s.finish(&app, ApplicationOutcome::Succeeded)
+            .expect("finishes");
         s.settle();
     }
-    let kept = |s: &Scenario| (s.cluster.apps().count(), s.cluster.history().iter().count());
+    let kept = |s: &ClusterScenario| (s.cluster.apps().count(), s.cluster.history().iter().count());
     assert_eq!(kept(&s), (6, 12));
     assert_eq!(
         s.configure(|t| (t.keep_apps, t.keep_containers) = (2, 3)),
@@ -109,9 +112,9 @@ fn a_lower_history_limit_removes_old_records_at_once() {
 
 #[test]
 fn a_changed_queue_tree_of_the_settings_applies_and_is_not_saved() {
-    let mut s = Scenario::with(Settings {
+    let mut s = ClusterScenario::with(ClusterSettings {
         queues: tree(&["a", "b"]),
-        ..Settings::default()
+        ..ClusterSettings::default()
     });
     s.node("n1", size(4, 4));
     assert_eq!(s.configure(|t| t.queues = tree(&["a", "c"])), HOLD);
@@ -138,9 +141,9 @@ fn a_changed_queue_tree_of_the_settings_applies_and_is_not_saved() {
 
 #[test]
 fn a_queue_tree_set_at_run_time_overrides_that_of_the_settings() {
-    let mut s = Scenario::with(Settings {
+    let mut s = ClusterScenario::with(ClusterSettings {
         queues: tree(&["a", "b"]),
-        ..Settings::default()
+        ..ClusterSettings::default()
     });
     s.node("n1", size(4, 4));
     s.call(ClusterCall::SetQueueState {
@@ -164,7 +167,7 @@ fn a_queue_tree_set_at_run_time_overrides_that_of_the_settings() {
 
 #[test]
 fn a_queue_tree_without_the_leaf_of_an_application_is_refused() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
     let refused = s.configure(|t| (t.queues, t.keep_apps) = (tree(&["other"]), 1));
@@ -174,11 +177,13 @@ fn a_queue_tree_without_the_leaf_of_an_application_is_refused() {
     assert!(problems[0].to_string().contains("job.1"), "{}", problems[0]);
     for _ in 0..2 {
         let other = s.app("short");
-        s.finish(&other, Outcome::Succeeded).expect("finishes");
+        s.finish(&other, ApplicationOutcome::Succeeded)
+            .expect("finishes");
         s.settle();
     }
     assert_eq!(s.cluster.apps().count(), 3, "the earlier limit applies");
-    s.finish(&app, Outcome::Succeeded).expect("finishes");
+    s.finish(&app, ApplicationOutcome::Succeeded)
+        .expect("finishes");
     s.settle();
     assert_eq!(s.configure(|_| ()), HOLD);
     assert_eq!(s.cluster.apps().count(), 1);

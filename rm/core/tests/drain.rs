@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::testkit::{Scenario, id, size};
+use headroom_rm_core::testkit::{ClusterScenario, id, size};
 use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, CallResult, ClusterCall, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, UnixMillis};
 
@@ -11,7 +11,7 @@ const OK: ExitReason = ExitReason::Exit { code: 0 };
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
-fn drain(s: &mut Scenario, node: &str, within: Option<u64>, then: AfterDrain) -> CallResult {
+fn drain(s: &mut ClusterScenario, node: &str, within: Option<u64>, then: AfterDrain) -> CallResult {
     s.call(ClusterCall::Drain {
         node: id(node),
         within: within.map(secs),
@@ -19,14 +19,14 @@ fn drain(s: &mut Scenario, node: &str, within: Option<u64>, then: AfterDrain) ->
         then,
     })
 }
-fn undrain(s: &mut Scenario, node: &str) -> CallResult {
+fn undrain(s: &mut ClusterScenario, node: &str) -> CallResult {
     s.call(ClusterCall::Undrain { node: id(node) })
 }
-fn standing(s: &Scenario, node: &str) -> &'static str {
+fn standing(s: &ClusterScenario, node: &str) -> &'static str {
     s.cluster
         .displayed_state(s.cluster.node(&id(node)).expect("a node"))
 }
-fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
+fn nodes_of(s: &ClusterScenario, app: &AppId) -> Vec<String> {
     s.alive(app)
         .iter()
         .filter_map(|c| s.cluster.container(c))
@@ -34,7 +34,7 @@ fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
         .collect()
 }
 /// Drain updates that masters received: node and deadline.
-fn drain_updates(s: &Scenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)> {
+fn drain_updates(s: &ClusterScenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     all.filter_map(|(_, u)| match &u.what {
         UpdateKind::NodeDraining { node, until } => Some((node.clone(), *until)),
@@ -49,12 +49,12 @@ fn drain_updates(s: &Scenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)>
     })
     .collect()
 }
-fn hear(s: &mut Scenario, app: &AppId) {
+fn hear(s: &mut ClusterScenario, app: &AppId) {
     let last = s.cluster.app(app).expect("app").updates.last();
     s.sync(app, last, vec![]).expect("syncs");
 }
 /// Advances the time while masters and nodes send heartbeats.
-fn live(s: &mut Scenario, apps: &[&AppId], seconds: u64) {
+fn live(s: &mut ClusterScenario, apps: &[&AppId], seconds: u64) {
     for _ in 0..seconds {
         s.alive_for(secs(1));
         for app in apps {
@@ -63,8 +63,8 @@ fn live(s: &mut Scenario, apps: &[&AppId], seconds: u64) {
     }
 }
 /// Two nodes of 4 GiB; the application has two containers on n1 and none on n2.
-fn two() -> (Scenario, AppId, Vec<ContainerId>) {
-    let mut s = Scenario::new();
+fn two() -> (ClusterScenario, AppId, Vec<ContainerId>) {
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
     s.ask(&app, "work", 2, size(2, 1)).expect("asks");
@@ -155,7 +155,7 @@ fn a_later_drain_replaces_the_deadline() {
 
 #[test]
 fn a_managed_master_is_launched_again_elsewhere_and_not_charged() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.managed("job", size(1, 1), 1);
     s.settle();
@@ -231,7 +231,7 @@ fn a_decommissioned_node_cannot_register_before_an_undrain() {
 
 #[test]
 fn a_drained_node_can_be_decommissioned_and_return_drained() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     drain(&mut s, "n1", Some(60), AfterDrain::Stay).expect("drains");
     assert_eq!(

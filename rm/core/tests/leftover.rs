@@ -2,13 +2,13 @@
 //! users see it, and it becomes free again. The invariants are checked after every step; each test
 //! must end with `check`.
 
-use headroom_rm_core::testkit::{Scenario, id, size};
+use headroom_rm_core::testkit::{ClusterScenario, id, size};
 use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::{Bytes, ExitReason, NodeId};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
 
-fn left(s: &mut Scenario, node: &str, mib: u64) {
+fn left(s: &mut ClusterScenario, node: &str, mib: u64) {
     let memory = Bytes::from_mib(mib);
     let owner = LeftoverOwner {
         name: "old.1.e1.c1".into(),
@@ -24,7 +24,7 @@ fn left(s: &mut Scenario, node: &str, mib: u64) {
 
 #[test]
 fn unattributed_memory_is_granted_only_after_its_release() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
     left(&mut s, "n1", 1536);
@@ -70,7 +70,7 @@ fn unattributed_memory_is_granted_only_after_its_release() {
 
 #[test]
 fn an_overcommitted_node_gets_no_containers_and_stops_none() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 8)).node("n2", size(2, 8));
     let app = s.app("job");
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
@@ -100,11 +100,11 @@ fn an_overcommitted_node_gets_no_containers_and_stops_none() {
 
 #[test]
 fn unattributed_memory_survives_a_registration_and_not_a_lost_node() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 8));
     left(&mut s, "n1", 1024);
     s.register("n1");
-    let of = |s: &Scenario| {
+    let of = |s: &ClusterScenario| {
         s.cluster
             .ledger()
             .node(&id("n1"))

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::queue::spec::QueueSpec;
-use headroom_rm_core::testkit::{Scenario, id, size};
+use headroom_rm_core::queue::spec::QueueDefinition;
+use headroom_rm_core::testkit::{ClusterScenario, id, size};
 use headroom_rm_core::{
-    AfterDrain, AppSubmission, AttemptRecord, CallAnswer, CallRefusal, ClusterCall, DryRun,
-    Lifetime, MasterKind, Outcome, Settings,
+    AfterDrain, AppSubmission, ApplicationLifetime, ApplicationOutcome, AttemptRecord, CallAnswer,
+    CallRefusal, ClusterCall, ClusterSettings, DryRun, MasterKind,
 };
 use headroom_types::{AppId, Bytes, ExitReason, LaunchSpec, UnixMillis};
 
@@ -16,10 +16,10 @@ const OK: ExitReason = ExitReason::Exit { code: 0 };
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
-fn submit(s: &mut Scenario, lifetime: Option<Duration>) -> AppId {
+fn submit(s: &mut ClusterScenario, lifetime: Option<Duration>) -> AppId {
     submit_to(s, "default", lifetime)
 }
-fn submit_to(s: &mut Scenario, queue: &str, lifetime: Option<Duration>) -> AppId {
+fn submit_to(s: &mut ClusterScenario, queue: &str, lifetime: Option<Duration>) -> AppId {
     let spec = AppSubmission {
         name: id("job"),
         queue: id(queue),
@@ -37,10 +37,10 @@ fn submit_to(s: &mut Scenario, queue: &str, lifetime: Option<Duration>) -> AppId
     app
 }
 fn change(
-    s: &mut Scenario,
+    s: &mut ClusterScenario,
     app: &AppId,
     queue: Option<&str>,
-    lifetime: Option<Lifetime>,
+    lifetime: Option<ApplicationLifetime>,
 ) -> Option<u64> {
     let queue = queue.map(id);
     s.call(ClusterCall::ChangeApp {
@@ -57,31 +57,35 @@ fn change(
         .map(|until| (until.0 - 1_000_000) / 1000)
 }
 /// One queue without a limit, and one with a maximum lifetime of a minute.
-fn two_queues() -> Scenario {
-    let short = QueueSpec {
+fn two_queues() -> ClusterScenario {
+    let short = QueueDefinition {
         max_lifetime_ms: Some(60_000),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let children = [(id("long"), QueueSpec::default()), (id("short"), short)].into();
-    let queues = QueueTree::new(QueueSpec {
+    let children = [
+        (id("long"), QueueDefinition::default()),
+        (id("short"), short),
+    ]
+    .into();
+    let queues = QueueTree::new(QueueDefinition {
         children,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     })
     .expect("a valid tree");
-    Scenario::with(Settings {
+    ClusterScenario::with(ClusterSettings {
         queues,
         unix_at_zero: UnixMillis(1_000_000),
-        ..Settings::default()
+        ..ClusterSettings::default()
     })
 }
 /// Advances the time while nodes and the master send heartbeats.
-fn live(s: &mut Scenario, app: &AppId, seconds: u64) {
+fn live(s: &mut ClusterScenario, app: &AppId, seconds: u64) {
     for _ in 0..seconds {
         s.alive_for(secs(1));
         let _ = s.sync(app, 0, vec![]); // refused once the application ends
     }
 }
-fn runs(s: &Scenario, app: &AppId) -> Vec<AttemptRecord> {
+fn runs(s: &ClusterScenario, app: &AppId) -> Vec<AttemptRecord> {
     s.cluster
         .app(app)
         .expect("app")
@@ -93,7 +97,7 @@ fn runs(s: &Scenario, app: &AppId) -> Vec<AttemptRecord> {
 
 #[test]
 fn an_application_is_killed_when_its_lifetime_expires() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let app = submit(&mut s, Some(secs(60)));
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
@@ -123,7 +127,7 @@ fn an_application_is_killed_when_its_lifetime_expires() {
 #[test]
 fn the_shorter_lifetime_of_application_and_queue_applies() {
     let mut s = two_queues();
-    let until = |s: &Scenario, app: &AppId| {
+    let until = |s: &ClusterScenario, app: &AppId| {
         s.cluster
             .app(app)
             .expect("app")
@@ -165,13 +169,21 @@ fn a_lifetime_can_be_changed_and_a_move_can_only_shorten_the_lifetime() {
     let mut s = two_queues();
     let app = submit_to(&mut s, "long", Some(secs(100)));
     assert_eq!(
-        change(&mut s, &app, None, Some(Lifetime::AtMost(secs(300)))),
+        change(
+            &mut s,
+            &app,
+            None,
+            Some(ApplicationLifetime::AtMost(secs(300)))
+        ),
         Some(300)
     );
-    assert_eq!(change(&mut s, &app, None, Some(Lifetime::Unbounded)), None);
+    assert_eq!(
+        change(&mut s, &app, None, Some(ApplicationLifetime::Unbounded)),
+        None
+    );
     assert_eq!(change(&mut s, &app, Some("short"), None), Some(60));
     assert_eq!(
-        change(&mut s, &app, None, Some(Lifetime::Unbounded)),
+        change(&mut s, &app, None, Some(ApplicationLifetime::Unbounded)),
         Some(60),
         "at most the limit of the queue"
     );
@@ -184,7 +196,12 @@ fn a_lifetime_can_be_changed_and_a_move_can_only_shorten_the_lifetime() {
     s.master(&app).expect("registers");
     live(&mut s, &app, 20);
     assert_eq!(
-        change(&mut s, &app, None, Some(Lifetime::AtMost(secs(5)))),
+        change(
+            &mut s,
+            &app,
+            None,
+            Some(ApplicationLifetime::AtMost(secs(5)))
+        ),
         Some(5),
         "the new lifetime has already expired"
     );
@@ -196,7 +213,7 @@ fn a_lifetime_can_be_changed_and_a_move_can_only_shorten_the_lifetime() {
 #[test]
 fn a_lifetime_expires_after_a_restart_and_during_downtime() {
     for away in [10, 100] {
-        let mut s = Scenario::new();
+        let mut s = ClusterScenario::new();
         s.node("n1", size(8, 8));
         let app = submit(&mut s, Some(secs(60)));
         live(&mut s, &app, 5);
@@ -214,7 +231,7 @@ fn a_lifetime_expires_after_a_restart_and_during_downtime() {
 
 #[test]
 fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     let launch = std::sync::Arc::new(LaunchSpec::default());
     let master = MasterKind::Managed {
         resource: size(1, 1),
@@ -237,14 +254,14 @@ fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
     assert_eq!(s.state(&app), "killed");
     assert_eq!(
         runs(&s, &app).last().map(|r| (r.outcome, r.charged)),
-        Some((Some(Outcome::Killed), false))
+        Some((Some(ApplicationOutcome::Killed), false))
     );
     s.check();
 }
 
 #[test]
 fn every_attempt_of_a_master_leaves_a_record() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.managed("job", size(1, 1), 2);
     s.settle();
@@ -257,7 +274,8 @@ fn every_attempt_of_a_master_leaves_a_record() {
     let third = s.alive(&app)[0].clone();
     s.restart().register("n1");
     s.master(&app).expect("registers");
-    s.finish(&app, Outcome::Succeeded).expect("finishes");
+    s.finish(&app, ApplicationOutcome::Succeeded)
+        .expect("finishes");
     s.exit(&third, OK);
     let runs = runs(&s, &app);
     let lines: Vec<_> = runs
@@ -277,17 +295,23 @@ fn every_attempt_of_a_master_leaves_a_record() {
             1,
             Some(first),
             Some(ExitReason::HeapOom),
-            Some(Outcome::Failed),
+            Some(ApplicationOutcome::Failed),
             true,
         ),
         (
             2,
             Some(second),
             Some(ExitReason::Preempted),
-            Some(Outcome::Failed),
+            Some(ApplicationOutcome::Failed),
             false,
         ),
-        (3, Some(third), Some(OK), Some(Outcome::Succeeded), false),
+        (
+            3,
+            Some(third),
+            Some(OK),
+            Some(ApplicationOutcome::Succeeded),
+            false,
+        ),
     ];
     assert_eq!(lines, expected);
     assert_eq!(
@@ -317,7 +341,7 @@ fn every_attempt_of_a_master_leaves_a_record() {
 
 #[test]
 fn preemption_drains_and_lost_nodes_are_not_charged() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.managed("job", size(1, 1), 1);
     s.settle();
@@ -364,7 +388,7 @@ fn preemption_drains_and_lost_nodes_are_not_charged() {
 
 #[test]
 fn the_number_of_attempt_records_is_bounded() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.managed("job", size(1, 1), 40);
     for _ in 0..30 {
@@ -379,14 +403,14 @@ fn the_number_of_attempt_records_is_bounded() {
 
 #[test]
 fn a_purge_removes_an_ended_application_and_no_other_records() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let (app, other) = (submit(&mut s, None), submit(&mut s, None));
     for app in [&app, &other] {
         s.ask(app, "work", 1, size(1, 1)).expect("asks");
     }
     s.settle();
-    let purge = |s: &mut Scenario, app: &AppId, how| {
+    let purge = |s: &mut ClusterScenario, app: &AppId, how| {
         s.call(ClusterCall::Purge {
             app: app.clone(),
             how,
@@ -401,11 +425,12 @@ fn a_purge_removes_an_ended_application_and_no_other_records() {
         })
     );
     for app in [&app, &other] {
-        s.finish(app, Outcome::Succeeded).expect("finishes");
+        s.finish(app, ApplicationOutcome::Succeeded)
+            .expect("finishes");
     }
     s.settle();
     live(&mut s, &app, 10);
-    let kept = |s: &Scenario, app: &AppId| {
+    let kept = |s: &ClusterScenario, app: &AppId| {
         s.cluster
             .history()
             .iter()
@@ -447,7 +472,7 @@ fn a_purge_removes_an_ended_application_and_no_other_records() {
 
 #[test]
 fn a_master_that_cannot_be_started_is_launched_again_after_a_backoff() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let master = MasterKind::Managed {
         resource: size(1, 1),
@@ -478,7 +503,7 @@ fn a_master_that_cannot_be_started_is_launched_again_after_a_backoff() {
 
 #[test]
 fn an_application_is_killed_during_the_backoff_of_its_master() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let master = MasterKind::Managed {
         resource: size(1, 1),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::testkit::{Scenario, id};
+use headroom_rm_core::testkit::{ClusterScenario, id};
 use headroom_rm_core::{AppSubmission, CallAnswer, CallRefusal, ClusterCall, MasterKind};
 use headroom_types::AppId;
 
@@ -10,7 +10,7 @@ use headroom_types::AppId;
 /// application gets it.
 #[test]
 fn a_reserved_number_is_for_one_application() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     let named = |name: &str| {
         let master = MasterKind::Unmanaged;
         let (name, queue, key) = (id(name), id("default"), Some(format!("key of {name}")));

@@ -8,7 +8,7 @@ use headroom_rm_core::placement::{
     AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
 };
 use headroom_rm_core::request::ContainerRequest;
-use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
+use headroom_rm_core::testkit::{ClusterScenario, FakeNode, ask, id, size};
 use headroom_rm_core::{
     CallAnswer, CallRefusal, ClusterCall, DryRun, Exclusive, NodeProperties, RequestVerdict,
     UpdateKind,
@@ -22,7 +22,7 @@ fn secs(n: u64) -> Duration {
 }
 
 /// Adds a node in a rack with labels.
-fn node(s: &mut Scenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&str]) {
+fn node(s: &mut ClusterScenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&str]) {
     let traits = NodeProperties {
         rack: rack.map(id),
         labels: labels.iter().map(|l| id(l)).collect(),
@@ -31,7 +31,7 @@ fn node(s: &mut Scenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&s
     add(s, name, size(gib, 8), traits);
 }
 
-fn add(s: &mut Scenario, name: &str, offers: Resource, traits: NodeProperties) {
+fn add(s: &mut ClusterScenario, name: &str, offers: Resource, traits: NodeProperties) {
     s.nodes.insert(
         id(name),
         FakeNode {
@@ -60,7 +60,7 @@ fn gpus(n: u64, gib: u64) -> Resource {
     size
 }
 
-fn send(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> RequestVerdict {
+fn send(s: &mut ClusterScenario, app: &AppId, ask: ContainerRequest) -> RequestVerdict {
     match s.call(ClusterCall::Ask {
         app: app.clone(),
         ask: Box::new(ask),
@@ -71,7 +71,7 @@ fn send(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> RequestVerdict 
     }
 }
 
-fn never(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> String {
+fn never(s: &mut ClusterScenario, app: &AppId, ask: ContainerRequest) -> String {
     match s.call(ClusterCall::Ask {
         app: app.clone(),
         ask: Box::new(ask),
@@ -83,7 +83,7 @@ fn never(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> String {
 }
 
 /// Nodes of the live containers of a request, sorted.
-fn places(s: &Scenario, request: &str) -> Vec<String> {
+fn places(s: &ClusterScenario, request: &str) -> Vec<String> {
     let mine = s
         .cluster
         .containers()
@@ -102,7 +102,7 @@ fn waits(verdict: RequestVerdict) -> String {
     }
 }
 
-fn expired(s: &Scenario, app: &AppId) -> Vec<String> {
+fn expired(s: &ClusterScenario, app: &AppId) -> Vec<String> {
     let updates = s.updates.get(app).into_iter().flatten();
     let why = updates.filter_map(|(_, u)| {
         if let UpdateKind::Expired { request, why } = &u.what {
@@ -116,7 +116,7 @@ fn expired(s: &Scenario, app: &AppId) -> Vec<String> {
 
 #[test]
 fn labels_racks_and_attributes_select_the_node() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "plain", 4, Some("r1"), &[]);
     node(&mut s, "ssd-1", 8, Some("r1"), &["ssd"]);
     node(&mut s, "ssd-2", 16, Some("r2"), &["ssd", "fast"]);
@@ -180,7 +180,7 @@ fn labels_racks_and_attributes_select_the_node() {
 
 #[test]
 fn an_exclusive_node_accepts_only_requests_with_its_label() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     let traits = NodeProperties {
         labels: [id::<Name>("gpu")].into(),
         exclusive: Exclusive::Yes,
@@ -209,7 +209,7 @@ fn an_exclusive_node_accepts_only_requests_with_its_label() {
 
 #[test]
 fn countable_resources_are_found_and_released() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     for n in 0..6 {
         s.node(&format!("plain-{n}"), size(4, 8));
     }
@@ -238,7 +238,7 @@ fn countable_resources_are_found_and_released() {
 
 #[test]
 fn anti_affinity_separates_containers_in_both_directions() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     for name in ["n1", "n2", "n3"] {
         node(&mut s, name, 16, None, &[]);
     }
@@ -288,7 +288,7 @@ fn anti_affinity_separates_containers_in_both_directions() {
 
 #[test]
 fn a_rack_is_free_for_anti_affinity_once_its_container_has_ended() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "n1", 16, Some("r1"), &[]);
     node(&mut s, "n2", 16, Some("r1"), &[]);
     node(&mut s, "n3", 16, Some("r2"), &[]);
@@ -323,7 +323,7 @@ fn a_rack_is_free_for_anti_affinity_once_its_container_has_ended() {
 
 #[test]
 fn spread_chooses_the_node_or_rack_with_the_fewest_containers() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "a1", 4, Some("a"), &[]);
     node(&mut s, "a2", 16, Some("a"), &[]);
     node(&mut s, "b1", 32, Some("b"), &[]);
@@ -350,7 +350,7 @@ fn spread_chooses_the_node_or_rack_with_the_fewest_containers() {
 
 #[test]
 fn avoided_racks_are_used_last() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "n1", 2, Some("r1"), &[]);
     node(&mut s, "n2", 4, Some("r2"), &[]);
     let app = s.app("job");
@@ -365,7 +365,7 @@ fn avoided_racks_are_used_last() {
 
 #[test]
 fn a_preference_is_relaxed_from_node_to_rack_to_anywhere_by_time() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "near", 2, Some("r1"), &[]);
     node(&mut s, "rack", 1, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
@@ -400,7 +400,7 @@ fn a_preference_is_relaxed_from_node_to_rack_to_anywhere_by_time() {
 
 #[test]
 fn a_preference_that_is_never_relaxed_waits() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "near", 2, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
     let app = s.app("job");
@@ -416,7 +416,7 @@ fn a_preference_that_is_never_relaxed_waits() {
 
 #[test]
 fn a_stalled_loop_does_not_relax_preferences() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "near", 1, None, &[]);
     node(&mut s, "far", 8, None, &[]);
     let app = s.app("job");
@@ -435,7 +435,7 @@ fn a_stalled_loop_does_not_relax_preferences() {
 
 #[test]
 fn an_infeasible_request_names_the_missing_property_and_the_closest_node() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "g1", 4, Some("r1"), &["gpu"]);
     node(&mut s, "n2", 16, Some("r2"), &[]);
     let app = s.app("job");
@@ -482,7 +482,7 @@ fn an_infeasible_request_names_the_missing_property_and_the_closest_node() {
 
 #[test]
 fn a_dry_run_of_a_request_has_no_effect() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     node(&mut s, "n1", 4, None, &["ssd"]);
     let app = s.app("job");
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
@@ -535,7 +535,7 @@ fn a_dry_run_of_a_request_has_no_effect() {
 
 #[test]
 fn a_deadline_drops_missing_containers_and_is_not_restarted() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
     let mut hurry = ask("hurry", 3, size(2, 1));
@@ -568,7 +568,7 @@ fn a_deadline_drops_missing_containers_and_is_not_restarted() {
 
 #[test]
 fn a_deadline_continues_across_a_restart() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(1, 8));
     let app = s.app("job");
     let mut hurry = ask("hurry", 1, size(2, 1));
@@ -596,7 +596,7 @@ fn a_deadline_continues_across_a_restart() {
 
 #[test]
 fn a_granted_request_does_not_expire() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
     let mut quick = ask("quick", 2, size(1, 1));
@@ -616,12 +616,12 @@ fn a_granted_request_does_not_expire() {
 
 #[test]
 fn wait_reasons_are_recorded_with_their_count() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 8));
     let app = s.app("job");
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
     s.ask_waits(&app, "big", 1, size(2, 1));
-    let noted = |s: &Scenario| {
+    let noted = |s: &ClusterScenario| {
         s.cluster
             .undecided(&app)
             .map(|u| (u.request.to_string(), u.sentence.to_string(), u.times))

@@ -4,50 +4,52 @@
 use std::time::Duration;
 
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueShare, QueueSpec};
-use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{AppSubmission, CallAnswer, ClusterCall, MasterKind, Settings, UpdateKind};
+use headroom_rm_core::queue::spec::{QueueDefinition, QueuePreemption, QueueShare, ShareOrAmount};
+use headroom_rm_core::testkit::{ClusterScenario, ask, id, size};
+use headroom_rm_core::{
+    AppSubmission, CallAnswer, ClusterCall, ClusterSettings, MasterKind, UpdateKind,
+};
 use headroom_types::{AppId, ContainerId, ExitReason, LaunchSpec, RequestId, UnixMillis};
 use proptest::prelude::*;
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
-fn sure(thousandths: u32) -> QueueSpec {
+fn sure(thousandths: u32) -> QueueDefinition {
     let guaranteed = QueueShare {
-        memory: Some(Amount::Part(thousandths)),
+        memory: Some(ShareOrAmount::Part(thousandths)),
         ..QueueShare::default()
     };
-    QueueSpec {
+    QueueDefinition {
         guaranteed,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     }
 }
-fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
+fn tree(leaves: Vec<(&str, QueueDefinition)>) -> QueueTree {
     let children = leaves
         .into_iter()
         .map(|(name, spec)| (id(name), spec))
         .collect();
-    QueueTree::new(QueueSpec {
+    QueueTree::new(QueueDefinition {
         children,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     })
     .expect("a valid tree")
 }
 /// Warning of 5 s, one round per second, no limit per round.
-fn settings(queues: QueueTree) -> Settings {
-    Settings {
+fn settings(queues: QueueTree) -> ClusterSettings {
+    ClusterSettings {
         queues,
         preempt_warning: secs(5),
         preempt_every: secs(1),
         preempt_part: 1000,
-        ..Settings::default()
+        ..ClusterSettings::default()
     }
 }
 fn halves() -> QueueTree {
     tree(vec![("a", sure(500)), ("b", sure(500))])
 }
-fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
+fn app(s: &mut ClusterScenario, queue: &str, master: MasterKind) -> AppId {
     let spec = AppSubmission {
         name: id("job"),
         queue: id(queue),
@@ -65,8 +67,8 @@ fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
     app
 }
 /// Two nodes of 8 GiB; `a` uses all of it, in containers of 2 GiB; nothing is free for `b`.
-fn full_cluster(settings: Settings) -> (Scenario, AppId, AppId) {
-    let mut s = Scenario::with(settings);
+fn full_cluster(settings: ClusterSettings) -> (ClusterScenario, AppId, AppId) {
+    let mut s = ClusterScenario::with(settings);
     s.node("n1", size(8, 32)).node("n2", size(8, 32));
     let (a, b) = (
         app(&mut s, "a", MasterKind::Unmanaged),
@@ -77,7 +79,7 @@ fn full_cluster(settings: Settings) -> (Scenario, AppId, AppId) {
     (s, a, b)
 }
 /// Advances the time in steps of half a second; nodes and masters send heartbeats.
-fn live(s: &mut Scenario, time: Duration, apps: &[&AppId]) {
+fn live(s: &mut ClusterScenario, time: Duration, apps: &[&AppId]) {
     for _ in 0..time.as_millis() / 500 {
         s.after(Duration::from_millis(500));
         s.settle();
@@ -87,7 +89,7 @@ fn live(s: &mut Scenario, time: Duration, apps: &[&AppId]) {
         }
     }
 }
-fn has(s: &Scenario, app: &AppId) -> u64 {
+fn has(s: &ClusterScenario, app: &AppId) -> u64 {
     let sizes = s
         .alive(app)
         .into_iter()
@@ -95,7 +97,7 @@ fn has(s: &Scenario, app: &AppId) -> u64 {
         .map(|c| c.resource.memory.get() >> 30);
     sizes.sum()
 }
-fn warned(s: &Scenario, app: &AppId) -> Vec<(ContainerId, UnixMillis)> {
+fn warned(s: &ClusterScenario, app: &AppId) -> Vec<(ContainerId, UnixMillis)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     let soon = all.filter_map(|(_, u)| match &u.what {
         UpdateKind::PreemptSoon { container, at, .. } => Some((container.clone(), *at)),
@@ -110,7 +112,7 @@ fn warned(s: &Scenario, app: &AppId) -> Vec<(ContainerId, UnixMillis)> {
     });
     soon.collect()
 }
-fn ended(s: &Scenario, app: &AppId) -> Vec<(ContainerId, ExitReason)> {
+fn ended(s: &ClusterScenario, app: &AppId) -> Vec<(ContainerId, ExitReason)> {
     s.cluster
         .history()
         .iter()
@@ -118,7 +120,7 @@ fn ended(s: &Scenario, app: &AppId) -> Vec<(ContainerId, ExitReason)> {
         .map(|f| (f.container.clone(), f.reason))
         .collect()
 }
-fn one(s: &Scenario, app: &AppId, request: &str) -> ContainerId {
+fn one(s: &ClusterScenario, app: &AppId, request: &str) -> ContainerId {
     let request: RequestId = id(request);
     let mine = s.alive(app).into_iter().find(|c| {
         s.cluster
@@ -198,7 +200,7 @@ fn only_the_needed_victims_are_stopped_after_the_warning() {
 
 #[test]
 fn the_least_escalated_and_then_the_newest_containers_are_victims() {
-    let mut s = Scenario::with(settings(halves()));
+    let mut s = ClusterScenario::with(settings(halves()));
     s.node("n1", size(16, 32));
     let (a, b) = (
         app(&mut s, "a", MasterKind::Unmanaged),
@@ -254,7 +256,7 @@ fn the_least_escalated_and_then_the_newest_containers_are_victims() {
 
 #[test]
 fn containers_of_lower_request_priority_are_preempted_first() {
-    let mut s = Scenario::with(settings(halves()));
+    let mut s = ClusterScenario::with(settings(halves()));
     s.node("n1", size(8, 32));
     let (a, b) = (
         app(&mut s, "a", MasterKind::Unmanaged),
@@ -281,7 +283,7 @@ fn containers_of_lower_request_priority_are_preempted_first() {
 
 #[test]
 fn masters_are_never_preempted() {
-    let mut s = Scenario::with(settings(halves()));
+    let mut s = ClusterScenario::with(settings(halves()));
     s.node("n1", size(8, 32));
     let launch = std::sync::Arc::new(LaunchSpec {
         command: vec!["am".into()],
@@ -342,7 +344,7 @@ fn a_waiting_master_gets_a_claim() {
 #[test]
 fn a_round_preempts_at_most_its_share() {
     // a quarter of 16 GiB: two containers of 2 GiB per round
-    let (mut s, a, b) = full_cluster(Settings {
+    let (mut s, a, b) = full_cluster(ClusterSettings {
         preempt_part: 250,
         preempt_every: secs(3),
         ..settings(halves())
@@ -366,7 +368,7 @@ fn a_round_preempts_at_most_its_share() {
 #[test]
 fn rounds_add_up_for_a_container_that_is_larger_than_a_round() {
     // a tenth of 16 GiB is less than any running container
-    let (mut s, a, b) = full_cluster(Settings {
+    let (mut s, a, b) = full_cluster(ClusterSettings {
         preempt_part: 100,
         preempt_every: secs(3),
         ..settings(halves())
@@ -381,16 +383,16 @@ fn rounds_add_up_for_a_container_that_is_larger_than_a_round() {
 
 #[test]
 fn no_container_is_preempted_when_preemption_is_off_or_not_allowed() {
-    let guarded = QueueSpec {
-        preemptable: Preemptable::No,
+    let guarded = QueueDefinition {
+        preemptable: QueuePreemption::No,
         ..sure(500)
     };
     let shielded = tree(vec![("a", guarded), ("b", sure(500))]);
     let unsure = tree(vec![
-        ("a", QueueSpec::default()),
-        ("b", QueueSpec::default()),
+        ("a", QueueDefinition::default()),
+        ("b", QueueDefinition::default()),
     ]);
-    let off = Settings {
+    let off = ClusterSettings {
         preempt_part: 0,
         ..settings(halves())
     };
@@ -533,11 +535,11 @@ fn a_drain_cancels_the_claim_on_the_node() {
 
 #[test]
 fn preemption_prefers_the_nearest_queue_above_its_guarantee() {
-    let inner = QueueSpec {
+    let inner = QueueDefinition {
         children: [(id("x"), sure(500)), (id("y"), sure(500))].into(),
         ..sure(500)
     };
-    let mut s = Scenario::with(settings(tree(vec![("etl", inner), ("web", sure(500))])));
+    let mut s = ClusterScenario::with(settings(tree(vec![("etl", inner), ("web", sure(500))])));
     s.node("n1", size(16, 64));
     let (x, y) = (
         app(&mut s, "etl.x", MasterKind::Unmanaged),
@@ -683,8 +685,8 @@ fn play(moments: Vec<Moment>) {
     s.check();
 }
 
-fn no_container_is_taken_below(s: &mut Scenario, a: &AppId, b: &AppId) {
-    let taken = |s: &Scenario, app| {
+fn no_container_is_taken_below(s: &mut ClusterScenario, a: &AppId, b: &AppId) {
+    let taken = |s: &ClusterScenario, app| {
         ended(s, app)
             .iter()
             .filter(|(_, reason)| *reason == ExitReason::Preempted)

@@ -2,44 +2,51 @@
 //! every step; each test must end with `check`.
 
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::queue::spec::{Amount, LeafOrder, QueueShare, QueueSpec, QueueState};
-use headroom_rm_core::testkit::{Scenario, id, is_never, size};
+use headroom_rm_core::queue::spec::{
+    LeafOrder, QueueDefinition, QueueShare, QueueState, ShareOrAmount,
+};
+use headroom_rm_core::testkit::{ClusterScenario, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, CallResult, ClusterCall, DryRun, MasterKind, Outcome,
-    Settings,
+    AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, CallResult, ClusterCall,
+    ClusterSettings, DryRun, MasterKind,
 };
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, LaunchSpec, QueuePath, Resource};
 
 fn part(thousandths: u32) -> QueueShare {
     QueueShare {
-        memory: Some(Amount::Part(thousandths)),
+        memory: Some(ShareOrAmount::Part(thousandths)),
         ..QueueShare::default()
     }
 }
 fn gib(n: u64) -> QueueShare {
     QueueShare {
-        memory: Some(Amount::Exactly(Bytes::from_gib(n))),
+        memory: Some(ShareOrAmount::Exactly(Bytes::from_gib(n))),
         ..QueueShare::default()
     }
 }
-fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
+fn tree(leaves: Vec<(&str, QueueDefinition)>) -> QueueTree {
     let children = leaves
         .into_iter()
         .map(|(name, spec)| (id(name), spec))
         .collect();
-    QueueTree::new(QueueSpec {
+    QueueTree::new(QueueDefinition {
         children,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     })
     .expect("a valid tree")
 }
-fn scenario(queues: QueueTree) -> Scenario {
-    Scenario::with(Settings {
+fn scenario(queues: QueueTree) -> ClusterScenario {
+    ClusterScenario::with(ClusterSettings {
         queues,
-        ..Settings::default()
+        ..ClusterSettings::default()
     })
 }
-fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<AppId, CallRefusal> {
+fn submit(
+    s: &mut ClusterScenario,
+    queue: &str,
+    user: &str,
+    priority: i32,
+) -> Result<AppId, CallRefusal> {
     let (name, queue, user) = (id("job"), id(queue), user.to_owned());
     let spec = AppSubmission {
         name,
@@ -57,7 +64,7 @@ fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<Ap
     Ok(app)
 }
 /// Submits an unmanaged application and registers its master.
-fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
+fn app(s: &mut ClusterScenario, queue: &str, user: &str) -> AppId {
     let app = submit(s, queue, user, 0).expect("submitted");
     s.call(ClusterCall::RegisterMaster {
         attempt: AttemptId {
@@ -69,7 +76,7 @@ fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
     .expect("registers");
     app
 }
-fn managed(s: &mut Scenario, queue: &str, resource: Resource) -> AppId {
+fn managed(s: &mut ClusterScenario, queue: &str, resource: Resource) -> AppId {
     let launch = std::sync::Arc::new(LaunchSpec {
         command: vec!["am".into()],
         ..LaunchSpec::default()
@@ -96,7 +103,7 @@ fn managed(s: &mut Scenario, queue: &str, resource: Resource) -> AppId {
 fn path(text: &str) -> QueuePath {
     id(text)
 }
-fn used(s: &Scenario, queue: &str) -> Bytes {
+fn used(s: &ClusterScenario, queue: &str) -> Bytes {
     s.cluster
         .queues()
         .into_iter()
@@ -105,7 +112,7 @@ fn used(s: &Scenario, queue: &str) -> Bytes {
         .used
         .memory
 }
-fn why(s: &Scenario, app: &AppId) -> String {
+fn why(s: &ClusterScenario, app: &AppId) -> String {
     s.cluster.why(app, s.now).expect("the application exists")[0]
         .sentence
         .clone()
@@ -113,34 +120,34 @@ fn why(s: &Scenario, app: &AppId) -> String {
 
 #[test]
 fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
-    let leaf = QueueSpec {
+    let leaf = QueueDefinition {
         guaranteed: part(700),
         maximum: part(600),
         user_limit: Some(0),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let inner = QueueSpec {
+    let inner = QueueDefinition {
         order: LeafOrder::Fair,
         max_apps: Some(3),
         children: [(
             id("one"),
-            QueueSpec {
+            QueueDefinition {
                 weight: Some(0),
-                ..QueueSpec::default()
+                ..QueueDefinition::default()
             },
         )]
         .into(),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let other = QueueSpec {
+    let other = QueueDefinition {
         guaranteed: part(400),
         max_running: Some(0),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     let children = [(id("a"), leaf), (id("b"), inner), (id("c"), other)].into();
-    let problems = QueueTree::new(QueueSpec {
+    let problems = QueueTree::new(QueueDefinition {
         children,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     })
     .expect_err("the tree is invalid");
     let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -161,7 +168,7 @@ fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
         ]
     );
     assert!(
-        QueueTree::new(QueueSpec::default()).is_err(),
+        QueueTree::new(QueueDefinition::default()).is_err(),
         "a root without child queues is refused"
     );
     assert!(QueueTree::new(QueueTree::default().root().clone()).is_ok());
@@ -169,18 +176,18 @@ fn an_invalid_queue_tree_is_refused_with_all_its_problems() {
 
 #[test]
 fn exact_guarantees_must_not_exceed_that_of_their_parent() {
-    let child = |n| QueueSpec {
+    let child = |n| QueueDefinition {
         guaranteed: gib(n),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let parent = |a, b| QueueSpec {
+    let parent = |a, b| QueueDefinition {
         guaranteed: gib(10),
         children: [(id("x"), child(a)), (id("y"), child(b))].into(),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let root = |p| QueueSpec {
+    let root = |p| QueueDefinition {
         children: [(id("p"), p)].into(),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     assert!(QueueTree::new(root(parent(4, 6))).is_ok());
     let problems = QueueTree::new(root(parent(5, 6))).expect_err("the tree is invalid");
@@ -192,13 +199,13 @@ fn exact_guarantees_must_not_exceed_that_of_their_parent() {
 
 #[test]
 fn an_application_needs_an_existing_and_open_leaf_queue() {
-    let inner = QueueSpec {
-        children: [(id("night"), QueueSpec::default())].into(),
-        ..QueueSpec::default()
+    let inner = QueueDefinition {
+        children: [(id("night"), QueueDefinition::default())].into(),
+        ..QueueDefinition::default()
     };
-    let small = QueueSpec {
+    let small = QueueDefinition {
         max_apps: Some(1),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     let mut s = scenario(tree(vec![("etl", inner), ("small", small)]));
     assert_eq!(
@@ -232,9 +239,9 @@ fn an_application_needs_an_existing_and_open_leaf_queue() {
 
 #[test]
 fn the_queue_with_the_smallest_share_of_its_guarantee_is_first() {
-    let queue = |thousandths| QueueSpec {
+    let queue = |thousandths| QueueDefinition {
         guaranteed: part(thousandths),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     let mut s = scenario(tree(vec![("big", queue(750)), ("small", queue(250))]));
     let (big, small) = (app(&mut s, "big", "u"), app(&mut s, "small", "u"));
@@ -252,8 +259,8 @@ fn the_queue_with_the_smallest_share_of_its_guarantee_is_first() {
 #[test]
 fn the_dominant_resource_decides_between_queues() {
     let mut s = scenario(tree(vec![
-        ("cpu", QueueSpec::default()),
-        ("mem", QueueSpec::default()),
+        ("cpu", QueueDefinition::default()),
+        ("mem", QueueDefinition::default()),
     ]));
     let (cpu, mem) = (app(&mut s, "cpu", "u"), app(&mut s, "mem", "u"));
     s.ask_waits(&cpu, "w", 100, size(1, 3));
@@ -267,13 +274,13 @@ fn the_dominant_resource_decides_between_queues() {
 
 #[test]
 fn weight_and_priority_order_sibling_queues() {
-    let heavy = QueueSpec {
+    let heavy = QueueDefinition {
         weight: Some(3),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     let mut s = scenario(tree(vec![
         ("heavy", heavy),
-        ("light", QueueSpec::default()),
+        ("light", QueueDefinition::default()),
     ]));
     let (heavy, light) = (app(&mut s, "heavy", "u"), app(&mut s, "light", "u"));
     s.ask_waits(&light, "w", 100, size(1, 1));
@@ -281,11 +288,14 @@ fn weight_and_priority_order_sibling_queues() {
     s.node("n1", size(16, 16));
     assert_eq!((s.alive(&heavy).len(), s.alive(&light).len()), (12, 4));
     s.check();
-    let first = QueueSpec {
+    let first = QueueDefinition {
         priority: 5,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let mut s = scenario(tree(vec![("a", QueueSpec::default()), ("first", first)]));
+    let mut s = scenario(tree(vec![
+        ("a", QueueDefinition::default()),
+        ("first", first),
+    ]));
     let (a, first) = (app(&mut s, "a", "u"), app(&mut s, "first", "u"));
     s.ask_waits(&a, "w", 100, size(1, 1));
     s.ask_waits(&first, "w", 10, size(1, 1));
@@ -299,9 +309,9 @@ fn a_fair_leaf_shares_resources_and_a_fifo_leaf_does_not() {
     for (order, expected) in [(LeafOrder::Fifo, (16, 0)), (LeafOrder::Fair, (8, 8))] {
         let mut s = scenario(tree(vec![(
             "q",
-            QueueSpec {
+            QueueDefinition {
                 order,
-                ..QueueSpec::default()
+                ..QueueDefinition::default()
             },
         )]));
         let (one, two) = (app(&mut s, "q", "u"), app(&mut s, "q", "v"));
@@ -319,22 +329,25 @@ fn a_fair_leaf_shares_resources_and_a_fifo_leaf_does_not() {
 
 #[test]
 fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
-    let inner = QueueSpec {
+    let inner = QueueDefinition {
         maximum: part(500),
         children: [
             (
                 id("x"),
-                QueueSpec {
+                QueueDefinition {
                     maximum: gib(6),
-                    ..QueueSpec::default()
+                    ..QueueDefinition::default()
                 },
             ),
-            (id("y"), QueueSpec::default()),
+            (id("y"), QueueDefinition::default()),
         ]
         .into(),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let mut s = scenario(tree(vec![("etl", inner), ("rest", QueueSpec::default())]));
+    let mut s = scenario(tree(vec![
+        ("etl", inner),
+        ("rest", QueueDefinition::default()),
+    ]));
     s.node("n1", size(16, 16)).node("n2", size(4, 4));
     let (x, y) = (app(&mut s, "etl.x", "u"), app(&mut s, "etl.y", "u"));
     s.ask(&x, "w", 5, size(2, 1)).expect("asks");
@@ -366,9 +379,9 @@ fn no_queue_exceeds_its_maximum_and_the_sentence_names_the_queue() {
 fn a_wait_sentence_contains_the_use_of_the_queue() {
     let mut s = scenario(tree(vec![(
         "etl",
-        QueueSpec {
+        QueueDefinition {
             maximum: gib(10),
-            ..QueueSpec::default()
+            ..QueueDefinition::default()
         },
     )]));
     s.node("n1", size(8, 8));
@@ -384,10 +397,10 @@ fn a_wait_sentence_contains_the_use_of_the_queue() {
 
 #[test]
 fn users_and_masters_have_separate_limits() {
-    let spec = QueueSpec {
+    let spec = QueueDefinition {
         user_limit: Some(250),
         master_share: Some(100),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     let mut s = scenario(tree(vec![("q", spec)]));
     s.node("n1", size(16, 16)).node("n2", size(4, 4));
@@ -423,9 +436,9 @@ fn users_and_masters_have_separate_limits() {
 fn max_running_limits_the_running_applications() {
     let mut s = scenario(tree(vec![(
         "q",
-        QueueSpec {
+        QueueDefinition {
             max_running: Some(1),
-            ..QueueSpec::default()
+            ..QueueDefinition::default()
         },
     )]));
     s.node("n1", size(16, 16));
@@ -462,12 +475,12 @@ fn max_running_limits_the_running_applications() {
 #[test]
 fn a_queue_state_blocks_grants_or_submissions_and_survives_a_restart() {
     let mut s = scenario(tree(vec![
-        ("a", QueueSpec::default()),
-        ("b", QueueSpec::default()),
+        ("a", QueueDefinition::default()),
+        ("b", QueueDefinition::default()),
     ]));
     s.node("n1", size(16, 16));
     let a = app(&mut s, "a", "u");
-    let set_state = |s: &mut Scenario, queue: &str, state| {
+    let set_state = |s: &mut ClusterScenario, queue: &str, state| {
         s.call(ClusterCall::SetQueueState {
             queue: path(queue),
             state,
@@ -514,10 +527,10 @@ fn a_queue_state_blocks_grants_or_submissions_and_survives_a_restart() {
 }
 
 /// A node with an application in each of the leaves `a` and `b`, which together use its memory.
-fn two_full_leaves() -> (Scenario, AppId, AppId) {
+fn two_full_leaves() -> (ClusterScenario, AppId, AppId) {
     let mut s = scenario(tree(vec![
-        ("a", QueueSpec::default()),
-        ("b", QueueSpec::default()),
+        ("a", QueueDefinition::default()),
+        ("b", QueueDefinition::default()),
     ]));
     s.node("n1", size(16, 16));
     let (a, b) = (app(&mut s, "a", "u"), app(&mut s, "b", "u"));
@@ -527,7 +540,7 @@ fn two_full_leaves() -> (Scenario, AppId, AppId) {
 }
 
 fn set_queues(
-    s: &mut Scenario,
+    s: &mut ClusterScenario,
     tree: QueueTree,
     generation: Option<u64>,
     how: DryRun,
@@ -542,18 +555,18 @@ fn set_queues(
 /// The leaves `b` and `c`: leaf `a` is removed.
 fn tree_without_a() -> QueueTree {
     tree(vec![
-        ("b", QueueSpec::default()),
-        ("c", QueueSpec::default()),
+        ("b", QueueDefinition::default()),
+        ("c", QueueDefinition::default()),
     ])
 }
 
 /// The leaves `a`, with a maximum of 6 GiB, and `b`.
 fn tree_with_small_a() -> QueueTree {
-    let a = QueueSpec {
+    let a = QueueDefinition {
         maximum: gib(6),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    tree(vec![("a", a), ("b", QueueSpec::default())])
+    tree(vec![("a", a), ("b", QueueDefinition::default())])
 }
 
 #[test]
@@ -623,20 +636,20 @@ fn a_queue_above_its_new_maximum_keeps_its_containers_and_gets_no_more() {
 
 #[test]
 fn an_application_moves_with_its_containers_and_requests() {
-    let closed = QueueSpec {
+    let closed = QueueDefinition {
         state: QueueState::Stopped,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     let mut s = scenario(tree(vec![
-        ("a", QueueSpec::default()),
-        ("b", QueueSpec::default()),
+        ("a", QueueDefinition::default()),
+        ("b", QueueDefinition::default()),
         ("shut", closed),
     ]));
     s.node("n1", size(8, 16));
     let (one, two) = (app(&mut s, "a", "u"), app(&mut s, "a", "v"));
     s.ask(&one, "w", 10, size(1, 1)).expect("asks");
     s.ask_waits(&two, "w", 10, size(1, 1));
-    let change = |s: &mut Scenario, app: &AppId, queue: Option<&str>, priority| {
+    let change = |s: &mut ClusterScenario, app: &AppId, queue: Option<&str>, priority| {
         s.call(ClusterCall::ChangeApp {
             app: app.clone(),
             queue: queue.map(path),
@@ -688,8 +701,8 @@ fn an_application_moves_with_its_containers_and_requests() {
 #[test]
 fn an_application_of_a_removed_queue_continues_in_the_default_queue() {
     let mut s = scenario(tree(vec![
-        ("a", QueueSpec::default()),
-        ("default", QueueSpec::default()),
+        ("a", QueueDefinition::default()),
+        ("default", QueueDefinition::default()),
     ]));
     s.node("n1", size(8, 16));
     let one = app(&mut s, "a", "u");
@@ -709,15 +722,15 @@ fn an_application_of_a_removed_queue_continues_in_the_default_queue() {
 fn an_ended_application_uses_no_resources_of_its_queue() {
     let mut s = scenario(tree(vec![(
         "q",
-        QueueSpec {
+        QueueDefinition {
             order: LeafOrder::Fair,
-            ..QueueSpec::default()
+            ..QueueDefinition::default()
         },
     )]));
     s.node("n1", Resource::new(Bytes::from_gib(8), Cpus::from_cores(8)));
     let one = app(&mut s, "q", "ann");
     s.ask(&one, "w", 20, size(1, 1)).expect("asks");
-    let view = |s: &Scenario| {
+    let view = |s: &ClusterScenario| {
         let views = s.cluster.queues();
         let q = views
             .iter()
@@ -732,7 +745,8 @@ fn an_ended_application_uses_no_resources_of_its_queue() {
         )
     };
     assert_eq!(view(&s), (8, 12, 1, 1, 1000));
-    s.finish(&one, Outcome::Succeeded).expect("finishes");
+    s.finish(&one, ApplicationOutcome::Succeeded)
+        .expect("finishes");
     s.settle();
     assert_eq!(view(&s), (0, 0, 0, 0, 0));
     s.check();

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::queue::spec::{Amount, QueueShare, QueueSpec};
+use headroom_rm_core::queue::spec::{QueueDefinition, QueueShare, ShareOrAmount};
 use headroom_rm_core::request::ContainerRequest;
-use headroom_rm_core::testkit::{Scenario, ask, id, size};
+use headroom_rm_core::testkit::{ClusterScenario, ask, id, size};
 use headroom_rm_core::{
-    AfterDrain, AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerSize, Cordon, DryRun,
-    MasterKind, Outcome, Settings, TagChange, UpdateKind,
+    AfterDrain, AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall,
+    ClusterSettings, ContainerSize, CordonState, DryRun, MasterKind, TagChange, UpdateKind,
 };
 use headroom_types::{AppId, ContainerId, ExitReason, LaunchSpec, NodeId, RequestId};
 use proptest::prelude::*;
@@ -95,7 +95,7 @@ struct Model {
 
 #[derive(Debug)]
 struct World {
-    s: Scenario,
+    s: ClusterScenario,
     masters: BTreeMap<AppId, Model>,
     /// True once a node was silent for too long, or left at its deadline: its containers were given
     /// up or replaced.
@@ -284,7 +284,7 @@ impl World {
                 .expect("the application exists");
             }),
             Op::Finish(a) => self.with_app(a, |w, app| {
-                w.s.finish(app, Outcome::Succeeded)
+                w.s.finish(app, ApplicationOutcome::Succeeded)
                     .expect("the application exists");
             }),
             Op::Resize { .. } | Op::Drain { .. } | Op::Undrain(_) | Op::Tag { .. } => {
@@ -370,9 +370,9 @@ impl World {
         };
         let change = TagChange {
             cordon: Some(if cordon {
-                Cordon::On("test".into())
+                CordonState::On("test".into())
             } else {
-                Cordon::Off
+                CordonState::Off
             }),
             labels,
             drop_labels,
@@ -498,7 +498,7 @@ impl World {
         for node in (0u8..4).map(|n| id(&World::name(n))) {
             let taints = [(id("etl"), None)].into();
             let change = TagChange {
-                cordon: Some(Cordon::Off),
+                cordon: Some(CordonState::Off),
                 drop_labels: [id("ssd")].into(),
                 taints,
                 ..TagChange::default()
@@ -612,28 +612,32 @@ fn only_when_decommissioned(refusal: CallRefusal) {
     );
 }
 
-fn with_a_guarantee() -> Settings {
+fn with_a_guarantee() -> ClusterSettings {
     let guaranteed = QueueShare {
-        memory: Some(Amount::Part(500)),
+        memory: Some(ShareOrAmount::Part(500)),
         ..QueueShare::default()
     };
-    let sure = QueueSpec {
+    let sure = QueueDefinition {
         guaranteed,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
-    let children = [(id("default"), QueueSpec::default()), (id("sure"), sure)].into();
-    let queues = QueueTree::new(QueueSpec {
+    let children = [
+        (id("default"), QueueDefinition::default()),
+        (id("sure"), sure),
+    ]
+    .into();
+    let queues = QueueTree::new(QueueDefinition {
         children,
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     })
     .expect("a valid tree");
     let second = Duration::from_secs(1);
-    Settings {
+    ClusterSettings {
         queues,
         preempt_every: second,
         preempt_warning: 2 * second,
         preempt_part: 1000,
-        ..Settings::default()
+        ..ClusterSettings::default()
     }
 }
 
@@ -642,7 +646,7 @@ proptest! {
 
     #[test]
     fn no_container_is_lost_or_granted_twice(ops in proptest::collection::vec(any_op(), 1..120)) {
-        let mut world = World { s: Scenario::with(with_a_guarantee()), masters: BTreeMap::new(), gone: false };
+        let mut world = World { s: ClusterScenario::with(with_a_guarantee()), masters: BTreeMap::new(), gone: false };
         world.s.node("n0", size(4, 8));
         for op in ops {
             world.run(op);

@@ -16,8 +16,8 @@ use headroom_rm_core::placement::{
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::sched::constraint::misfit;
 use headroom_rm_core::sched::index::IndexedNode;
-use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{ClusterCall, DryRun, Exclusive, NodeProperties, Settings};
+use headroom_rm_core::testkit::{ClusterScenario, FakeNode, ask, id, size};
+use headroom_rm_core::{ClusterCall, ClusterSettings, DryRun, Exclusive, NodeProperties};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId, Resource};
 use proptest::prelude::*;
 
@@ -156,7 +156,7 @@ fn any_ask() -> impl Strategy<Value = (PlacementRules, Resource)> {
 }
 
 struct World {
-    s: Scenario,
+    s: ClusterScenario,
     nodes: Vec<(NodeProperties, Resource)>,
     asks: Vec<(PlacementRules, Resource)>,
     apps: Vec<AppId>,
@@ -169,9 +169,9 @@ impl World {
         nodes: Vec<(NodeProperties, Resource)>,
         asks: Vec<(PlacementRules, Resource)>,
     ) -> Self {
-        let mut s = Scenario::with(Settings {
+        let mut s = ClusterScenario::with(ClusterSettings {
             reserve_after: Duration::from_millis(500),
-            ..Settings::default()
+            ..ClusterSettings::default()
         });
         let apps = (0..APPS).map(|n| s.app(&format!("job-{n}"))).collect();
         let mut world = World {

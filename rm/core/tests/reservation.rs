@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{ClusterCall, NodeProperties, Settings};
+use headroom_rm_core::testkit::{ClusterScenario, FakeNode, ask, id, size};
+use headroom_rm_core::{ClusterCall, ClusterSettings, NodeProperties};
 use headroom_types::{AppId, ContainerId, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -14,15 +14,15 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn scenario(reserve_after: Duration) -> Scenario {
-    Scenario::with(Settings {
+fn scenario(reserve_after: Duration) -> ClusterScenario {
+    ClusterScenario::with(ClusterSettings {
         unix_at_zero: UnixMillis(1_000_000),
         reserve_after,
-        ..Settings::default()
+        ..ClusterSettings::default()
     })
 }
 
-fn alive_of(s: &Scenario, app: &AppId, request: &str) -> Vec<ContainerId> {
+fn alive_of(s: &ClusterScenario, app: &AppId, request: &str) -> Vec<ContainerId> {
     let mine = s
         .cluster
         .containers()
@@ -30,7 +30,7 @@ fn alive_of(s: &Scenario, app: &AppId, request: &str) -> Vec<ContainerId> {
     mine.map(|c| c.id.clone()).collect()
 }
 
-fn ack(s: &mut Scenario, app: &AppId) {
+fn ack(s: &mut ClusterScenario, app: &AppId) {
     let last = s.cluster.app(app).expect("app").updates.last();
     s.sync(app, last, vec![]).expect("syncs");
 }
@@ -42,14 +42,14 @@ struct Stream {
 }
 
 impl Stream {
-    fn begin(s: &mut Scenario) -> Self {
+    fn begin(s: &mut ClusterScenario) -> Self {
         let app = s.app("small");
         s.ask(&app, "work", 100_000, size(1, 0)).expect("asks");
         s.settle();
         Stream { app, ended: 0 }
     }
     /// Ends the oldest small container; others wait for its resources.
-    fn end_one(&mut self, s: &mut Scenario) {
+    fn end_one(&mut self, s: &mut ClusterScenario) {
         let oldest = s
             .cluster
             .containers()
@@ -66,7 +66,7 @@ impl Stream {
     /// `most` ends.
     fn until(
         &mut self,
-        s: &mut Scenario,
+        s: &mut ClusterScenario,
         app: &AppId,
         request: &str,
         most: usize,
@@ -219,8 +219,8 @@ fn a_reservation_ends_when_its_request_does_not_wait_any_more() {
     s.node("n1", size(8, 64));
     let job = s.app("job");
     let mut stream = Stream::begin(&mut s);
-    let reserved = |s: &Scenario| s.cluster.reservations().count();
-    let wait = |s: &mut Scenario, stream: &mut Stream| {
+    let reserved = |s: &ClusterScenario| s.cluster.reservations().count();
+    let wait = |s: &mut ClusterScenario, stream: &mut Stream| {
         for _ in 0..12 {
             stream.end_one(s);
         }
@@ -349,7 +349,7 @@ fn a_reservation_obeys_the_placement_rules_of_its_request() {
 }
 
 /// Advances the time while nodes and masters send heartbeats.
-fn live_on(s: &mut Scenario, seconds: u64) {
+fn live_on(s: &mut ClusterScenario, seconds: u64) {
     for _ in 0..seconds {
         s.alive_for(secs(1));
         s.settle();

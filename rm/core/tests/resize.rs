@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::testkit::{FakeNode, Scenario, id, size};
+use headroom_rm_core::testkit::{ClusterScenario, FakeNode, id, size};
 use headroom_rm_core::{
     CallAnswer, CallRefusal, CallResult, ClusterCall, ContainerPhase, ContainerSize, DryRun,
     UpdateKind,
@@ -22,13 +22,13 @@ const OK: ExitReason = ExitReason::Exit { code: 0 };
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
-fn fake<'a>(s: &'a mut Scenario, node: &str) -> &'a mut FakeNode {
+fn fake<'a>(s: &'a mut ClusterScenario, node: &str) -> &'a mut FakeNode {
     s.nodes
         .get_mut(&id::<NodeId>(node))
         .expect("a node of this scenario")
 }
 fn resize(
-    s: &mut Scenario,
+    s: &mut ClusterScenario,
     container: &ContainerId,
     version: Option<u32>,
     to: Resource,
@@ -45,8 +45,8 @@ fn resize(
     })
 }
 /// One node of 8 GiB with one running container of 2 GiB.
-fn one() -> (Scenario, AppId, ContainerId) {
-    let mut s = Scenario::new();
+fn one() -> (ClusterScenario, AppId, ContainerId) {
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let app = s.app("job");
     s.ask(&app, "work", 1, size(2, 1)).expect("asks");
@@ -54,7 +54,7 @@ fn one() -> (Scenario, AppId, ContainerId) {
     let c = s.alive(&app)[0].clone();
     (s, app, c)
 }
-fn allocated(s: &Scenario, node: &str) -> Bytes {
+fn allocated(s: &ClusterScenario, node: &str) -> Bytes {
     s.cluster
         .ledger()
         .node(&id(node))
@@ -63,7 +63,7 @@ fn allocated(s: &Scenario, node: &str) -> Bytes {
         .memory
 }
 /// Resize updates of an application: result, size and version of each.
-fn resize_updates(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
+fn resize_updates(s: &ClusterScenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     let sizes = all.filter_map(|(_, u)| match &u.what {
         UpdateKind::Resized {
@@ -435,7 +435,7 @@ fn a_silent_node_refuses_growth_and_accepts_shrinks() {
 
 #[test]
 fn the_heap_budget_changes_with_the_size() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let app = s.app("job");
     let mut asked = headroom_rm_core::testkit::ask("work", 1, size(2, 1));
@@ -446,7 +446,7 @@ fn the_heap_budget_changes_with_the_size() {
     s.sync(&app, 0, vec![asked]).expect("asks");
     s.settle();
     let c = s.alive(&app)[0].clone();
-    let heap = |s: &Scenario| s.cluster.ledger().node(&id("n1")).expect("account").heap;
+    let heap = |s: &ClusterScenario| s.cluster.ledger().node(&id("n1")).expect("account").heap;
     assert_eq!(heap(&s), Bytes::from_gib(1));
     let grow = |gib, heap| ClusterCall::Resize {
         container: c.clone(),
@@ -480,7 +480,7 @@ fn the_heap_budget_changes_with_the_size() {
 
 #[test]
 fn countable_resources_and_processors_can_be_resized() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     let gpus = |n: u64| {
         let mut r = size(2, 2);
         r.extra.insert(id("gpu"), n);
@@ -511,7 +511,7 @@ fn countable_resources_and_processors_can_be_resized() {
 
 #[test]
 fn a_resized_master_keeps_its_size_for_the_next_attempt() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let app = s.managed("job", size(1, 1), 3);
     s.settle();
@@ -556,7 +556,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
+fn run(s: &mut ClusterScenario, app: &AppId, asked: &mut u32, op: Op) {
     let name = |n: u8| format!("n{n}");
     match op {
         Op::Resize { c, gib, stale } => {
@@ -611,7 +611,7 @@ fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
     }
 }
 
-fn heal(s: &mut Scenario, app: &AppId) {
+fn heal(s: &mut ClusterScenario, app: &AppId) {
     for n in ["n0", "n1"] {
         if !s.nodes[&id::<NodeId>(n)].connected {
             s.register(n);
@@ -626,7 +626,7 @@ proptest! {
 
     #[test]
     fn sizes_agree_in_the_end_and_are_counted_exactly_at_each_step(ops in proptest::collection::vec(any_op(), 1..100)) {
-        let mut s = Scenario::new();
+        let mut s = ClusterScenario::new();
         s.node("n0", size(8, 16)).node("n1", size(6, 16));
         let (app, mut asked) = (s.app("job"), 0);
         for op in ops {

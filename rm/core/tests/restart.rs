@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::testkit::{Scenario, ask, id, size};
+use headroom_rm_core::testkit::{ClusterScenario, ask, id, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerPhase, MasterHeartbeat,
-    MasterKind, Outcome,
+    AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, ContainerPhase,
+    MasterHeartbeat, MasterKind,
 };
 use headroom_types::{Epoch, ExitReason, NodeId};
 
@@ -18,7 +18,7 @@ fn secs(n: u64) -> Duration {
 
 #[test]
 fn a_restart_grants_no_container_twice() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.app("job");
     s.ask(&app, "work", 4, size(1, 1)).expect("asks");
@@ -81,7 +81,7 @@ fn a_restart_grants_no_container_twice() {
 
 #[test]
 fn recovery_waits_at_most_ten_seconds_for_a_missing_node() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.app("job");
     s.ask(&app, "work", 2, size(3, 1)).expect("asks");
@@ -110,7 +110,7 @@ fn recovery_waits_at_most_ten_seconds_for_a_missing_node() {
 
 #[test]
 fn a_managed_master_survives_a_restart_or_is_replaced() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4)).node("n2", size(8, 4));
     let stays = s.managed("stays", size(2, 1), 2);
     s.settle();
@@ -137,10 +137,11 @@ fn a_managed_master_survives_a_restart_or_is_replaced() {
 
 #[test]
 fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let ended = s.app("ended");
-    s.finish(&ended, Outcome::Succeeded).expect("finishes");
+    s.finish(&ended, ApplicationOutcome::Succeeded)
+        .expect("finishes");
     let ending = s.app("ending");
     s.ask(&ending, "work", 1, size(1, 1)).expect("asks");
     s.settle();
@@ -165,7 +166,7 @@ fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
 
 #[test]
 fn a_repeated_submission_key_returns_the_same_application() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     let spec = AppSubmission {
         name: id("job"),
         queue: id("default"),

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use headroom_rm_core::app::ApplicationState;
-use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
+use headroom_rm_core::testkit::{ClusterScenario, ask, id, is_never, size};
 use headroom_rm_core::{
-    AppSubmission, CallAnswer, CallRefusal, ClusterCall, LogSeverity, MasterHeartbeat, MasterKind,
-    Outcome, RequestVerdict, UpdateKind,
+    AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, LogSeverity,
+    MasterHeartbeat, MasterKind, RequestVerdict, UpdateKind,
 };
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, ExitReason, LaunchSpec, NodeId};
 
@@ -17,7 +17,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn exits(s: &Scenario, app: &AppId) -> usize {
+fn exits(s: &ClusterScenario, app: &AppId) -> usize {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     all.filter(|(_, u)| matches!(u.what, UpdateKind::Exited { .. }))
         .count()
@@ -25,7 +25,7 @@ fn exits(s: &Scenario, app: &AppId) -> usize {
 
 #[test]
 fn a_container_passes_through_its_whole_life_cycle() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
     let answer = s.ask(&app, "work", 2, size(1, 1));
@@ -60,7 +60,7 @@ fn a_container_passes_through_its_whole_life_cycle() {
 
 #[test]
 fn a_repeated_request_is_idempotent() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 8));
     let app = s.app("job");
     for _ in 0..3 {
@@ -72,7 +72,7 @@ fn a_repeated_request_is_idempotent() {
 
 #[test]
 fn an_infeasible_request_is_refused_at_once() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     let app = s.app("job");
     let sentence = s.ask_waits(&app, "early", 1, size(100, 1));
     assert_eq!(
@@ -113,7 +113,7 @@ fn an_infeasible_request_is_refused_at_once() {
 
 #[test]
 fn the_wait_sentence_names_the_closest_node() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("worker-1", size(4, 4)).node("worker-3", size(8, 2));
     let app = s.app("job");
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
@@ -141,7 +141,7 @@ fn the_wait_sentence_names_the_closest_node() {
 
 #[test]
 fn best_fit_keeps_large_nodes_free_and_placement_rules_apply() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("big", size(16, 8)).node("small", size(4, 8));
     let app = s.app("job");
     s.ask(&app, "a", 2, size(2, 1)).expect("asks");
@@ -151,7 +151,7 @@ fn best_fit_keeps_large_nodes_free_and_placement_rules_apply() {
     let mut pinned = ask("c", 1, size(1, 1));
     pinned.place.nodes = vec![id("small")];
     s.sync(&app, 0, vec![elsewhere, pinned]).expect("syncs");
-    let of = |s: &Scenario, r: &str| {
+    let of = |s: &ClusterScenario, r: &str| {
         s.cluster
             .containers()
             .find(|c| c.request == Some(id(r)))
@@ -164,7 +164,7 @@ fn best_fit_keeps_large_nodes_free_and_placement_rules_apply() {
 
 #[test]
 fn requests_are_granted_by_priority_then_by_arrival() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     let low = s.app("low");
     let high = s.submit("high", 10, MasterKind::Unmanaged);
     s.master(&high).expect("registers");
@@ -182,7 +182,7 @@ fn requests_are_granted_by_priority_then_by_arrival() {
 
 #[test]
 fn a_lost_node_ends_its_containers_and_must_register_again() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.app("job");
     s.ask(&app, "work", 2, size(3, 1)).expect("asks");
@@ -191,7 +191,7 @@ fn a_lost_node_ends_its_containers_and_must_register_again() {
         .get_mut(&id::<NodeId>("n1"))
         .expect("node")
         .connected = false;
-    let beat = |s: &mut Scenario, n: u64| {
+    let beat = |s: &mut ClusterScenario, n: u64| {
         for _ in 0..n {
             s.alive_for(secs(1));
             let last = s.cluster.app(&app).expect("app").updates.acked();
@@ -237,7 +237,7 @@ fn a_lost_node_ends_its_containers_and_must_register_again() {
 
 #[test]
 fn a_stalled_loop_does_not_suspect_nodes() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     s.now = s.now.plus(secs(600));
     s.step(headroom_rm_core::ClusterEvent::Stalled(secs(600)));
@@ -251,7 +251,7 @@ fn a_stalled_loop_does_not_suspect_nodes() {
 
 #[test]
 fn a_managed_master_gets_more_memory_after_running_out_of_memory() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(3, 4));
     let app = s.managed("job", size(1, 1), 3);
     let first = s.alive(&app)[0].clone();
@@ -301,7 +301,7 @@ fn a_managed_master_gets_more_memory_after_running_out_of_memory() {
 
 #[test]
 fn platform_failures_are_not_charged_and_containers_survive_the_master() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));
     let app = s.managed("job", size(1, 1), 1);
     s.settle();
@@ -354,7 +354,7 @@ fn platform_failures_are_not_charged_and_containers_survive_the_master() {
 #[test]
 fn a_master_without_its_journal_gets_containers_for_earlier_ends_again() {
     for (knows, gets) in [(0, 1), (1, 0)] {
-        let mut s = Scenario::new();
+        let mut s = ClusterScenario::new();
         s.node("n1", size(8, 8));
         let app = s.managed("job", size(1, 1), 3);
         s.settle();
@@ -395,7 +395,7 @@ fn a_master_without_its_journal_gets_containers_for_earlier_ends_again() {
 
 #[test]
 fn an_undelivered_command_is_sent_to_the_node_again() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
@@ -423,7 +423,7 @@ fn an_undelivered_command_is_sent_to_the_node_again() {
 
 #[test]
 fn a_silent_master_is_replaced_or_ends_its_application() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 4));
     let managed = s.managed("managed", size(1, 1), 2);
     s.settle();
@@ -440,7 +440,7 @@ fn a_silent_master_is_replaced_or_ends_its_application() {
 
 #[test]
 fn finish_stops_all_containers_and_lets_the_master_exit_by_itself() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 4));
     let app = s.managed("job", size(1, 1), 2);
     s.settle();
@@ -455,8 +455,9 @@ fn finish_stops_all_containers_and_lets_the_master_exit_by_itself() {
         .container()
         .cloned()
         .expect("a running master");
-    s.finish(&app, Outcome::Succeeded).expect("finishes");
-    s.finish(&app, Outcome::Succeeded)
+    s.finish(&app, ApplicationOutcome::Succeeded)
+        .expect("finishes");
+    s.finish(&app, ApplicationOutcome::Succeeded)
         .expect("a repeated finish is accepted");
     s.settle();
     assert_eq!(
@@ -472,7 +473,8 @@ fn finish_stops_all_containers_and_lets_the_master_exit_by_itself() {
     let app = s.managed("slow", size(1, 1), 2);
     s.settle();
     s.master(&app).expect("registers");
-    s.finish(&app, Outcome::Failed).expect("finishes");
+    s.finish(&app, ApplicationOutcome::Failed)
+        .expect("finishes");
     s.alive_for(secs(6)).settle();
     assert_eq!(s.state(&app), "failed");
     s.check();
@@ -480,7 +482,7 @@ fn finish_stops_all_containers_and_lets_the_master_exit_by_itself() {
 
 #[test]
 fn kill_orders_the_master_to_stop_and_ends_all_containers() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 4));
     let app = s.app("job");
     s.ask(&app, "work", 2, size(1, 1)).expect("asks");
@@ -503,7 +505,7 @@ fn kill_orders_the_master_to_stop_and_ends_all_containers() {
     assert_eq!(
         s.cluster.app(&app).expect("app").state,
         ApplicationState::Ended {
-            outcome: Outcome::Killed
+            outcome: ApplicationOutcome::Killed
         }
     );
     assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "enough");
@@ -516,7 +518,7 @@ fn kill_orders_the_master_to_stop_and_ends_all_containers() {
 
 #[test]
 fn a_container_that_is_stopped_before_its_start_ends() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 4));
     s.nodes
         .get_mut(&id::<NodeId>("n1"))
@@ -540,7 +542,7 @@ fn a_container_that_is_stopped_before_its_start_ends() {
 
 #[test]
 fn a_late_master_heartbeat_withdraws_no_requests() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(1, 1));
     let (app, other) = (s.app("job"), s.app("other"));
     s.sync(&app, 0, vec![ask("work", 1, size(1, 1))])
@@ -584,7 +586,7 @@ fn a_late_master_heartbeat_withdraws_no_requests() {
 
 #[test]
 fn a_late_node_registration_ends_no_containers() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     // Two agents register in turn without containers; the first registration arrives late.
     assert!(s.register_empty("n1", 7_000).is_ok());
@@ -607,7 +609,7 @@ fn a_late_node_registration_ends_no_containers() {
 
 #[test]
 fn a_master_too_large_for_any_node_is_refused() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let spec = AppSubmission {
         name: id("job"),
@@ -632,18 +634,19 @@ fn a_master_too_large_for_any_node_is_refused() {
 
 #[test]
 fn the_history_is_bounded() {
-    let settings = headroom_rm_core::Settings {
+    let settings = headroom_rm_core::ClusterSettings {
         keep_apps: 3,
         keep_containers: 4,
-        ..headroom_rm_core::Settings::default()
+        ..headroom_rm_core::ClusterSettings::default()
     };
-    let mut s = Scenario::with(settings);
+    let mut s = ClusterScenario::with(settings);
     s.node("n1", size(4, 4));
     for _ in 0..6 {
         let app = s.app("job");
         s.ask(&app, "work", 2, size(1, 1)).expect("asks");
         s.settle();
-        s.finish(&app, Outcome::Succeeded).expect("finishes");
+        s.finish(&app, ApplicationOutcome::Succeeded)
+            .expect("finishes");
         s.settle();
     }
     assert_eq!(
@@ -662,18 +665,20 @@ fn the_history_is_bounded() {
 
 #[test]
 fn applications_that_ended_long_ago_are_removed() {
-    let settings = headroom_rm_core::Settings {
+    let settings = headroom_rm_core::ClusterSettings {
         keep_age: secs(3600),
-        ..headroom_rm_core::Settings::default()
+        ..headroom_rm_core::ClusterSettings::default()
     };
-    let mut s = Scenario::with(settings);
+    let mut s = ClusterScenario::with(settings);
     s.node("n1", size(4, 4));
     let old = s.app("old");
-    s.finish(&old, Outcome::Succeeded).expect("finishes");
+    s.finish(&old, ApplicationOutcome::Succeeded)
+        .expect("finishes");
     s.settle();
     s.after(secs(3000));
     let young = s.app("young");
-    s.finish(&young, Outcome::Succeeded).expect("finishes");
+    s.finish(&young, ApplicationOutcome::Succeeded)
+        .expect("finishes");
     s.settle();
     assert_eq!(s.cluster.apps().count(), 2);
     s.after(secs(700));

@@ -3,44 +3,44 @@
 use std::time::Duration;
 
 use headroom_rm_core::placement::PlacementRules;
-use headroom_rm_core::testkit::{Scenario, ask, id, size};
+use headroom_rm_core::testkit::{ClusterScenario, ask, id, size};
 use headroom_rm_core::{
-    AfterDrain, CallAnswer, CallRefusal, CallResult, ClusterCall, Cordon, DryRun, NodeProperties,
-    NodeTags, RequestVerdict, TagChange, Tagged,
+    AfterDrain, CallAnswer, CallRefusal, CallResult, ClusterCall, CordonState, DryRun,
+    NodeProperties, NodeTags, RequestVerdict, TagChange, TagChangeResult,
 };
 use headroom_types::{AppId, ContainerId, ExitReason, Name};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
 
-fn tag(s: &mut Scenario, node: &str, how: DryRun, change: TagChange) -> CallResult {
+fn tag(s: &mut ClusterScenario, node: &str, how: DryRun, change: TagChange) -> CallResult {
     s.call(ClusterCall::Tag {
         node: id(node),
         change: Box::new(change),
         how,
     })
 }
-fn really(s: &mut Scenario, node: &str, change: TagChange) -> Tagged {
+fn really(s: &mut ClusterScenario, node: &str, change: TagChange) -> TagChangeResult {
     let Ok(CallAnswer::Tagged(tagged)) = tag(s, node, DryRun::Really, change) else {
         panic!("the tags are refused")
     };
     *tagged
 }
-fn cordon(s: &mut Scenario, node: &str, reason: &str) {
+fn cordon(s: &mut ClusterScenario, node: &str, reason: &str) {
     really(
         s,
         node,
         TagChange {
-            cordon: Some(Cordon::On(reason.into())),
+            cordon: Some(CordonState::On(reason.into())),
             ..TagChange::default()
         },
     );
 }
-fn uncordon(s: &mut Scenario, node: &str) {
+fn uncordon(s: &mut ClusterScenario, node: &str) {
     really(
         s,
         node,
         TagChange {
-            cordon: Some(Cordon::Off),
+            cordon: Some(CordonState::Off),
             ..TagChange::default()
         },
     );
@@ -51,18 +51,18 @@ fn taint(name: &str, value: Option<&str>) -> TagChange {
         ..TagChange::default()
     }
 }
-fn standing(s: &Scenario, node: &str) -> &'static str {
+fn standing(s: &ClusterScenario, node: &str) -> &'static str {
     s.cluster
         .displayed_state(s.cluster.node(&id(node)).expect("the node exists"))
 }
-fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
+fn nodes_of(s: &ClusterScenario, app: &AppId) -> Vec<String> {
     s.alive(app)
         .iter()
         .filter_map(|c| s.cluster.container(c))
         .map(|c| c.node.to_string())
         .collect()
 }
-fn placed(s: &mut Scenario, app: &AppId, request: &str, place: PlacementRules) {
+fn placed(s: &mut ClusterScenario, app: &AppId, request: &str, place: PlacementRules) {
     let mut ask = ask(request, 1, size(1, 1));
     ask.place = place;
     s.call(ClusterCall::Ask {
@@ -85,8 +85,8 @@ fn tolerant(taint: &str, value: Option<&str>) -> PlacementRules {
     }
 }
 /// Two nodes of 4 GiB; the application has two containers on n1 and none on n2.
-fn two() -> (Scenario, AppId, Vec<ContainerId>) {
-    let mut s = Scenario::new();
+fn two() -> (ClusterScenario, AppId, Vec<ContainerId>) {
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
     s.ask(&app, "work", 2, size(2, 1)).expect("asks");
@@ -161,7 +161,7 @@ fn a_drain_overrides_a_cordon_and_does_not_remove_the_cordon() {
 fn operator_tags_survive_restarts_and_registrations() {
     let (mut s, _, _) = two();
     let change = TagChange {
-        cordon: Some(Cordon::On("slow".into())),
+        cordon: Some(CordonState::On("slow".into())),
         labels: [id("gpu")].into(),
         attributes: [(id("zone"), Some("b".to_owned()))].into(),
         taints: [(id("etl"), Some("yes".to_owned()))].into(),
@@ -193,7 +193,7 @@ fn operator_tags_survive_restarts_and_registrations() {
         ("b", 1, "cordoned")
     );
     let back = TagChange {
-        cordon: Some(Cordon::Off),
+        cordon: Some(CordonState::Off),
         drop_labels: [id("gpu"), id("ssd")].into(),
         attributes: [(id("zone"), None)].into(),
         taints: [(id("etl"), None)].into(),
@@ -290,7 +290,7 @@ fn a_taint_excludes_requests_that_do_not_tolerate_the_taint() {
 
 #[test]
 fn the_wait_sentence_of_a_tolerant_request_names_tainted_nodes() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4));
     let app = s.app("job");
     really(&mut s, "n1", taint("etl", Some("")));
@@ -350,7 +350,7 @@ fn the_wait_sentence_of_a_tolerant_request_names_tainted_nodes() {
 
 #[test]
 fn the_closest_node_is_a_node_that_takes_work() {
-    let mut s = Scenario::new();
+    let mut s = ClusterScenario::new();
     s.node("n1", size(8, 4)).node("n2", size(4, 4));
     let app = s.app("job");
     for (node, label) in [("n1", "gpu"), ("n2", "ssd")] {
@@ -363,7 +363,7 @@ fn the_closest_node_is_a_node_that_takes_work() {
             },
         );
     }
-    let never = |s: &mut Scenario| {
+    let never = |s: &mut ClusterScenario| {
         let mut both = ask("both", 1, size(1, 1));
         both.place.labels = [id("gpu"), id("ssd")].into();
         let asked = s.call(ClusterCall::Ask {
@@ -402,7 +402,7 @@ fn the_closest_node_is_a_node_that_takes_work() {
 fn a_dry_run_changes_no_tags_and_an_unknown_node_is_refused() {
     let (mut s, _, _) = two();
     let change = || TagChange {
-        cordon: Some(Cordon::On("slow".into())),
+        cordon: Some(CordonState::On("slow".into())),
         ..TagChange::default()
     };
     let Ok(CallAnswer::Tagged(would)) = tag(&mut s, "n1", DryRun::DryRun, change()) else {

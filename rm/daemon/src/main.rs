@@ -10,7 +10,9 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use headroom_config::{LogLevel, render};
 use headroom_rm_server::operator::{self, OperatorRequest};
-use headroom_rm_server::{Args, ManagerOptions, ReloadOrigin, RunningManager, start_for};
+use headroom_rm_server::{
+    ManagerArguments, ManagerOptions, ReloadOrigin, RunningManager, start_for,
+};
 use headroom_telemetry::log::{self, LogLevelHandle};
 use headroom_transport::attached::ParentProcess;
 use headroom_wire::v1::attached::{ManagerReady, StartReport};
@@ -28,7 +30,7 @@ const FAILED: u8 = 1;
 const BAD_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = ManagerArguments::parse();
     let options = match ManagerOptions::read(&args) {
         Ok(options) => options,
         Err(problems) => {
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn run(
     options: ManagerOptions,
-    args: &Args,
+    args: &ManagerArguments,
     level: &LogLevelHandle,
 ) -> anyhow::Result<ExitCode> {
     let listener = |kind| signal(kind).context("cannot install a signal handler");
@@ -117,7 +119,7 @@ fn is_address_in_use(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 /// State of the process: its arguments and its log level.
 struct ProcessControl<'a> {
-    args: &'a Args,
+    args: &'a ManagerArguments,
     level: &'a LogLevelHandle,
     /// Current log level, until the next reload.
     says: LogLevel,

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use fakes::*;
-use headroom_client::{Client, Follow};
+use headroom_client::{Client, FollowMode};
 use headroom_rm_server::{ManagerOptions, start};
 use headroom_types::LogLevel;
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::events::LoggedEvent;
-use headroom_wire::v1::operator::{LogLevelView, SetLogLevel};
+use headroom_wire::v1::operator::{LogLevelView, SetLogLevelRequest};
 use serde_json::Value;
 
 /// A daemon with a configuration file.
@@ -79,7 +79,7 @@ impl Configured {
     async fn events(&self) -> Vec<LoggedEvent> {
         let mut lines = self
             .client
-            .events_of(None, 0, Follow::No)
+            .events_of(None, 0, FollowMode::No)
             .await
             .expect("answers");
         let mut all = Vec::new();
@@ -291,7 +291,7 @@ async fn an_operator_can_reload_and_set_the_log_level() {
     );
     let more = daemon
         .client
-        .set_log_level(SetLogLevel {
+        .set_log_level(SetLogLevelRequest {
             level: LogLevel::Debug,
         })
         .await

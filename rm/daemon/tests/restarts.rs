@@ -14,7 +14,7 @@ use headroom_types::{AppId, Bytes, ExitReason, StoreBackend};
 use headroom_wire::v1::application_master::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ErrorCode;
-use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow};
+use headroom_wire::v1::job::{JobTotals, JobViewPatch, TaskRow};
 use headroom_wire::v1::job_history::{TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::nodes::NodeContainerPhase;
 
@@ -52,12 +52,12 @@ async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
         let master = FakeMaster::submit(&client, "count").await;
         let tasks = vec![row(0), row(1), row(2)];
         master
-            .finish(Some(JobPatch {
+            .finish(Some(JobViewPatch {
                 full: true,
                 totals: JobTotals::default(),
                 tasks,
                 events: Vec::new(),
-                ..JobPatch::default()
+                ..JobViewPatch::default()
             }))
             .await;
         app_state(&client, master.app(), AppState::Finished).await;

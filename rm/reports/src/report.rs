@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::attempt::AttemptState;
 use headroom_rm_core::node::ClusterNodeState;
-use headroom_rm_core::queue::spec::{QueueSpec, QueueState};
-use headroom_rm_core::{AttemptRecord, NodeMark};
+use headroom_rm_core::queue::spec::{QueueDefinition, QueueState};
+use headroom_rm_core::{AttemptRecord, SavedDrainMark};
 use headroom_types::{
     AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource,
     Tick, UnixMillis,
@@ -150,7 +150,7 @@ pub struct ClusterNodeReport {
     /// Its state.
     pub state: ClusterNodeState,
     /// Mark of an operator: cordon or drain.
-    pub mark: Option<NodeMark>,
+    pub mark: Option<SavedDrainMark>,
     /// URL of its agent.
     pub url: String,
     /// Version of its agent.
@@ -202,7 +202,7 @@ pub struct QueueReport {
     /// Effective state: its own, or that of a parent queue.
     pub state: QueueState,
     /// Its configuration.
-    pub spec: QueueSpec,
+    pub spec: QueueDefinition,
     /// Resources by user, for leaf queues.
     pub users: Vec<(String, Resource)>,
     /// Queues directly below it.

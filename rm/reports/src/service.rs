@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use headroom_identity::Principal;
-use headroom_rm_core::Lifetime;
+use headroom_rm_core::ApplicationLifetime;
 use headroom_types::{AppId, ContainerId, Epoch, QueuePath, Tick, UnixMillis};
-use headroom_wire::v1::apps::{ClusterView, PendingExplanation, SubmitApp};
+use headroom_wire::v1::apps::{ClusterView, PendingExplanation, SubmitApplicationRequest};
 use headroom_wire::v1::error::ProblemDetails;
 
 use crate::report::{ApplicationReport, ClusterNodeReport, ContainerReport, QueueReport};
@@ -68,7 +68,12 @@ pub trait ClusterService: fmt::Debug + Send + Sync {
     /// Submits an application under a reserved number. A repeated submission with the same
     /// idempotency key returns the same application. Returns `HR0403` if the caller may not submit
     /// for this user or to this queue.
-    fn submit(&self, caller: Principal, number: u32, app: SubmitApp) -> ClusterFuture<'_, AppId>;
+    fn submit(
+        &self,
+        caller: Principal,
+        number: u32,
+        app: SubmitApplicationRequest,
+    ) -> ClusterFuture<'_, AppId>;
 
     /// Locks the changeable fields of all applications and reads one of them; `None` if it is
     /// unknown.
@@ -98,7 +103,7 @@ pub enum ApplicationChange {
     /// Sets its priority; higher values go first.
     Priority(i32),
     /// Sets its maximum lifetime.
-    Lifetime(Lifetime),
+    Lifetime(ApplicationLifetime),
     /// Kills it and all its containers, with a reason for its diagnostics.
     Kill(Option<String>),
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use headroom_identity::role::is_user;
 use headroom_identity::token::{AppTokenKey, NoRandomness, random};
-use headroom_identity::{Accessor, Principal, Right, Rights, SecretTokenKind, Sha256Digest, Token};
+use headroom_identity::{
+    AccessRight, AccessRights, Principal, SecretToken, SecretTokenKind, Sha256Digest, TokenAccessor,
+};
 use headroom_rm_store::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
 use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
 use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
@@ -24,21 +26,21 @@ const MOST_POLICIES: usize = 2_000;
 
 /// Access control state of the cluster.
 #[derive(Clone)]
-pub(crate) struct Access {
+pub(crate) struct AccessControl {
     /// Incremented by every change.
     pub(crate) generation: u64,
     secret: [u8; 32],
     key: AppTokenKey,
     bootstrapped: bool,
-    tokens: BTreeMap<Accessor, StoredToken>,
-    policies: BTreeMap<String, Rights>,
+    tokens: BTreeMap<TokenAccessor, StoredToken>,
+    policies: BTreeMap<String, AccessRights>,
     /// Users and groups with which owners share their applications.
     shares: BTreeMap<AppId, AppAccess>,
 }
 
-impl std::fmt::Debug for Access {
+impl std::fmt::Debug for AccessControl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access")
+        f.debug_struct("AccessControl")
             .field("generation", &self.generation)
             .field("tokens", &self.tokens.len())
             .finish_non_exhaustive()
@@ -60,7 +62,7 @@ pub(crate) struct StoredToken {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenPurpose {
     /// Authenticates a user.
-    User { user: String, rights: Rights },
+    User { user: String, rights: AccessRights },
     /// Lets a host join the cluster as a node, once.
     Join {
         node: Option<NodeId>,
@@ -73,16 +75,19 @@ pub(crate) enum TokenPurpose {
 pub(crate) enum AccessChange {
     /// Stores a new token; `first` marks the bootstrap token.
     Keep {
-        accessor: Accessor,
+        accessor: TokenAccessor,
         held: StoredToken,
         first: bool,
     },
     /// Revokes a token.
-    Revoke(Accessor),
+    Revoke(TokenAccessor),
     /// Consumes a join token when its host joins.
-    Spend { accessor: Accessor },
+    Spend { accessor: TokenAccessor },
     /// Replaces the policy of a user or group.
-    Allow { subject: String, rights: Rights },
+    Allow {
+        subject: String,
+        rights: AccessRights,
+    },
     /// Removes the policy of a user or group, so that the default rights apply again.
     Forget { subject: String },
     /// Replaces the users and groups that may view or change an application.
@@ -92,7 +97,7 @@ pub(crate) enum AccessChange {
 /// The token record concerned by the change, for the audit log, or the reason for a refusal.
 pub(crate) type AccessChangeResult = Result<Option<StoredToken>, ProblemDetails>;
 
-impl Access {
+impl AccessControl {
     /// Restores the state that an earlier incarnation saved. A new cluster gets a random
     /// application key, which the caller must save.
     pub(crate) fn restored(saved: &SavedAccess) -> Result<Self, NoRandomness> {
@@ -109,7 +114,7 @@ impl Access {
             .policies
             .iter()
             .map(|p| (p.subject.clone(), rights(&p.rights)));
-        Ok(Access {
+        Ok(AccessControl {
             generation: saved.generation + u64::from(known.is_none()),
             secret,
             key: AppTokenKey::new(&secret),
@@ -126,8 +131,14 @@ impl Access {
 
     /// Returns the state in the form in which it is saved.
     pub(crate) fn saved(&self) -> SavedAccess {
-        let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect::<Vec<_>>();
-        let token = |(accessor, held): (&Accessor, &StoredToken)| SavedToken {
+        let words = |rights: &AccessRights| {
+            rights
+                .0
+                .iter()
+                .map(AccessRight::to_string)
+                .collect::<Vec<_>>()
+        };
+        let token = |(accessor, held): (&TokenAccessor, &StoredToken)| SavedToken {
             accessor: accessor.to_string(),
             hash: held.hash.to_string(),
             for_whom: match &held.whose {
@@ -199,7 +210,7 @@ impl Access {
 
     fn keep(
         &mut self,
-        accessor: Accessor,
+        accessor: TokenAccessor,
         held: StoredToken,
         first: bool,
         now: UnixMillis,
@@ -224,7 +235,7 @@ impl Access {
         Ok(None)
     }
 
-    fn allow(&mut self, subject: String, rights: Rights) -> AccessChangeResult {
+    fn allow(&mut self, subject: String, rights: AccessRights) -> AccessChangeResult {
         if !self.policies.contains_key(&subject) && self.policies.len() >= MOST_POLICIES {
             return Err(ProblemDetails::new(
                 ErrorCode::HR0413,
@@ -288,7 +299,7 @@ impl Access {
         &self,
         text: &str,
         now: UnixMillis,
-    ) -> Result<(Accessor, Option<NodeId>, Vec<String>), ProblemDetails> {
+    ) -> Result<(TokenAccessor, Option<NodeId>, Vec<String>), ProblemDetails> {
         let (accessor, held) = self.found(text, SecretTokenKind::Join, now)?;
         match &held.whose {
             TokenPurpose::Join { node, names } => Ok((accessor, node.clone(), names.clone())),
@@ -303,8 +314,8 @@ impl Access {
         text: &str,
         kind: SecretTokenKind,
         now: UnixMillis,
-    ) -> Result<(Accessor, &StoredToken), ProblemDetails> {
-        let token: Token = text
+    ) -> Result<(TokenAccessor, &StoredToken), ProblemDetails> {
+        let token: SecretToken = text
             .parse()
             .map_err(|_| unknown("the presented text is not a token of this cluster"))?;
         let held = self
@@ -324,13 +335,18 @@ impl Access {
 
     /// Rights of a user: those of the policies for the user and its groups, or `usual` if there is
     /// no such policy. An administrator keeps `usual` in any case.
-    pub(crate) fn rights(&self, user: &str, groups: &[String], usual: Rights) -> Rights {
-        if usual.has(&Right::Admin) {
+    pub(crate) fn rights(
+        &self,
+        user: &str,
+        groups: &[String],
+        usual: AccessRights,
+    ) -> AccessRights {
+        if usual.has(&AccessRight::Admin) {
             return usual;
         }
         let subjects =
             std::iter::once(user.to_owned()).chain(groups.iter().map(|group| format!("@{group}")));
-        let said: Vec<&Rights> = subjects
+        let said: Vec<&AccessRights> = subjects
             .filter_map(|subject| self.policies.get(&subject))
             .collect();
         if said.is_empty() {
@@ -361,13 +377,13 @@ impl Access {
     }
 
     /// One token.
-    pub(crate) fn token(&self, accessor: &Accessor) -> Option<TokenView> {
+    pub(crate) fn token(&self, accessor: &TokenAccessor) -> Option<TokenView> {
         self.tokens.get(accessor).map(|held| held.view(accessor))
     }
 
     /// All policies.
     pub(crate) fn policies(&self) -> Vec<PolicyView> {
-        let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect();
+        let words = |rights: &AccessRights| rights.0.iter().map(AccessRight::to_string).collect();
         self.policies
             .iter()
             .map(|(subject, r)| PolicyView {
@@ -384,20 +400,20 @@ impl StoredToken {
     }
 
     /// View of the token for callers. It contains no secret, because none is stored.
-    pub(crate) fn view(&self, accessor: &Accessor) -> TokenView {
+    pub(crate) fn view(&self, accessor: &TokenAccessor) -> TokenView {
         let (kind, user, rights, node) = match &self.whose {
             TokenPurpose::User { user, rights } => {
                 (TokenKind::User, Some(user.clone()), rights.clone(), None)
             }
             TokenPurpose::Join { node, .. } => {
-                (TokenKind::Join, None, Rights::default(), node.clone())
+                (TokenKind::Join, None, AccessRights::default(), node.clone())
             }
         };
         TokenView {
             accessor: accessor.to_string(),
             kind,
             user,
-            rights: rights.0.iter().map(Right::to_string).collect(),
+            rights: rights.0.iter().map(AccessRight::to_string).collect(),
             node,
             about: self.about.clone(),
             by: self.by.clone(),
@@ -429,15 +445,15 @@ pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
 }
 
 /// Parses rights. An unknown right and an empty list are errors.
-pub(crate) fn checked(words: &[String]) -> Result<Rights, ProblemDetails> {
+pub(crate) fn checked(words: &[String]) -> Result<AccessRights, ProblemDetails> {
     let one = |word: &String| {
-        word.parse::<Right>()
+        word.parse::<AccessRight>()
             .map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
     };
     let rights = words
         .iter()
         .map(one)
-        .collect::<Result<Rights, ProblemDetails>>()?;
+        .collect::<Result<AccessRights, ProblemDetails>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
         return Err(
@@ -466,7 +482,7 @@ fn unknown(detail: &str) -> ProblemDetails {
         .hint("create a token with rmctl acl token create, and present it with HEADROOM_TOKEN_FILE or --token-file")
 }
 
-fn no_token(accessor: &Accessor) -> ProblemDetails {
+fn no_token(accessor: &TokenAccessor) -> ProblemDetails {
     ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}"))
         .hint("rmctl acl token list shows all tokens")
 }
@@ -506,7 +522,7 @@ fn held(saved: &SavedToken) -> Option<StoredToken> {
 }
 
 /// Parses saved rights, and skips rights that are unknown to this version.
-fn rights(words: &[String]) -> Rights {
+fn rights(words: &[String]) -> AccessRights {
     words.iter().filter_map(|word| word.parse().ok()).collect()
 }
 
@@ -516,21 +532,21 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_000_000);
 
-    fn fresh() -> Access {
-        Access::restored(&SavedAccess::default()).expect("the kernel has random numbers")
+    fn fresh() -> AccessControl {
+        AccessControl::restored(&SavedAccess::default()).expect("the kernel has random numbers")
     }
 
     fn give(
-        all: &mut Access,
+        all: &mut AccessControl,
         whose: TokenPurpose,
         expires: Option<UnixMillis>,
         first: bool,
-    ) -> Result<Token, ProblemDetails> {
+    ) -> Result<SecretToken, ProblemDetails> {
         let kind = match whose {
             TokenPurpose::User { .. } => SecretTokenKind::User,
             TokenPurpose::Join { .. } => SecretTokenKind::Join,
         };
-        let token = Token::mint(kind).expect("the kernel has random numbers");
+        let token = SecretToken::mint(kind).expect("the kernel has random numbers");
         let held = StoredToken {
             hash: token.hash(),
             whose,
@@ -553,7 +569,7 @@ mod tests {
     fn alice() -> TokenPurpose {
         TokenPurpose::User {
             user: "alice".into(),
-            rights: Rights::user_default(),
+            rights: AccessRights::user_default(),
         }
     }
 
@@ -575,7 +591,7 @@ mod tests {
                 .code,
             ErrorCode::HR0401
         );
-        let restored = Access::restored(&all.saved()).expect("reads");
+        let restored = AccessControl::restored(&all.saved()).expect("reads");
         restored
             .bearer(&token.reveal(), NOW)
             .expect("the token is valid after a restart");
@@ -717,7 +733,7 @@ mod tests {
     fn the_first_token_is_created_only_once() {
         let mut all = fresh();
         give(&mut all, alice(), None, true).expect("the first token is created");
-        let mut again = Access::restored(&all.saved()).expect("reads");
+        let mut again = AccessControl::restored(&all.saved()).expect("reads");
         assert_eq!(
             give(&mut again, alice(), None, true)
                 .expect_err("the first token exists")
@@ -732,7 +748,7 @@ mod tests {
         let all = fresh();
         let attempt: AttemptId = "sort.1@2".parse().expect("an attempt");
         let token = all.master_token(&attempt);
-        let again = Access::restored(&all.saved()).expect("reads");
+        let again = AccessControl::restored(&all.saved()).expect("reads");
         assert_eq!(
             again.bearer(&token, NOW),
             Ok(Principal::Master(attempt.clone()))
@@ -753,16 +769,16 @@ mod tests {
     #[test]
     fn a_policy_replaces_the_default_rights() {
         let mut all = fresh();
-        let rights = |all: &Access, user: &str, groups: &[&str]| {
+        let rights = |all: &AccessControl, user: &str, groups: &[&str]| {
             let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-            all.rights(user, &groups, Rights::user_default())
+            all.rights(user, &groups, AccessRights::user_default())
         };
         let allow = |subject: &str, words: &[&str]| AccessChange::Allow {
             subject: subject.into(),
             rights: checked(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>())
                 .expect("rights"),
         };
-        assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
+        assert_eq!(rights(&all, "alice", &[]), AccessRights::user_default());
         all.change(allow("alice", &["job:read"]), NOW)
             .expect("the store has room");
         all.change(allow("@etl", &["job:submit", "queue:root.etl"]), NOW)
@@ -770,11 +786,13 @@ mod tests {
         assert_eq!(rights(&all, "alice", &[]).to_string(), "job:read");
         let both = rights(&all, "alice", &["etl"]);
         assert!(
-            both.has(&Right::JobSubmit) && both.has(&Right::JobRead) && !both.has(&Right::JobKill)
+            both.has(&AccessRight::JobSubmit)
+                && both.has(&AccessRight::JobRead)
+                && !both.has(&AccessRight::JobKill)
         );
         assert_eq!(
-            all.rights("root", &[], Rights::all()),
-            Rights::all(),
+            all.rights("root", &[], AccessRights::all()),
+            AccessRights::all(),
             "a policy does not restrict an administrator"
         );
         all.change(
@@ -784,7 +802,7 @@ mod tests {
             NOW,
         )
         .expect("there");
-        assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
+        assert_eq!(rights(&all, "alice", &[]), AccessRights::user_default());
         assert_eq!(checked(&[]).expect_err("none").code, ErrorCode::HR0400);
         assert_eq!(
             checked(&["root".into()]).expect_err("none").code,

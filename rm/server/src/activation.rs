@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 /// Listeners that the service manager passed.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct ActivatedListeners {
     /// TCP listener.
     pub(crate) port: Option<TcpListener>,
     /// Unix socket listener.
@@ -23,7 +23,7 @@ pub(crate) struct Given {
 
 /// The passed descriptors cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unfit {
+pub(crate) enum ActivationError {
     /// A descriptor is neither a TCP nor a Unix listener.
     #[error(
         "descriptor {0} from the service manager (LISTEN_FDS) is neither a TCP nor a Unix listener"
@@ -53,7 +53,10 @@ pub(crate) enum Unfit {
 }
 
 /// Takes the passed listeners, if they match the configuration. A second call returns none.
-pub(crate) fn take(listen: SocketAddr, socket: Option<&Path>) -> Result<Given, Unfit> {
+pub(crate) fn take(
+    listen: SocketAddr,
+    socket: Option<&Path>,
+) -> Result<ActivatedListeners, ActivationError> {
     let given = all(ListenFd::from_env())?;
     if let Some(port) = &given.port {
         at_the_same_port(port.local_addr()?, listen)?;
@@ -64,8 +67,8 @@ pub(crate) fn take(listen: SocketAddr, socket: Option<&Path>) -> Result<Given, U
     Ok(given)
 }
 
-fn all(mut handed: ListenFd) -> Result<Given, Unfit> {
-    let mut given = Given::default();
+fn all(mut handed: ListenFd) -> Result<ActivatedListeners, ActivationError> {
+    let mut given = ActivatedListeners::default();
     for number in 0..handed.len() {
         if let Ok(Some(socket)) = handed.take_unix_listener(number) {
             socket.set_nonblocking(true)?;
@@ -74,27 +77,27 @@ fn all(mut handed: ListenFd) -> Result<Given, Unfit> {
                 .replace(UnixListener::from_std(socket)?)
                 .is_some()
             {
-                return Err(Unfit::TooMany("socket"));
+                return Err(ActivationError::TooMany("socket"));
             }
         } else if let Ok(Some(port)) = handed.take_tcp_listener(number) {
             port.set_nonblocking(true)?;
             if given.port.replace(TcpListener::from_std(port)?).is_some() {
-                return Err(Unfit::TooMany("port"));
+                return Err(ActivationError::TooMany("port"));
             }
         } else {
-            return Err(Unfit::Strange(number));
+            return Err(ActivationError::Strange(number));
         }
     }
     Ok(given)
 }
 
 /// Compares two addresses. The unspecified addresses of IPv4 and IPv6 count as equal.
-fn at_the_same_port(given: SocketAddr, configured: SocketAddr) -> Result<(), Unfit> {
+fn at_the_same_port(given: SocketAddr, configured: SocketAddr) -> Result<(), ActivationError> {
     let everywhere = given.ip().is_unspecified() && configured.ip().is_unspecified();
     if given.port() == configured.port() && (everywhere || given.ip() == configured.ip()) {
         return Ok(());
     }
-    Err(Unfit::Elsewhere {
+    Err(ActivationError::Elsewhere {
         key: "listen",
         given: given.to_string(),
         configured: configured.to_string(),
@@ -102,14 +105,17 @@ fn at_the_same_port(given: SocketAddr, configured: SocketAddr) -> Result<(), Unf
 }
 
 /// Compares two socket paths. A configuration without a path accepts any socket.
-fn at_the_same_path(given: Option<PathBuf>, configured: Option<&Path>) -> Result<(), Unfit> {
+fn at_the_same_path(
+    given: Option<PathBuf>,
+    configured: Option<&Path>,
+) -> Result<(), ActivationError> {
     match configured {
         Some(configured) if given.as_deref() != Some(configured) => {
             let given = given.map_or_else(
                 || "a socket without a name".to_owned(),
                 |path| path.display().to_string(),
             );
-            Err(Unfit::Elsewhere {
+            Err(ActivationError::Elsewhere {
                 key: "socket",
                 given,
                 configured: configured.display().to_string(),

@@ -11,7 +11,7 @@ use headroom_telemetry::histogram::PARTS;
 use headroom_telemetry::names::*;
 use headroom_telemetry::page::{MOST_VALUES, OTHER};
 use headroom_telemetry::{Histogram, MetricsPage};
-use headroom_types::{AppId, Bytes, Charge, TaskId, UnixMillis};
+use headroom_types::{AppId, Bytes, ExitCharge, TaskId, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 /// Milliseconds of a minute.
@@ -117,7 +117,9 @@ impl AttemptMetrics {
                         .observe(ratio);
                 }
             }
-            killed |= attempt.reason.is_some_and(|r| r.charge() == Charge::Memory);
+            killed |= attempt
+                .reason
+                .is_some_and(|r| r.charge() == ExitCharge::Memory);
             earlier = Some(attempt);
         }
     }
@@ -228,7 +230,7 @@ impl ProfileMetrics {
             ended.since(attempt.started).as_millis(),
         );
         match reason.charge() {
-            Charge::Success => {
+            ExitCharge::Success => {
                 self.recovered += u64::from(killed);
                 let unused = attempt
                     .peak
@@ -236,7 +238,7 @@ impl ProfileMetrics {
                 self.over = self.over.saturating_add(unused.saturating_mul(ms));
                 0
             }
-            Charge::Memory | Charge::Plain | Charge::Free => {
+            ExitCharge::Memory | ExitCharge::Plain | ExitCharge::Free => {
                 let wasted = size.saturating_mul(ms);
                 self.wasted = self.wasted.saturating_add(wasted);
                 wasted
@@ -251,7 +253,7 @@ fn peak_ratio(attempt: &AttemptRow) -> Option<f64> {
     let size = attempt.profile.memory();
     let well = attempt
         .reason
-        .is_some_and(|r| r.charge() == Charge::Success);
+        .is_some_and(|r| r.charge() == ExitCharge::Success);
     attempt
         .peak
         .filter(|_| well && !size.is_zero())
@@ -278,7 +280,7 @@ fn count(n: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_telemetry::Format;
+    use headroom_telemetry::ExpositionFormat;
     use headroom_types::{Cpus, ExitReason, Profile};
     use headroom_wire::v1::job::TaskState;
 
@@ -333,7 +335,7 @@ mod tests {
     fn text(tallies: &AttemptMetrics) -> String {
         let mut page = MetricsPage::new();
         tallies.put(&mut page);
-        page.write(Format::Text)
+        page.write(ExpositionFormat::Text)
     }
 
     #[test]

@@ -31,12 +31,12 @@ const FILES: &str = "audit";
 /// The audit log.
 #[derive(Debug)]
 pub(crate) struct AuditRecorder {
-    inner: Mutex<Inner>,
+    inner: Mutex<AuditLogState>,
     last: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct AuditLogState {
     recent: VecDeque<Arc<AuditLine>>,
     next: u64,
     files: Option<SegmentedLog>,
@@ -106,7 +106,7 @@ impl AuditRecorder {
         let files = SegmentedLog::open(folder, FILES, bounds(kept));
         let files = files.map_err(|error| warn!(%error, "cannot write the audit log to disk; it is kept in memory only")).ok();
         AuditRecorder {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(AuditLogState {
                 recent,
                 next,
                 files,
@@ -168,13 +168,13 @@ impl AuditRecorder {
         later.cloned().collect()
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, AuditLogState> {
         // Poisoning is harmless: a panic of a reader changes no state.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl AuditLogState {
     fn sync(&mut self) {
         let behind = std::mem::take(&mut self.behind);
         if behind > 0

@@ -6,18 +6,18 @@ use headroom_types::{Tick, UnixMillis};
 
 /// Monotonic time since the start of this incarnation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct ManagerClock {
     start: Instant,
     unix_at_zero: UnixMillis,
 }
 
-impl Clock {
+impl ManagerClock {
     /// Starts the clock at tick 0.
     pub(crate) fn start() -> Self {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        Clock {
+        ManagerClock {
             start: Instant::now(),
             unix_at_zero: UnixMillis(millis(unix)),
         }

@@ -19,7 +19,7 @@ const LINES: usize = 1024;
 
 /// All mailboxes.
 #[derive(Debug)]
-pub(crate) struct Dispatch {
+pub(crate) struct MailboxDispatcher {
     epoch: Epoch,
     nodes: BTreeMap<NodeId, mpsc::Sender<DesiredStateLine>>,
     apps: BTreeMap<AppId, mpsc::Sender<Vec<MasterUpdate>>>,
@@ -27,9 +27,9 @@ pub(crate) struct Dispatch {
     to_apps: BTreeMap<AppId, Vec<MasterUpdate>>,
 }
 
-impl Dispatch {
+impl MailboxDispatcher {
     pub(crate) fn new(epoch: Epoch) -> Self {
-        Dispatch {
+        MailboxDispatcher {
             epoch,
             nodes: BTreeMap::new(),
             apps: BTreeMap::new(),
@@ -66,7 +66,7 @@ impl Dispatch {
         receive
     }
 
-    /// Queues an order for a node, for the next [`Dispatch::send`].
+    /// Queues an order for a node, for the next [`MailboxDispatcher::send`].
     pub(crate) fn queue_order(
         &mut self,
         node: NodeId,
@@ -81,7 +81,7 @@ impl Dispatch {
         }
     }
 
-    /// Queues an update for a master, for the next [`Dispatch::send`].
+    /// Queues an update for a master, for the next [`MailboxDispatcher::send`].
     pub(crate) fn update(&mut self, app: AppId, update: MasterUpdate) {
         if self.apps.contains_key(&app) {
             self.to_apps.entry(app).or_default().push(update);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn each_batch_is_a_single_message_and_the_first_is_full() {
-        let mut dispatch = Dispatch::new(Epoch(1));
+        let mut dispatch = MailboxDispatcher::new(Epoch(1));
         let mut line = dispatch.open_node(node(), vec![(container(1), ContainerCommand::Forget)]);
         dispatch.queue_order(node(), container(2), ContainerCommand::Forget);
         dispatch.queue_order(node(), container(3), ContainerCommand::Forget);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_does_not_read_is_disconnected() {
-        let mut dispatch = Dispatch::new(Epoch(1));
+        let mut dispatch = MailboxDispatcher::new(Epoch(1));
         let mut line = dispatch.open_node(node(), Vec::new());
         for n in 0..2000 {
             dispatch.queue_order(node(), container(n), ContainerCommand::Forget);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_stream_ends_after_the_last_update_of_its_application() {
-        let mut dispatch = Dispatch::new(Epoch(1));
+        let mut dispatch = MailboxDispatcher::new(Epoch(1));
         let app: AppId = "job.1".parse().expect("id");
         let mut line = dispatch.open_app(app.clone(), Vec::new());
         let what = headroom_rm_core::UpdateKind::Running {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_second_stream_ends_the_first() {
-        let mut dispatch = Dispatch::new(Epoch(1));
+        let mut dispatch = MailboxDispatcher::new(Epoch(1));
         let mut first = dispatch.open_node(node(), Vec::new());
         let _second = dispatch.open_node(node(), Vec::new());
         assert!(first.try_recv().expect("the full state").full);

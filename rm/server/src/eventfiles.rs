@@ -36,7 +36,7 @@ enum WriterCommand {
 
 /// The files, and the number of events that are not yet synced.
 #[derive(Debug)]
-struct Files {
+struct EventLogFiles {
     lines: SegmentedLog,
     /// Number of unsynced events.
     behind: usize,
@@ -56,7 +56,7 @@ pub(crate) fn bounds(kept: RetentionLimits) -> SegmentLimits {
 impl EventFileWriter {
     pub(crate) fn start(lines: SegmentedLog) -> std::io::Result<Self> {
         let (send, receive) = sync_channel(WAITING);
-        let files = Files {
+        let files = EventLogFiles {
             lines,
             behind: 0,
             until: None,
@@ -90,7 +90,7 @@ impl EventFileWriter {
     }
 }
 
-impl Files {
+impl EventLogFiles {
     /// Runs until all senders are dropped.
     fn run(mut self, orders: &Receiver<WriterCommand>) {
         loop {
@@ -181,10 +181,10 @@ mod tests {
             message,
         })
     }
-    fn files(dir: &tempfile::TempDir) -> Files {
+    fn files(dir: &tempfile::TempDir) -> EventLogFiles {
         let lines =
             SegmentedLog::open(dir.path(), "x", bounds(RetentionLimits::default())).expect("opens");
-        Files {
+        EventLogFiles {
             lines,
             behind: 0,
             until: None,

@@ -34,7 +34,7 @@ const FILES: &str = "events";
 /// The event log.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    ring: Mutex<Ring>,
+    ring: Mutex<EventRingBuffer>,
     last: watch::Sender<u64>,
     writer: Mutex<Option<EventFileWriter>>,
     /// Number of events that were dropped before the disk.
@@ -42,7 +42,7 @@ pub(crate) struct EventLog {
 }
 
 #[derive(Debug)]
-struct Ring {
+struct EventRingBuffer {
     events: VecDeque<Arc<LoggedEvent>>,
     next: u64,
     /// Number of the latest event that is no longer kept; 0 if all are kept.
@@ -105,7 +105,7 @@ pub(crate) struct EventPosition {
 
 /// The requested position is older than the oldest kept event.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooOld {
+pub(crate) struct EventPositionExpired {
     /// Number of the oldest kept event.
     pub(crate) oldest: u64,
 }
@@ -114,7 +114,7 @@ impl EventLog {
     /// Creates a log that is in memory only.
     pub(crate) fn new(epoch: Epoch) -> Self {
         let first = (u64::from(epoch.0) << 32) + 1;
-        let ring = Ring {
+        let ring = EventRingBuffer {
             events: VecDeque::new(),
             next: first,
             gone: 0,
@@ -208,10 +208,13 @@ impl EventLog {
 
     /// Returns the next batch after `place` and advances it. Empty if there are no further events
     /// yet.
-    pub(crate) fn read(&self, place: &mut EventPosition) -> Result<Vec<Arc<LoggedEvent>>, TooOld> {
+    pub(crate) fn read(
+        &self,
+        place: &mut EventPosition,
+    ) -> Result<Vec<Arc<LoggedEvent>>, EventPositionExpired> {
         let ring = self.ring();
         if place.cursor != 0 && place.cursor < ring.gone {
-            return Err(TooOld {
+            return Err(EventPositionExpired {
                 oldest: ring.events.front().map_or(ring.next, |event| event.index),
             });
         }
@@ -266,7 +269,7 @@ impl EventLog {
         }
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
+    fn ring(&self) -> MutexGuard<'_, EventRingBuffer> {
         // Poisoning is harmless: a panic of a reader changes no state.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -277,7 +280,7 @@ impl EventLog {
     }
 }
 
-impl Ring {
+impl EventRingBuffer {
     fn keep(&mut self, event: Arc<LoggedEvent>) {
         self.hour.take(&event);
         self.events.push_back(event);

@@ -59,11 +59,11 @@ fn a_cursor_before_the_oldest_kept_event_is_refused() {
     log.push((0..MOST + 10).map(|_| event(None, "x")));
     assert_eq!(
         log.read(&mut place(BASE + 5)),
-        Err(TooOld { oldest: BASE + 11 })
+        Err(EventPositionExpired { oldest: BASE + 11 })
     );
     assert_eq!(
         log.read(&mut place((2 << 32) + 7)),
-        Err(TooOld { oldest: BASE + 11 })
+        Err(EventPositionExpired { oldest: BASE + 11 })
     );
     assert_eq!(indexes(&log, &mut place(BASE + 10))[0], BASE + 11);
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_cursor_before_the_events_on_disk_is_refused_after_a_restart() {
     assert!(oldest > (1 << 32) + 1, "bounded");
     assert_eq!(
         second.read(&mut place((1 << 32) + 1)),
-        Err(TooOld { oldest })
+        Err(EventPositionExpired { oldest })
     );
     assert_eq!(indexes(&second, &mut place(oldest - 1))[0], oldest);
     second.close();

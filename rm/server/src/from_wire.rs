@@ -9,13 +9,13 @@ use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
 use headroom_wire::v1::application_master::{
-    self, FinishApp, MasterSync, PlacementRequest, RegisterMaster,
+    self, FinishApplicationRequest, MasterSync, PlacementRequest, RegisterMaster,
 };
-use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode,
-    TagNode,
+    TagNodeRequest,
 };
 use headroom_wire::v1::validation::{check_launch, check_request, check_submit};
 
@@ -37,7 +37,7 @@ fn few(what: &str, n: usize) -> Result<(), ProblemDetails> {
 }
 
 /// Converts a submission.
-pub(crate) fn submit(app: SubmitApp) -> Result<core::ClusterCall, ProblemDetails> {
+pub(crate) fn submit(app: SubmitApplicationRequest) -> Result<core::ClusterCall, ProblemDetails> {
     check_submit(&app)?;
     let queue = app.queue.unwrap_or_else(QueuePath::default_leaf);
     let master = match app.master {
@@ -204,12 +204,15 @@ fn level(level: application_master::PlacementLevel) -> core::placement::Placemen
 }
 
 /// Converts the end of a master. Fails if the attempt belongs to another application than `app`.
-pub fn finish(app: &AppId, body: FinishApp) -> Result<core::ClusterCall, ProblemDetails> {
+pub fn finish(
+    app: &AppId,
+    body: FinishApplicationRequest,
+) -> Result<core::ClusterCall, ProblemDetails> {
     of_app(&body.attempt.app, app)?;
     let outcome = if body.succeeded {
-        core::Outcome::Succeeded
+        core::ApplicationOutcome::Succeeded
     } else {
-        core::Outcome::Failed
+        core::ApplicationOutcome::Failed
     };
     Ok(core::ClusterCall::Finish {
         attempt: body.attempt,
@@ -303,8 +306,8 @@ fn traits(wire: NodeTraits) -> core::NodeProperties {
 }
 
 /// Converts an operator's settings of a node.
-pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, ProblemDetails> {
-    let TagNode {
+pub(crate) fn tag(body: TagNodeRequest) -> Result<core::TagChange, ProblemDetails> {
+    let TagNodeRequest {
         cordon,
         reason,
         labels,
@@ -312,8 +315,8 @@ pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, ProblemDetails> {
         taints,
     } = body;
     let cordon = match (cordon, reason) {
-        (Some(true), reason) => Some(core::Cordon::On(cut(reason.unwrap_or_default(), 1024))),
-        (Some(false), None) => Some(core::Cordon::Off),
+        (Some(true), reason) => Some(core::CordonState::On(cut(reason.unwrap_or_default(), 1024))),
+        (Some(false), None) => Some(core::CordonState::Off),
         (None, None) => None,
         (Some(false) | None, Some(_)) => {
             return Err(bad(
@@ -390,7 +393,7 @@ fn seen(observed: ObservedContainer) -> core::ReportedContainer {
         attempt: observed.attempt,
         resource: observed.resource,
         version: observed.version,
-        refused: observed.refused.map(|r| core::RefusedSize {
+        refused: observed.refused.map(|r| core::RefusedResize {
             version: r.version,
             why: cut(r.why, 1024),
         }),

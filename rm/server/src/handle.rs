@@ -10,16 +10,16 @@ use headroom_rm_core::{CallAnswer, CallRefusal, CallResult, ClusterCall, NodeHea
 use headroom_rm_store::SavedResponse;
 use headroom_types::{AppId, AttemptId, NodeId, Tick};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::NodeView;
 use tokio::sync::{oneshot, watch};
 
-use crate::clock::Clock;
+use crate::clock::ManagerClock;
 use crate::inbox::{InputSenders, QueuedHeartbeat};
 use crate::input::{ClusterQuery, LoopInput};
 use crate::published::Published;
 use crate::to_wire;
-use crate::view::View;
+use crate::view::ClusterSnapshot;
 
 /// Timeout for queueing an input and receiving its result.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(9);
@@ -29,15 +29,15 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Handle with which handlers send inputs to the main loop.
 #[derive(Clone, Debug)]
-pub(crate) struct Handle {
+pub(crate) struct MainLoopHandle {
     lines: InputSenders,
     published: Arc<Published>,
-    clock: Clock,
+    clock: ManagerClock,
 }
 
-impl Handle {
-    pub(crate) fn new(lines: InputSenders, published: Arc<Published>, clock: Clock) -> Self {
-        Handle {
+impl MainLoopHandle {
+    pub(crate) fn new(lines: InputSenders, published: Arc<Published>, clock: ManagerClock) -> Self {
+        MainLoopHandle {
             lines,
             published,
             clock,
@@ -53,7 +53,7 @@ impl Handle {
     pub(crate) async fn call_with(
         &self,
         what: ClusterCall,
-        job: Option<(AppId, JobPatch)>,
+        job: Option<(AppId, JobViewPatch)>,
     ) -> Result<CallAnswer, ProblemDetails> {
         let answer = self
             .ask(|reply| LoopInput::Call {
@@ -174,7 +174,7 @@ impl Handle {
     }
 
     /// Last published view, however old; for its index.
-    pub(crate) fn last(&self) -> Arc<View> {
+    pub(crate) fn last(&self) -> Arc<ClusterSnapshot> {
         self.published.last()
     }
 
@@ -198,7 +198,7 @@ impl Handle {
     }
 
     /// Current view: not older than any result that was sent before.
-    pub(crate) async fn view(&self) -> Result<Arc<View>, ProblemDetails> {
+    pub(crate) async fn view(&self) -> Result<Arc<ClusterSnapshot>, ProblemDetails> {
         if let Some(view) = self.published.fresh() {
             return Ok(view);
         }

@@ -44,7 +44,7 @@ impl InputSenders {
 
 /// Receiving ends of the queues, for the main loop.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct MainLoopInbox {
     calls: mpsc::Receiver<LoopInput>,
     signs: mpsc::Receiver<QueuedHeartbeat>,
     /// Delay for which deadlines were already moved.
@@ -53,7 +53,7 @@ pub(crate) struct Inbox {
 
 /// Inputs of one turn of the main loop.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct InputBatch {
     pub(crate) inputs: Vec<LoopInput>,
     /// Additional delay of the main loop since the last batch: missing heartbeats in that time are
     /// no evidence of a lost node.
@@ -61,11 +61,11 @@ pub(crate) struct Batch {
 }
 
 /// Creates both ends of the queues.
-pub(crate) fn lines() -> (InputSenders, Inbox) {
+pub(crate) fn lines() -> (InputSenders, MainLoopInbox) {
     let ((calls, from_calls), (signs, from_signs)) = (mpsc::channel(LENGTH), mpsc::channel(LENGTH));
     (
         InputSenders { calls, signs },
-        Inbox {
+        MainLoopInbox {
             calls: from_calls,
             signs: from_signs,
             forgiven: Duration::ZERO,
@@ -73,11 +73,11 @@ pub(crate) fn lines() -> (InputSenders, Inbox) {
     )
 }
 
-impl Inbox {
+impl MainLoopInbox {
     /// Waits for the first input, and takes further inputs that are queued. When all senders are
     /// dropped, the batch contains a stop. Cancel safe.
-    pub(crate) async fn batch(&mut self, now: impl Fn() -> Tick) -> Batch {
-        let mut batch = Batch::default();
+    pub(crate) async fn batch(&mut self, now: impl Fn() -> Tick) -> InputBatch {
+        let mut batch = InputBatch::default();
         let mut oldest = None;
         tokio::select! {
             biased;

@@ -13,12 +13,12 @@ use headroom_types::{
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, PendingExplanation};
 use headroom_wire::v1::error::ProblemDetails;
-use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::{DesiredStateLine, NodeView};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access::{AccessChange, AccessChangeResult};
-use crate::profiles::{Decided, ProfileChange};
+use crate::profiles::{ProfileChange, ProfileChangeResult};
 use crate::reports;
 
 /// Inputs of the main loop.
@@ -29,7 +29,7 @@ pub(crate) enum LoopInput {
         /// The call.
         what: Box<ClusterCall>,
         /// Merged when the core accepts the call.
-        job: Option<Box<(AppId, JobPatch)>>,
+        job: Option<Box<(AppId, JobViewPatch)>>,
         /// Receives the result, once it is durable.
         reply: oneshot::Sender<CallResult>,
     },
@@ -67,7 +67,7 @@ pub(crate) enum LoopInput {
         /// The change.
         change: Box<ProfileChange>,
         /// Receives the result, once it is durable.
-        reply: oneshot::Sender<Decided>,
+        reply: oneshot::Sender<ProfileChangeResult>,
     },
     /// Changes tokens, policies or shares.
     Access {

@@ -12,7 +12,7 @@ use headroom_telemetry::MetricsPage;
 use headroom_telemetry::names::AM_TASKS;
 use headroom_types::{AppId, Name, Reason, TaskId, UnixMillis};
 use headroom_wire::v1::events::LoggedEvent;
-use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
+use headroom_wire::v1::job::{AttemptRow, JobEvent, JobTotals, JobView, JobViewPatch, TaskRow};
 
 use crate::attempt_metrics::AttemptMetrics;
 use crate::from_wire::cut;
@@ -29,20 +29,20 @@ const MAX_TAIL: usize = 4096;
 /// Task rows of all live applications.
 #[derive(Debug)]
 pub(crate) struct JobRowStore {
-    apps: Mutex<BTreeMap<AppId, Rows>>,
+    apps: Mutex<BTreeMap<AppId, StoredJobRows>>,
     /// Lock order: before `apps`.
     tallies: Mutex<AttemptMetrics>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Rows {
+struct StoredJobRows {
     totals: JobTotals,
     tasks: BTreeMap<TaskId, Arc<TaskRow>>,
     /// Tasks that are only counted. A repeated patch does not add their rows again.
     folded: BTreeMap<Name, BTreeSet<u32>>,
 }
 
-impl Rows {
+impl StoredJobRows {
     fn is_folded(&self, task: &TaskId) -> bool {
         self.folded
             .get(&task.stage)
@@ -52,7 +52,7 @@ impl Rows {
 
 /// Task rows of one application at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct JobRowSnapshot {
     totals: JobTotals,
     tasks: Vec<Arc<TaskRow>>,
 }
@@ -81,10 +81,10 @@ impl JobRowStore {
     pub(crate) fn merge(
         &self,
         app: &AppId,
-        patch: JobPatch,
+        patch: JobViewPatch,
         start: RowCreation,
     ) -> (Vec<LoggedEvent>, bool) {
-        let JobPatch {
+        let JobViewPatch {
             full,
             totals,
             tasks,
@@ -140,10 +140,10 @@ impl JobRowStore {
     }
 
     /// Current rows of an application; `None` if its master reported nothing in this incarnation.
-    pub(crate) fn snapshot(&self, app: &AppId) -> Option<Snapshot> {
+    pub(crate) fn snapshot(&self, app: &AppId) -> Option<JobRowSnapshot> {
         let apps = self.apps();
         let rows = apps.get(app)?;
-        Some(Snapshot {
+        Some(JobRowSnapshot {
             totals: rows.totals.clone(),
             tasks: rows.tasks.values().cloned().collect(),
         })
@@ -210,13 +210,13 @@ impl JobRowStore {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apps(&self) -> MutexGuard<'_, BTreeMap<AppId, Rows>> {
+    fn apps(&self) -> MutexGuard<'_, BTreeMap<AppId, StoredJobRows>> {
         // Poisoning is harmless: a panic of a reader changes no state.
         self.apps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Snapshot {
+impl JobRowSnapshot {
     /// Totals over all tasks.
     pub(crate) fn totals(&self) -> &JobTotals {
         &self.totals
@@ -366,11 +366,11 @@ mod tests {
             priority: 0,
         }
     }
-    fn patch(full: bool, tasks: Vec<TaskRow>) -> JobPatch {
-        JobPatch {
+    fn patch(full: bool, tasks: Vec<TaskRow>) -> JobViewPatch {
+        JobViewPatch {
             full,
             tasks,
-            ..JobPatch::default()
+            ..JobViewPatch::default()
         }
     }
     fn tasks(jobs: &JobRowStore) -> Vec<String> {
@@ -390,7 +390,7 @@ mod tests {
             let folded = folded.iter().map(|id| id.parse().expect("id")).collect();
             jobs.merge(
                 &app(),
-                JobPatch {
+                JobViewPatch {
                     folded,
                     ..patch(full, tasks)
                 },

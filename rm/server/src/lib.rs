@@ -52,6 +52,6 @@ mod view;
 pub use headroom_config::CallerLimits;
 pub use http::description;
 pub use http::service::InterfaceRoutes;
-pub use options::{Args, ManagerOptions};
+pub use options::{ManagerArguments, ManagerOptions};
 pub use reload::ReloadOrigin;
 pub use start::{RunningManager, start, start_for};

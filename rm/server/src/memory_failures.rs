@@ -27,11 +27,11 @@ struct EscalatedTask {
     /// Time of the latest escalation.
     at: UnixMillis,
     escalated: bool,
-    fate: Fate,
+    fate: MemoryFailureState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum MemoryFailureState {
     /// It runs or waits.
     GoingOn,
     /// It succeeded.
@@ -54,25 +54,25 @@ impl RecentMemoryFailures {
                 self.kills.pop_front();
             }
         } else if is(&[Reason::Escalated]) {
-            self.give(event, true, Fate::GoingOn);
+            self.give(event, true, MemoryFailureState::GoingOn);
         } else if is(&[Reason::EscalationExhausted]) {
-            self.give(event, false, Fate::Exhausted);
+            self.give(event, false, MemoryFailureState::Exhausted);
         } else if is(&[Reason::TaskFinished]) {
-            self.set_outcome(event, Fate::Recovered);
+            self.set_outcome(event, MemoryFailureState::Recovered);
         } else if is(&[Reason::TaskFailed]) {
-            self.set_outcome(event, Fate::Over);
+            self.set_outcome(event, MemoryFailureState::Over);
         } else if is(&[Reason::AppFinished, Reason::AppFailed, Reason::AppKilled]) {
             let of_app = self
                 .tasks
                 .iter_mut()
                 .filter(|((app, _), _)| event.app.as_ref() == Some(app));
             of_app
-                .filter(|(_, task)| task.fate == Fate::GoingOn)
-                .for_each(|(_, task)| task.fate = Fate::Over);
+                .filter(|(_, task)| task.fate == MemoryFailureState::GoingOn)
+                .for_each(|(_, task)| task.fate = MemoryFailureState::Over);
         }
     }
 
-    fn give(&mut self, event: &LoggedEvent, escalated: bool, fate: Fate) {
+    fn give(&mut self, event: &LoggedEvent, escalated: bool, fate: MemoryFailureState) {
         let Some(app) = event.app.clone() else { return };
         let key = (app, event.object.clone());
         let before = self.tasks.get(&key).copied();
@@ -93,7 +93,7 @@ impl RecentMemoryFailures {
     }
 
     /// Sets the outcome of an escalated task. The event names the task or one of its attempts.
-    fn set_outcome(&mut self, event: &LoggedEvent, fate: Fate) {
+    fn set_outcome(&mut self, event: &LoggedEvent, fate: MemoryFailureState) {
         let task = event.object.split('@').next().unwrap_or_default();
         let Some(app) = event.app.clone().filter(|_| !self.tasks.is_empty()) else {
             return;
@@ -101,7 +101,7 @@ impl RecentMemoryFailures {
         if let Some(known) = self
             .tasks
             .get_mut(&(app, task.to_owned()))
-            .filter(|known| known.fate == Fate::GoingOn)
+            .filter(|known| known.fate == MemoryFailureState::GoingOn)
         {
             known.fate = fate;
         }
@@ -124,9 +124,9 @@ impl RecentMemoryFailures {
         MemoryFailureStats {
             kills: u32::try_from(self.kills.len()).unwrap_or(u32::MAX),
             escalated: count(&|task| task.escalated),
-            recovered: count(&|task| task.fate == Fate::Recovered),
-            going_on: count(&|task| task.fate == Fate::GoingOn),
-            exhausted: count(&|task| task.fate == Fate::Exhausted),
+            recovered: count(&|task| task.fate == MemoryFailureState::Recovered),
+            going_on: count(&|task| task.fate == MemoryFailureState::GoingOn),
+            exhausted: count(&|task| task.fate == MemoryFailureState::Exhausted),
             wasted_byte_s: 0,
         }
     }

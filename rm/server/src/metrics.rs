@@ -16,12 +16,12 @@ use headroom_telemetry::histogram::{LONG, SHORT};
 use headroom_telemetry::{Histogram, RejectedConnections};
 use headroom_types::QueuePath;
 
-pub(crate) use calls::Calls;
+pub(crate) use calls::HttpCallCounters;
 pub(crate) use put::page;
 
 /// Decision about a container of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Decision {
+pub(crate) enum ContainerDecision {
     /// It was granted.
     Granted,
     /// A node was reserved for it.
@@ -34,31 +34,31 @@ pub(crate) enum Decision {
     Expired,
 }
 
-impl Decision {
-    pub(crate) const ALL: [Decision; 5] = [
-        Decision::Granted,
-        Decision::Reserved,
-        Decision::Preempted,
-        Decision::Refused,
-        Decision::Expired,
+impl ContainerDecision {
+    pub(crate) const ALL: [ContainerDecision; 5] = [
+        ContainerDecision::Granted,
+        ContainerDecision::Reserved,
+        ContainerDecision::Preempted,
+        ContainerDecision::Refused,
+        ContainerDecision::Expired,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Decision::Granted => "granted",
-            Decision::Reserved => "reserved",
-            Decision::Preempted => "preempted",
-            Decision::Refused => "refused",
-            Decision::Expired => "expired",
+            ContainerDecision::Granted => "granted",
+            ContainerDecision::Reserved => "reserved",
+            ContainerDecision::Preempted => "preempted",
+            ContainerDecision::Refused => "refused",
+            ContainerDecision::Expired => "expired",
         }
     }
 }
 
 /// All counters.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct ManagerCounters {
     /// HTTP calls.
-    pub(crate) calls: Calls,
+    pub(crate) calls: HttpCallCounters,
     /// Duration of the main loop's turns.
     pub(crate) turns: Histogram,
     /// Duration of journal commits.
@@ -68,21 +68,21 @@ pub(crate) struct Counters {
     /// Rejected connections.
     pub(crate) turned: Arc<RejectedConnections>,
     /// Counters by queue. The main loop writes them, once for each decision.
-    queues: Mutex<BTreeMap<QueuePath, Arc<OfQueue>>>,
+    queues: Mutex<BTreeMap<QueuePath, Arc<QueueCounters>>>,
 }
 
 /// Counters of one queue.
 #[derive(Debug)]
-pub(crate) struct OfQueue {
-    pub(crate) decisions: [AtomicU64; Decision::ALL.len()],
+pub(crate) struct QueueCounters {
+    pub(crate) decisions: [AtomicU64; ContainerDecision::ALL.len()],
     pub(crate) waits: Histogram,
 }
 
-impl Counters {
+impl ManagerCounters {
     /// Creates counters at zero; `routes` are the paths by which calls are counted.
     pub(crate) fn new(routes: Vec<String>) -> Self {
-        Counters {
-            calls: Calls::new(routes),
+        ManagerCounters {
+            calls: HttpCallCounters::new(routes),
             turns: Histogram::new(SHORT),
             writes: Histogram::new(SHORT),
             dropped: AtomicU64::new(0),
@@ -92,18 +92,23 @@ impl Counters {
     }
 
     /// Counts a decision in a queue, and for a grant the wait before it.
-    pub(crate) fn decided(&self, queue: &QueuePath, what: Decision, waited: Option<Duration>) {
+    pub(crate) fn decided(
+        &self,
+        queue: &QueuePath,
+        what: ContainerDecision,
+        waited: Option<Duration>,
+    ) {
         let of = {
             let mut queues = self.queues();
             match queues.get(queue) {
                 Some(of) => of.clone(),
                 None => queues
                     .entry(queue.clone())
-                    .or_insert_with(|| Arc::new(OfQueue::new()))
+                    .or_insert_with(|| Arc::new(QueueCounters::new()))
                     .clone(),
             }
         };
-        if let Some(count) = Decision::ALL
+        if let Some(count) = ContainerDecision::ALL
             .iter()
             .position(|d| *d == what)
             .and_then(|place| of.decisions.get(place))
@@ -117,26 +122,26 @@ impl Counters {
 
     /// Counters by queue. Deleted queues stay until the next start, because counters must not
     /// disappear.
-    pub(crate) fn by_queue(&self) -> BTreeMap<QueuePath, Arc<OfQueue>> {
+    pub(crate) fn by_queue(&self) -> BTreeMap<QueuePath, Arc<QueueCounters>> {
         self.queues().clone()
     }
 
-    fn queues(&self) -> MutexGuard<'_, BTreeMap<QueuePath, Arc<OfQueue>>> {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<QueuePath, Arc<QueueCounters>>> {
         // Poisoning is harmless: a panic of a reader changes no state.
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl OfQueue {
+impl QueueCounters {
     fn new() -> Self {
-        OfQueue {
+        QueueCounters {
             decisions: Default::default(),
             waits: Histogram::new(LONG),
         }
     }
 
-    pub(crate) fn count(&self, what: Decision) -> u64 {
-        let place = Decision::ALL.iter().position(|d| *d == what);
+    pub(crate) fn count(&self, what: ContainerDecision) -> u64 {
+        let place = ContainerDecision::ALL.iter().position(|d| *d == what);
         place
             .and_then(|place| self.decisions.get(place))
             .map_or(0, |count| count.load(Ordering::Relaxed))

@@ -11,7 +11,7 @@ const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// Watchdog of the service manager. The main loop itself notifies it, so that a hanging loop is
 /// restarted.
 #[derive(Debug)]
-pub(crate) struct Watchdog {
+pub(crate) struct ManagerWatchdog {
     every: Option<Duration>,
     listens: bool,
     next: Tick,
@@ -19,12 +19,12 @@ pub(crate) struct Watchdog {
     status: String,
 }
 
-impl Watchdog {
+impl ManagerWatchdog {
     /// Watchdog as configured in the unit; without one it does nothing.
     pub(crate) fn from_environment() -> Self {
         let every = sd_notify::watchdog_enabled().map(|d| d / 3);
         let listens = std::env::var_os("NOTIFY_SOCKET").is_some();
-        Watchdog {
+        ManagerWatchdog {
             every,
             listens,
             next: Tick(0),

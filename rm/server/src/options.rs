@@ -22,7 +22,7 @@ use crate::queues;
     version,
     about = "Keeps the state of a Headroom cluster and places its containers"
 )]
-pub struct Args {
+pub struct ManagerArguments {
     /// Configuration file; without one, the defaults of the shipped sample apply
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -79,7 +79,7 @@ impl ManagerOptions {
     ///
     /// # Errors
     /// All problems of the file.
-    pub fn read(args: &Args) -> Result<Self, Vec<FileProblem>> {
+    pub fn read(args: &ManagerArguments) -> Result<Self, Vec<FileProblem>> {
         let config = args
             .config
             .as_deref()
@@ -97,7 +97,10 @@ impl ManagerOptions {
     ///
     /// # Errors
     /// All problems of the tree of queues as a whole.
-    pub fn with(mut config: ResourceManagerConfig, args: &Args) -> Result<Self, Vec<QueueProblem>> {
+    pub fn with(
+        mut config: ResourceManagerConfig,
+        args: &ManagerArguments,
+    ) -> Result<Self, Vec<QueueProblem>> {
         config.listen = args.listen.unwrap_or(config.listen);
         config.socket = args.socket.clone().or(config.socket);
         if let Some(state) = &args.state {
@@ -117,7 +120,7 @@ impl ManagerOptions {
         ManagerOptions {
             config,
             queues,
-            recovery_wait: headroom_rm_core::Settings::default().recovery_wait,
+            recovery_wait: headroom_rm_core::ClusterSettings::default().recovery_wait,
             header_time: HEADERS,
             body_time: BODY_TIME,
         }
@@ -134,9 +137,12 @@ impl ManagerOptions {
             (new.master_silence, new.scheduling, new.history);
     }
 
-    pub(crate) fn settings(&self, clock: crate::clock::Clock) -> headroom_rm_core::Settings {
+    pub(crate) fn settings(
+        &self,
+        clock: crate::clock::ManagerClock,
+    ) -> headroom_rm_core::ClusterSettings {
         let config = &self.config;
-        headroom_rm_core::Settings {
+        headroom_rm_core::ClusterSettings {
             suspect: config.suspect,
             unreachable: config.unreachable,
             lost: config.lost,
@@ -151,7 +157,7 @@ impl ManagerOptions {
             keep_apps: usize::try_from(config.history.apps).unwrap_or(usize::MAX),
             keep_age: config.history.age,
             keep_containers: usize::try_from(config.history.containers).unwrap_or(usize::MAX),
-            ..headroom_rm_core::Settings::default()
+            ..headroom_rm_core::ClusterSettings::default()
         }
     }
 }
@@ -188,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_command_line_overrides_the_file() {
-        let args = Args::parse_from([
+        let args = ManagerArguments::parse_from([
             "resourcemanager",
             "--listen",
             "127.0.0.1:0",
@@ -206,14 +212,14 @@ mod tests {
 
     #[test]
     fn an_empty_file_gives_the_defaults_of_the_core() {
-        let args = Args::parse_from(["resourcemanager"]);
+        let args = ManagerArguments::parse_from(["resourcemanager"]);
         let options = ManagerOptions::with(ResourceManagerConfig::default(), &args)
             .expect("a valid configuration");
         let (given, defaults) = (
-            options.settings(crate::clock::Clock::start()),
-            headroom_rm_core::Settings::default(),
+            options.settings(crate::clock::ManagerClock::start()),
+            headroom_rm_core::ClusterSettings::default(),
         );
-        let all = |s: &headroom_rm_core::Settings| {
+        let all = |s: &headroom_rm_core::ClusterSettings| {
             (
                 s.suspect,
                 s.unreachable,
@@ -222,7 +228,7 @@ mod tests {
                 s.recovery_wait,
             )
         };
-        let scheduling = |s: &headroom_rm_core::Settings| {
+        let scheduling = |s: &headroom_rm_core::ClusterSettings| {
             (
                 s.reserve_after,
                 s.preempt_warning,
@@ -241,7 +247,7 @@ mod tests {
         let usual = || {
             ManagerOptions::with(
                 ResourceManagerConfig::default(),
-                &Args::parse_from(["resourcemanager"]),
+                &ManagerArguments::parse_from(["resourcemanager"]),
             )
             .expect("valid")
         };
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn guarantees_of_more_than_the_cluster_are_refused() {
-        let args = Args::parse_from(["resourcemanager"]);
+        let args = ManagerArguments::parse_from(["resourcemanager"]);
         let spec = |text: &str| serde_json::from_str(text).expect("reads");
         let greedy =
             spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "b": {"guaranteed": "60%"}}}"#);

@@ -16,21 +16,21 @@ const MOST: usize = 20_000;
 
 /// Peaks of all nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Peaks {
-    nodes: Mutex<BTreeMap<NodeId, Hour>>,
+pub(crate) struct NodePeaks {
+    nodes: Mutex<BTreeMap<NodeId, HourlyPeaks>>,
 }
 
 /// Peaks of one node: the largest use in each interval of the last hour.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hour {
+struct HourlyPeaks {
     /// Number of the latest interval since 1970.
     latest: u64,
     most: [Bytes; PIECES],
 }
 
-impl Hour {
+impl HourlyPeaks {
     /// Advances to an interval, and clears intervals that are older than an hour.
-    fn at(mut self, piece: u64) -> Hour {
+    fn at(mut self, piece: u64) -> HourlyPeaks {
         let passed = usize::try_from(piece.saturating_sub(self.latest))
             .unwrap_or(usize::MAX)
             .min(PIECES);
@@ -44,7 +44,7 @@ impl Hour {
     }
 }
 
-impl Peaks {
+impl NodePeaks {
     /// Records a report of a node. A report may contain only some of its containers; its sum is
     /// then too small, which does not change a maximum.
     pub(crate) fn note(&self, node: &NodeId, containers: &[ObservedContainer], now: UnixMillis) {
@@ -73,7 +73,7 @@ impl Peaks {
         NodeView { peak_1h, ..node }
     }
 
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<NodeId, Hour>> {
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<NodeId, HourlyPeaks>> {
         // Poisoning is harmless: no panic can leave the map half changed.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_largest_use_is_kept_for_an_hour() {
-        let (peaks, node) = (Peaks::default(), "n1".parse().expect("id"));
+        let (peaks, node) = (NodePeaks::default(), "n1".parse().expect("id"));
         let minute = |n: u64| UnixMillis(1_000 * PIECE_MS + n * 60_000);
         let peak = |n, used| {
             peaks

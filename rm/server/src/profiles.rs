@@ -20,7 +20,7 @@ const MOST: usize = 512;
 
 /// All profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Profiles {
+pub(crate) struct ProfileCatalog {
     /// Incremented by every change.
     pub(crate) generation: u64,
     /// Profiles by name.
@@ -50,7 +50,7 @@ pub(crate) enum ProfileAction {
 }
 
 /// Outcome of a change, or the reason for a refusal.
-pub(crate) type Decided = Result<ProfileOutcome, ProblemDetails>;
+pub(crate) type ProfileChangeResult = Result<ProfileOutcome, ProblemDetails>;
 
 /// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl ProfileOutcome {
     }
 }
 
-impl Profiles {
+impl ProfileCatalog {
     /// Restores the profiles that an earlier incarnation saved.
     pub(crate) fn restored(saved: SavedProfiles) -> Self {
         let one = |SavedProfile {
@@ -123,7 +123,7 @@ impl Profiles {
                 },
             )
         };
-        Profiles {
+        ProfileCatalog {
             generation: saved.generation,
             known: saved.profiles.into_iter().map(one).collect(),
         }
@@ -161,7 +161,7 @@ impl Profiles {
     }
 
     /// Changes a profile. A change to equal values has no effect: the revision stays.
-    pub(crate) fn change(&mut self, change: &ProfileChange, at: UnixMillis) -> Decided {
+    pub(crate) fn change(&mut self, change: &ProfileChange, at: UnixMillis) -> ProfileChangeResult {
         let before = self.known.get(&change.name).cloned();
         if before.is_none() && matches!(change.wish, ProfileAction::Unset) {
             self.get(&change.name)?;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn change(
-        profiles: &mut Profiles,
+        profiles: &mut ProfileCatalog,
         what: &str,
         wish: ProfileAction,
         version: Option<u64>,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn set(
-        profiles: &mut Profiles,
+        profiles: &mut ProfileCatalog,
         what: &str,
         gib: u64,
         version: Option<u64>,
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn each_change_of_a_profile_has_a_new_revision() {
-        let mut all = Profiles::default();
+        let mut all = ProfileCatalog::default();
         let made = set(&mut all, "small", 1, None).expect("the profile is new");
         assert_eq!(
             (made.before, made.after.map(|p| p.revision)),
@@ -337,12 +337,12 @@ mod tests {
                 .map(|p| p.revision),
             Some(4)
         );
-        assert_eq!(Profiles::restored(all.saved()), all);
+        assert_eq!(ProfileCatalog::restored(all.saved()), all);
     }
 
     #[test]
     fn a_dry_run_does_not_change_a_profile() {
-        let mut all = Profiles::default();
+        let mut all = ProfileCatalog::default();
         let would = change(
             &mut all,
             "small",
@@ -353,13 +353,13 @@ mod tests {
         .expect("the change is possible");
         assert_eq!(
             (would.after.map(|p| p.revision), &all),
-            (Some(1), &Profiles::default())
+            (Some(1), &ProfileCatalog::default())
         );
     }
 
     #[test]
     fn an_unknown_profile_is_answered_with_the_closest_name() {
-        let mut all = Profiles::default();
+        let mut all = ProfileCatalog::default();
         set(&mut all, "jvm-medium", 4, None).expect("the profile is new");
         assert_eq!(
             all.get(&name("jvm-medum"))
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn invalid_profiles_are_refused_and_their_number_is_bounded() {
-        let mut all = Profiles::default();
+        let mut all = ProfileCatalog::default();
         assert_eq!(
             set(&mut all, "none", 0, None)
                 .expect_err("the profile has no memory")

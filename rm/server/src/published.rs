@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-use crate::view::View;
+use crate::view::ClusterSnapshot;
 
 /// The published view, and the number of batches.
 #[derive(Debug)]
 pub(crate) struct Published {
-    view: watch::Sender<Arc<View>>,
+    view: watch::Sender<Arc<ClusterSnapshot>>,
     batches: AtomicU64,
     /// Notifies callers that wait for the next batch.
     news: watch::Sender<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Published {
 impl Published {
     /// Starts with an outdated view, so that no caller sees it before the first turn of the main
     /// loop.
-    pub(crate) fn new(view: View) -> Self {
+    pub(crate) fn new(view: ClusterSnapshot) -> Self {
         let batches = view.batch + 1;
         Published {
             batches: AtomicU64::new(batches),
@@ -53,14 +53,14 @@ impl Published {
         self.batches.load(Ordering::Acquire)
     }
     /// Last published view, possibly outdated.
-    pub(crate) fn last(&self) -> Arc<View> {
+    pub(crate) fn last(&self) -> Arc<ClusterSnapshot> {
         self.view.borrow().clone()
     }
-    pub(crate) fn publish(&self, view: View) {
+    pub(crate) fn publish(&self, view: ClusterSnapshot) {
         self.view.send_replace(Arc::new(view));
     }
     /// Last published view, if no batch came after it.
-    pub(crate) fn fresh(&self) -> Option<Arc<View>> {
+    pub(crate) fn fresh(&self) -> Option<Arc<ClusterSnapshot>> {
         let view = self.view.borrow().clone();
         (view.batch >= self.batches.load(Ordering::Acquire)).then_some(view)
     }
@@ -68,7 +68,7 @@ impl Published {
         self.fresh().is_some()
     }
     /// Receiver of the published views.
-    pub(crate) fn views(&self) -> watch::Receiver<Arc<View>> {
+    pub(crate) fn views(&self) -> watch::Receiver<Arc<ClusterSnapshot>> {
         self.view.subscribe()
     }
     /// Receiver of the number of batches.

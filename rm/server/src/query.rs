@@ -1,6 +1,6 @@
 //! Queries about the cluster, processed between two batches. They change nothing.
 
-use headroom_rm_core::app::App;
+use headroom_rm_core::app::ClusterApplication;
 use headroom_rm_core::{CallRefusal, Cluster, MasterUpdate, WaitExplanation};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
 use headroom_wire::v1::application_master::PlacementRequest;
@@ -84,14 +84,15 @@ fn held(cluster: &Cluster, node: &NodeId) -> Vec<HeldContainer> {
 }
 
 fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<WaitingRequest> {
-    let since =
-        |app: &App, request: &RequestId| app.requests.get(request).map_or(now, |r| r.waiting);
+    let since = |app: &ClusterApplication, request: &RequestId| {
+        app.requests.get(request).map_or(now, |r| r.waiting)
+    };
     let mut all: Vec<_> = cluster
         .waiting()
         .filter(|(app, _)| of.is_none_or(|of| *of == app.id))
         .collect();
     all.sort_by_key(|(app, request)| since(app, request));
-    let row = |(app, request): (&App, &RequestId)| {
+    let row = |(app, request): (&ClusterApplication, &RequestId)| {
         Some(WaitingRequest {
             app: app.id.clone(),
             request: request.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headroom_rm_core::queue::spec as core;
-use headroom_rm_core::{Cluster, QueueView as Shown};
+use headroom_rm_core::{Cluster, QueueSnapshot as Shown};
 use headroom_types::{QueuePath, Resource};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::queues::{
@@ -13,8 +13,8 @@ use headroom_wire::v1::queues::{
 use headroom_wire::v1::share::{Percent, ResourceShare, ShareAmount};
 
 /// Converts a tree to the type of the core.
-pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
-    core::QueueSpec {
+pub(crate) fn tree(spec: QueueSpec) -> core::QueueDefinition {
+    core::QueueDefinition {
         guaranteed: share(spec.guaranteed),
         maximum: share(spec.maximum),
         weight: spec.weight,
@@ -29,8 +29,8 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
         max_apps: spec.max_apps,
         state: state_from_wire(spec.state),
         preemptable: match spec.preemptable {
-            Preemptable::Yes => core::Preemptable::Yes,
-            Preemptable::No => core::Preemptable::No,
+            Preemptable::Yes => core::QueuePreemption::Yes,
+            Preemptable::No => core::QueuePreemption::No,
         },
         max_lifetime_ms: spec.max_lifetime_ms,
         children: spec
@@ -64,15 +64,15 @@ fn share(share: ResourceShare) -> core::QueueShare {
     }
 }
 
-fn amount<T>(amount: ShareAmount<T>) -> core::Amount<T> {
+fn amount<T>(amount: ShareAmount<T>) -> core::ShareOrAmount<T> {
     match amount {
-        ShareAmount::Part(percent) => core::Amount::Part(percent.thousandths()),
-        ShareAmount::Exactly(quantity) => core::Amount::Exactly(quantity),
+        ShareAmount::Part(percent) => core::ShareOrAmount::Part(percent.thousandths()),
+        ShareAmount::Exactly(quantity) => core::ShareOrAmount::Exactly(quantity),
     }
 }
 
 /// Converts the specification of one queue from the core, without its children.
-pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
+pub(crate) fn own(queue: &core::QueueDefinition) -> QueueSpec {
     QueueSpec {
         guaranteed: written(&queue.guaranteed),
         maximum: written(&queue.maximum),
@@ -88,8 +88,8 @@ pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
         max_apps: queue.max_apps,
         state: state_to_wire(queue.state),
         preemptable: match queue.preemptable {
-            core::Preemptable::Yes => Preemptable::Yes,
-            core::Preemptable::No => Preemptable::No,
+            core::QueuePreemption::Yes => Preemptable::Yes,
+            core::QueuePreemption::No => Preemptable::No,
         },
         max_lifetime_ms: queue.max_lifetime_ms,
         queues: [].into(),
@@ -119,12 +119,12 @@ fn written(share: &core::QueueShare) -> ResourceShare {
     }
 }
 
-fn write_amount<T>(amount: core::Amount<T>) -> ShareAmount<T> {
+fn write_amount<T>(amount: core::ShareOrAmount<T>) -> ShareAmount<T> {
     match amount {
-        core::Amount::Part(thousandths) => {
+        core::ShareOrAmount::Part(thousandths) => {
             ShareAmount::Part(Percent::from_thousandths(thousandths))
         }
-        core::Amount::Exactly(quantity) => ShareAmount::Exactly(quantity),
+        core::ShareOrAmount::Exactly(quantity) => ShareAmount::Exactly(quantity),
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> ProblemDetails {
 }
 
 /// Converts a problem from the core.
-pub(crate) fn found(problem: &core::QueueProblem) -> QueueProblem {
+pub(crate) fn found(problem: &core::QueueDefinitionError) -> QueueProblem {
     QueueProblem {
         queue: problem.queue.to_string(),
         key: problem.key.to_owned(),
@@ -168,7 +168,7 @@ pub(crate) fn place<'t>(root: &'t mut QueueSpec, path: &QueuePath) -> Option<&'t
 
 /// View of the tree with the use of each queue.
 pub(crate) fn view(cluster: &Cluster) -> QueuesView {
-    let mut apps: Counts<'_> = BTreeMap::new();
+    let mut apps: ActiveApplicationCounts<'_> = BTreeMap::new();
     for app in cluster.apps().filter(|a| !a.state.is_over()) {
         *apps.entry((&app.queue, &app.spec.user)).or_default() += 1;
     }
@@ -183,9 +183,13 @@ pub(crate) fn view(cluster: &Cluster) -> QueuesView {
 }
 
 /// Number of applications that have not ended, by queue and user.
-type Counts<'a> = BTreeMap<(&'a QueuePath, &'a str), u32>;
+type ActiveApplicationCounts<'a> = BTreeMap<(&'a QueuePath, &'a str), u32>;
 
-fn shown(queue: &Shown<'_>, all: &BTreeMap<&QueuePath, Shown<'_>>, apps: &Counts<'_>) -> QueueView {
+fn shown(
+    queue: &Shown<'_>,
+    all: &BTreeMap<&QueuePath, Shown<'_>>,
+    apps: &ActiveApplicationCounts<'_>,
+) -> QueueView {
     let below = queue
         .children
         .iter()

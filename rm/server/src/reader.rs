@@ -10,8 +10,8 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::JobView;
 
-use crate::clock::Clock;
-use crate::handle::Handle;
+use crate::clock::ManagerClock;
+use crate::handle::MainLoopHandle;
 use crate::input::{ClusterQuery, LoopInput};
 use crate::shared_state::SharedState;
 
@@ -19,7 +19,7 @@ use crate::shared_state::SharedState;
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterReader {
     /// Sends inputs to the main loop.
-    pub(crate) handle: Handle,
+    pub(crate) handle: MainLoopHandle,
     /// State that the main loop shares.
     pub(crate) shared: SharedState,
     /// Job documents on disk.
@@ -27,7 +27,7 @@ pub(crate) struct ClusterReader {
     /// Epoch of the resource manager.
     pub(crate) epoch: Epoch,
     /// The clock.
-    pub(crate) clock: Clock,
+    pub(crate) clock: ManagerClock,
 }
 
 impl ClusterReader {

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_rm_core::app::App;
+use headroom_rm_core::app::ClusterApplication;
 use headroom_rm_core::container::{self, Container};
-use headroom_rm_core::{Cluster, EndedContainer, MasterKind, QueueView, attempt, node};
+use headroom_rm_core::{Cluster, EndedContainer, MasterKind, QueueSnapshot, attempt, node};
 use headroom_rm_reports::{
     AppSelection, ApplicationReport, ClusterNodeReport, ContainerReport, ContainerStage, Preempted,
     QueueReport, Use, WaitingContainers,
@@ -130,7 +130,7 @@ fn count(app: &mut ApplicationReport, c: &ContainerReport, now: UnixMillis) {
     }
 }
 
-fn of_app(cluster: &Cluster, app: &App, now: Tick) -> ApplicationReport {
+fn of_app(cluster: &Cluster, app: &ClusterApplication, now: Tick) -> ApplicationReport {
     let environment = match &app.spec.master {
         MasterKind::Managed { launch, .. } => Some(launch.env.clone()),
         MasterKind::Unmanaged => None,
@@ -161,7 +161,7 @@ fn of_app(cluster: &Cluster, app: &App, now: Tick) -> ApplicationReport {
     }
 }
 
-fn diagnostics(cluster: &Cluster, app: &App, now: Tick) -> String {
+fn diagnostics(cluster: &Cluster, app: &ClusterApplication, now: Tick) -> String {
     if !app.diagnostics.is_empty() {
         return app.diagnostics.clone();
     }
@@ -171,7 +171,7 @@ fn diagnostics(cluster: &Cluster, app: &App, now: Tick) -> String {
         .unwrap_or_default()
 }
 
-fn waiting(app: &App) -> Vec<WaitingContainers> {
+fn waiting(app: &ClusterApplication) -> Vec<WaitingContainers> {
     let master = match (&app.run, &app.master) {
         (attempt::AttemptState::Scheduled, Some(size)) => Some(WaitingContainers {
             request: None,
@@ -262,7 +262,7 @@ fn nodes(cluster: &Cluster) -> Vec<ClusterNodeReport> {
     cluster.nodes().map(|node| of_node(cluster, node)).collect()
 }
 
-fn of_node(cluster: &Cluster, node: &node::Node) -> ClusterNodeReport {
+fn of_node(cluster: &Cluster, node: &node::ClusterNode) -> ClusterNodeReport {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
     let alive = node
         .containers
@@ -307,17 +307,17 @@ fn queues(cluster: &Cluster) -> Option<QueueReport> {
         .map(|account| account.offers.memory)
         .fold(Bytes::ZERO, Bytes::saturating_add);
     let all = cluster.queues();
-    let by_path: BTreeMap<&QueuePath, &QueueView<'_>> =
+    let by_path: BTreeMap<&QueuePath, &QueueSnapshot<'_>> =
         all.iter().map(|queue| (queue.path, queue)).collect();
     Some(of_queue(all.first()?, whole, &by_path))
 }
 
 fn of_queue(
-    queue: &QueueView<'_>,
+    queue: &QueueSnapshot<'_>,
     guaranteed: Bytes,
-    all: &BTreeMap<&QueuePath, &QueueView<'_>>,
+    all: &BTreeMap<&QueuePath, &QueueSnapshot<'_>>,
 ) -> QueueReport {
-    let children: Vec<&QueueView<'_>> = queue
+    let children: Vec<&QueueSnapshot<'_>> = queue
         .children
         .iter()
         .filter_map(|path| all.get(path).copied())
@@ -350,15 +350,15 @@ fn of_queue(
 
 /// Guaranteed memory of each sibling: the configured guarantee. The others share the rest by
 /// weight.
-fn parts(siblings: &[&QueueView<'_>], whole: Bytes) -> Vec<Bytes> {
-    let written = |queue: &QueueView<'_>| {
+fn parts(siblings: &[&QueueSnapshot<'_>], whole: Bytes) -> Vec<Bytes> {
+    let written = |queue: &QueueSnapshot<'_>| {
         queue
             .spec
             .guaranteed
             .memory
             .map(|_| queue.guaranteed.memory)
     };
-    let weight = |queue: &QueueView<'_>| u64::from(queue.spec.weight.unwrap_or(1));
+    let weight = |queue: &QueueSnapshot<'_>| u64::from(queue.spec.weight.unwrap_or(1));
     let taken = siblings
         .iter()
         .filter_map(|queue| written(queue))

@@ -13,32 +13,32 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headroom_rm_core::{
-    CallId, CallResult, Cluster, ClusterEvent, DurableRecord, Effect, LogLine, LogMessage,
-    LogObject, LogSeverity, SavedStage, Settings,
+    CallId, CallResult, Cluster, ClusterEffect, ClusterEvent, ClusterSettings, DurableRecord,
+    EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
 };
-use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, OpenedStore, StoreError};
+use headroom_rm_store::{DiskStore, MAX_VALUE, OpenedStore, RecordJournal, StoreError};
 use headroom_types::{AppId, Reason, Tick};
 use headroom_wire::v1::events;
-use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::job::JobViewPatch;
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use crate::access::{Access, AccessChangeResult};
-use crate::clock::Clock;
-use crate::dispatch::Dispatch;
-use crate::inbox::{Batch, Inbox};
+use crate::access::{AccessChangeResult, AccessControl};
+use crate::clock::ManagerClock;
+use crate::dispatch::MailboxDispatcher;
+use crate::inbox::{InputBatch, MainLoopInbox};
 use crate::input::{ClusterQuery, LoopInput};
-use crate::jobs::{RowCreation, Snapshot};
-use crate::metrics::Decision;
-use crate::notify::Watchdog;
-use crate::profiles::{Decided, Profiles};
+use crate::jobs::{JobRowSnapshot, RowCreation};
+use crate::metrics::ContainerDecision;
+use crate::notify::ManagerWatchdog;
+use crate::profiles::{ProfileCatalog, ProfileChangeResult};
 use crate::query;
 use crate::reason_log::log_reason;
 use crate::shared_state::SharedState;
-use crate::starving::Starving;
+use crate::starving::StarvingRequests;
 use crate::to_wire;
-use crate::usage_history::{Lesson, saved};
-use crate::view::View;
+use crate::usage_history::{JobHistoryUpdate, saved};
+use crate::view::ClusterSnapshot;
 
 /// Maximum time between two turns.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -63,25 +63,25 @@ pub(crate) enum ManagerLoopError {
 /// Owner of all state.
 #[derive(Debug)]
 pub(crate) struct ManagerLoop {
-    clock: Clock,
+    clock: ManagerClock,
     cluster: Cluster,
-    journal: Journal<DiskStore>,
-    inbox: Inbox,
+    journal: RecordJournal<DiskStore>,
+    inbox: MainLoopInbox,
     shared: SharedState,
-    dispatch: Dispatch,
-    watchdog: Watchdog,
-    effects: Vec<Effect>,
+    dispatch: MailboxDispatcher,
+    watchdog: ManagerWatchdog,
+    effects: Vec<ClusterEffect>,
     waiting: BTreeMap<CallId, PendingCall>,
     /// Inputs that are processed after the batch.
     later: Vec<LoopInput>,
-    profiles: Profiles,
-    access: Access,
+    profiles: ProfileCatalog,
+    access: AccessControl,
     /// Results of access changes, sent when the batch is durable.
     ruled: Vec<(oneshot::Sender<AccessChangeResult>, AccessChangeResult)>,
     /// Results of profile changes, sent when the batch is durable.
     decided: Vec<(
-        oneshot::Sender<Decided>,
-        Decided,
+        oneshot::Sender<ProfileChangeResult>,
+        ProfileChangeResult,
         Option<events::LoggedEvent>,
     )>,
     /// Notified when the batch is durable.
@@ -93,7 +93,7 @@ pub(crate) struct ManagerLoop {
     view_wanted: bool,
     /// Earliest time of the next view.
     next_view: Tick,
-    starving: Starving,
+    starving: StarvingRequests,
     next_look: Tick,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct ManagerLoop {
 #[derive(Debug)]
 struct PendingCall {
     reply: oneshot::Sender<CallResult>,
-    job: Option<Box<(AppId, JobPatch)>>,
+    job: Option<Box<(AppId, JobViewPatch)>>,
 }
 
 /// Whether the loop continues after a turn.
@@ -115,16 +115,16 @@ impl ManagerLoop {
     /// Creates the owner from the saved state.
     pub(crate) fn new(
         opened: OpenedStore,
-        settings: Settings,
-        clock: Clock,
-        inbox: Inbox,
+        settings: ClusterSettings,
+        clock: ManagerClock,
+        inbox: MainLoopInbox,
         shared: SharedState,
     ) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
         let (shared_profiles, access) = (
             shared.profiles.borrow().clone(),
-            Access::clone(&shared.access.borrow()),
+            AccessControl::clone(&shared.access.borrow()),
         );
         ManagerLoop {
             clock,
@@ -132,12 +132,12 @@ impl ManagerLoop {
             journal: opened.journal,
             inbox,
             shared,
-            dispatch: Dispatch::new(epoch),
-            watchdog: Watchdog::from_environment(),
+            dispatch: MailboxDispatcher::new(epoch),
+            watchdog: ManagerWatchdog::from_environment(),
             effects: Vec::new(),
             waiting: BTreeMap::new(),
             later: Vec::new(),
-            profiles: Profiles::clone(&shared_profiles),
+            profiles: ProfileCatalog::clone(&shared_profiles),
             access,
             ruled: Vec::new(),
             decided: Vec::new(),
@@ -147,7 +147,7 @@ impl ManagerLoop {
             next_snapshot: now.plus(SNAPSHOT_EVERY),
             view_wanted: false,
             next_view: now,
-            starving: Starving::default(),
+            starving: StarvingRequests::default(),
             next_look: now,
         }
     }
@@ -186,20 +186,20 @@ impl ManagerLoop {
             LogObject::Manager,
             LogMessage::Text(message),
         );
-        let line = LogLine {
+        let line = EventLogLine {
             level: LogSeverity::Normal,
             reason,
             object,
             node: None,
             words,
         };
-        self.effects.push(Effect::Log(line));
+        self.effects.push(ClusterEffect::Log(line));
         self.cluster
             .step(self.clock.now(), ClusterEvent::Time, &mut self.effects);
     }
 
     /// Waits for an input, a deadline, or the end of the maximum time between turns.
-    async fn next_batch(&mut self) -> Batch {
+    async fn next_batch(&mut self) -> InputBatch {
         let beat = self.clock.now().plus(HEARTBEAT);
         let mut until = self
             .cluster
@@ -216,7 +216,7 @@ impl ManagerLoop {
     }
 
     /// Processes one batch, and the deadlines that are due.
-    fn take_in(&mut self, batch: Batch) -> Result<LoopControl, ManagerLoopError> {
+    fn take_in(&mut self, batch: InputBatch) -> Result<LoopControl, ManagerLoopError> {
         let now = self.clock.now();
         let gap = now.since(self.last_turn);
         self.last_turn = now;
@@ -356,10 +356,13 @@ impl ManagerLoop {
 
     /// Merges job rows of accepted calls. Returns their events, and the applications that are
     /// ending.
-    fn merge_jobs(&mut self, effects: &[Effect]) -> (Vec<events::LoggedEvent>, BTreeSet<AppId>) {
+    fn merge_jobs(
+        &mut self,
+        effects: &[ClusterEffect],
+    ) -> (Vec<events::LoggedEvent>, BTreeSet<AppId>) {
         let (mut all, mut touched) = (Vec::new(), BTreeSet::new());
         for effect in effects {
-            let Effect::Answer {
+            let ClusterEffect::Answer {
                 call,
                 answer: Ok(_),
             } = effect
@@ -388,12 +391,14 @@ impl ManagerLoop {
     /// Writes the batch. Returns when it is on disk.
     fn save(
         &mut self,
-        effects: &[Effect],
+        effects: &[ClusterEffect],
         mut touched: BTreeSet<AppId>,
     ) -> Result<(), ManagerLoopError> {
         let mut over = BTreeSet::new();
         for effect in effects {
-            let Effect::Save(save) = effect else { continue };
+            let ClusterEffect::Save(save) = effect else {
+                continue;
+            };
             if let DurableRecord::State { app, state } = &**save {
                 match state.stage {
                     SavedStage::Finishing(_) => {
@@ -409,7 +414,7 @@ impl ManagerLoop {
             self.journal.append(save)?;
         }
         touched.retain(|app| self.cluster.app(app).is_some());
-        let documents: Vec<(AppId, Snapshot)> = touched
+        let documents: Vec<(AppId, JobRowSnapshot)> = touched
             .into_iter()
             .filter_map(|app| Some((app.clone(), self.shared.jobs.snapshot(&app)?)))
             .collect();
@@ -445,7 +450,7 @@ impl ManagerLoop {
     }
 
     /// Adds the needs of an ended job's tasks to the usage history, in the batch that ends the job.
-    fn learn(&mut self, app: &AppId, snapshot: &Snapshot) -> Result<(), ManagerLoopError> {
+    fn learn(&mut self, app: &AppId, snapshot: &JobRowSnapshot) -> Result<(), ManagerLoopError> {
         let Some(known) = self.cluster.app(app) else {
             return Ok(());
         };
@@ -454,7 +459,7 @@ impl ManagerLoop {
             .shared
             .families
             .learn(&known.spec.user, app.name(), at, snapshot.rows());
-        if let Some(Lesson { family, gone }) = lesson {
+        if let Some(JobHistoryUpdate { family, gone }) = lesson {
             if let Some((user, name)) = gone {
                 self.journal.remove_history(&user, &name);
             }
@@ -463,39 +468,39 @@ impl ManagerLoop {
         Ok(())
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>) {
+    fn carry_out(&mut self, effects: Vec<ClusterEffect>) {
         for effect in effects {
             match effect {
-                Effect::Save(save) => {
+                ClusterEffect::Save(save) => {
                     if let DurableRecord::AppGone(app) = *save {
                         self.shared.jobs.forget(&app);
                     }
                 }
-                Effect::Answer { call, answer } => {
+                ClusterEffect::Answer { call, answer } => {
                     if let Some(waiting) = self.waiting.remove(&call) {
                         // Fails if the caller has gone; the change is made anyway.
                         let _ = waiting.reply.send(answer);
                     }
                 }
-                Effect::Tell {
+                ClusterEffect::Tell {
                     node,
                     container,
                     want,
                 } => self.dispatch.queue_order(node, container, want),
-                Effect::Update { app, update } => self.dispatch.update(app, update),
-                Effect::UpdatesEnd { app } => self.dispatch.close_app(&app),
-                Effect::Log(line) => self.log(line),
-                Effect::Illegal { what } => {
+                ClusterEffect::Update { app, update } => self.dispatch.update(app, update),
+                ClusterEffect::UpdatesEnd { app } => self.dispatch.close_app(&app),
+                ClusterEffect::Log(line) => self.log(line),
+                ClusterEffect::Illegal { what } => {
                     error!(what, "a state machine ignored an invalid event")
                 }
             }
         }
     }
 
-    fn log(&self, line: LogLine) {
+    fn log(&self, line: EventLogLine) {
         self.count(&line);
         let (app, message) = (line.app().cloned(), line.message());
-        let LogLine {
+        let EventLogLine {
             level,
             reason,
             object,
@@ -525,15 +530,15 @@ impl ManagerLoop {
     }
 
     /// Counts decisions about requests for the metrics.
-    fn count(&self, line: &LogLine) {
+    fn count(&self, line: &EventLogLine) {
         let (decision, waited) = match (line.reason, &line.words) {
             (Reason::RequestGranted, LogMessage::Granted(_, _, waited)) => {
-                (Decision::Granted, Some(*waited))
+                (ContainerDecision::Granted, Some(*waited))
             }
-            (Reason::NodeReserved, _) => (Decision::Reserved, None),
-            (Reason::PreemptionWarning, _) => (Decision::Preempted, None),
-            (Reason::RequestRefused, _) => (Decision::Refused, None),
-            (Reason::RequestExpired, _) => (Decision::Expired, None),
+            (Reason::NodeReserved, _) => (ContainerDecision::Reserved, None),
+            (Reason::PreemptionWarning, _) => (ContainerDecision::Preempted, None),
+            (Reason::RequestRefused, _) => (ContainerDecision::Refused, None),
+            (Reason::RequestExpired, _) => (ContainerDecision::Expired, None),
             _ => return, // not a decision about a request
         };
         if let Some(app) = line.app().and_then(|app| self.cluster.app(app)) {
@@ -592,7 +597,7 @@ impl ManagerLoop {
             self.shared.published.batches(),
             self.shared.published.last(),
         );
-        self.shared.published.publish(View::of(
+        self.shared.published.publish(ClusterSnapshot::of(
             &self.cluster,
             self.clock.now(),
             batch,
@@ -605,7 +610,7 @@ impl ManagerLoop {
         let now = self.clock.now();
         let (published, cluster) = (&self.shared.published, &self.cluster);
         self.watchdog.feed(now, || {
-            View::of(cluster, now, published.batches(), None).line()
+            ClusterSnapshot::of(cluster, now, published.batches(), None).line()
         });
         if now >= self.next_look {
             self.next_look = now.plus(LOOK_EVERY);

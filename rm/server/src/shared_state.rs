@@ -10,11 +10,11 @@ use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::MemoryFailureStats;
 use tokio::sync::watch;
 
-use crate::access::Access;
+use crate::access::AccessControl;
 use crate::eventlog::EventLog;
 use crate::jobs::JobRowStore;
-use crate::metrics::Counters;
-use crate::profiles::Profiles;
+use crate::metrics::ManagerCounters;
+use crate::profiles::ProfileCatalog;
 use crate::published::Published;
 use crate::usage_history::UsageHistory;
 
@@ -26,10 +26,10 @@ pub(crate) struct SharedState {
     pub(crate) jobs: Arc<JobRowStore>,
     pub(crate) families: Arc<UsageHistory>,
     /// Durable profiles.
-    pub(crate) profiles: watch::Sender<Arc<Profiles>>,
+    pub(crate) profiles: watch::Sender<Arc<ProfileCatalog>>,
     /// Durable access control state.
-    pub(crate) access: watch::Sender<Arc<Access>>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) access: watch::Sender<Arc<AccessControl>>,
+    pub(crate) counters: Arc<ManagerCounters>,
 }
 
 impl SharedState {

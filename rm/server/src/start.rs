@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::Router;
 use headroom_config::{AnonymousAccess, ResourceManagerConfig};
-use headroom_identity::Role;
+use headroom_identity::CertificateRole;
 use headroom_rm_store::OpenedStore;
 use headroom_transport::ReloadingKeys;
 use headroom_types::Epoch;
@@ -18,27 +18,27 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::access::Access;
+use crate::access::AccessControl;
 use crate::activation;
 use crate::audit::{self, AuditRecorder};
-use crate::clock::Clock;
+use crate::clock::ManagerClock;
 use crate::eventlog::EventLog;
-use crate::handle::Handle;
+use crate::handle::MainLoopHandle;
 use crate::http::idempotency::IdempotencyStore;
 use crate::http::limits::ConnectionLimits;
 use crate::http::listeners::{TcpServerListener, UnixSocketListener};
 use crate::http::service::InterfaceRoutes;
-use crate::http::signer::Signer;
-use crate::http::tonodes::ToNodes;
-use crate::http::web::Web;
-use crate::http::{Bounds, addresses, listen, router};
+use crate::http::signer::CertificateSigner;
+use crate::http::tonodes::NodeHttpClients;
+use crate::http::web::WebHandlerState;
+use crate::http::{RequestLimits, addresses, listen, router};
 use crate::inbox;
 use crate::jobs::JobRowStore;
-use crate::metrics::Counters;
+use crate::metrics::ManagerCounters;
 use crate::notify;
 use crate::operator::OperatorHandle;
 use crate::options::{ManagerOptions, require_secure_listener};
-use crate::profiles::Profiles;
+use crate::profiles::ProfileCatalog;
 use crate::published::Published;
 use crate::reader::ClusterReader;
 use crate::run::{ManagerLoop, ManagerLoopError};
@@ -63,13 +63,13 @@ pub struct RunningManager {
     pub url: String,
     /// Epoch.
     pub epoch: Epoch,
-    pub(crate) handle: Handle,
+    pub(crate) handle: MainLoopHandle,
     owner: LoopOutcome,
     server: JoinHandle<()>,
     closing: CancellationToken,
     pub(crate) events: Arc<EventLog>,
     pub(crate) audit: Arc<AuditRecorder>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ManagerClock,
     /// Options in effect.
     pub(crate) options: ManagerOptions,
 }
@@ -98,7 +98,7 @@ pub async fn start_for(
     );
     let opened = open_state(config).await?;
     let (clock, epoch, documents) = (
-        Clock::start(),
+        ManagerClock::start(),
         opened.restored.epoch,
         opened.documents.clone(),
     );
@@ -107,7 +107,8 @@ pub async fn start_for(
     let (logs, closing) = (config.state.join(LOGS), CancellationToken::new());
     let shared = shared_state(&opened, config, &logs, clock)?;
     let nodes_called = Arc::new(
-        ToNodes::new(keys.clone()).context("cannot create the client for calls to nodes")?,
+        NodeHttpClients::new(keys.clone())
+            .context("cannot create the client for calls to nodes")?,
     );
     let turned = shared.counters.turned.clone();
     let (handle, owner) = start_loop(opened, &options, clock, shared.clone())?;
@@ -135,7 +136,7 @@ pub async fn start_for(
         web,
         once,
         address,
-        Bounds {
+        RequestLimits {
             limits: config.limits,
             body_time: options.body_time,
         },
@@ -174,7 +175,7 @@ fn shared_state(
     opened: &OpenedStore,
     config: &ResourceManagerConfig,
     logs: &Path,
-    clock: Clock,
+    clock: ManagerClock,
 ) -> anyhow::Result<SharedState> {
     let epoch = opened.restored.epoch;
     Ok(SharedState {
@@ -185,11 +186,11 @@ fn shared_state(
             config.telemetry.cardinality,
         )),
         families: Arc::new(UsageHistory::restored(opened.families.clone())),
-        profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
+        profiles: watch::Sender::new(Arc::new(ProfileCatalog::restored(opened.profiles.clone()))),
         access: watch::Sender::new(Arc::new(
-            Access::restored(&opened.access).context("cannot create the key for tokens")?,
+            AccessControl::restored(&opened.access).context("cannot create the key for tokens")?,
         )),
-        counters: Arc::new(Counters::new(addresses())),
+        counters: Arc::new(ManagerCounters::new(addresses())),
     })
 }
 
@@ -197,11 +198,11 @@ fn shared_state(
 fn start_loop(
     opened: OpenedStore,
     options: &ManagerOptions,
-    clock: Clock,
+    clock: ManagerClock,
     shared: SharedState,
-) -> anyhow::Result<(Handle, LoopOutcome)> {
+) -> anyhow::Result<(MainLoopHandle, LoopOutcome)> {
     let (lines, inbox) = inbox::lines();
-    let handle = Handle::new(lines, shared.published.clone(), clock);
+    let handle = MainLoopHandle::new(lines, shared.published.clone(), clock);
     let owner = ManagerLoop::new(opened, options.settings(clock), clock, inbox, shared);
     let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
     Ok((handle, owner))
@@ -211,12 +212,12 @@ fn start_loop(
 fn web(
     config: &ResourceManagerConfig,
     reader: ClusterReader,
-    nodes: Arc<ToNodes>,
-    (authority, operator): (Option<Arc<Signer>>, Option<OperatorHandle>),
+    nodes: Arc<NodeHttpClients>,
+    (authority, operator): (Option<Arc<CertificateSigner>>, Option<OperatorHandle>),
     audit: &Arc<AuditRecorder>,
     closing: &CancellationToken,
-) -> Web {
-    Web {
+) -> WebHandlerState {
+    WebHandlerState {
         reader,
         nodes,
         asks: config.anonymous != AnonymousAccess::All,
@@ -251,7 +252,7 @@ async fn open_state(config: &ResourceManagerConfig) -> anyhow::Result<OpenedStor
 }
 
 /// Certificate of the daemon, and the signing authority.
-type CertificateSetup = (Option<Arc<ReloadingKeys>>, Option<Arc<Signer>>);
+type CertificateSetup = (Option<Arc<ReloadingKeys>>, Option<Arc<CertificateSigner>>);
 
 /// Opens the daemon's certificate and, if hosts may join by token, the authority.
 fn certificates(
@@ -263,15 +264,14 @@ fn certificates(
         .tls
         .as_deref()
         .map(|dir| ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display())));
-    let signer = config
-        .authority
-        .as_deref()
-        .map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));
+    let signer = config.authority.as_deref().map(|dir| {
+        CertificateSigner::open(dir).with_context(|| format!("authority = {}", dir.display()))
+    });
     let (keys, signer) = (keys.transpose()?, signer.transpose()?);
     if let Some(role) = keys
         .as_ref()
         .and_then(|keys| keys.facts().role)
-        .filter(|role| *role != Role::Manager)
+        .filter(|role| *role != CertificateRole::Manager)
     {
         anyhow::bail!(
             "the certificate in tls is for {role}, not for a manager; create one with rmctl ca issue manager"

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_rm_core::app::App;
-use headroom_rm_core::{Cluster, LogLine, LogMessage, LogObject, LogSeverity};
+use headroom_rm_core::app::ClusterApplication;
+use headroom_rm_core::{Cluster, EventLogLine, LogMessage, LogObject, LogSeverity};
 use headroom_types::{AppId, Reason, RequestId, Tick};
 
 /// Wait after which a request starves.
@@ -12,14 +12,14 @@ const STARVING: Duration = Duration::from_secs(300);
 
 /// Requests that were reported.
 #[derive(Debug, Default)]
-pub(crate) struct Starving {
+pub(crate) struct StarvingRequests {
     reported: BTreeSet<(AppId, RequestId)>,
 }
 
-impl Starving {
+impl StarvingRequests {
     /// Log lines for requests that started to starve.
-    pub(crate) fn look(&mut self, cluster: &Cluster, now: Tick) -> Vec<LogLine> {
-        let since = |app: &App, request: &RequestId| {
+    pub(crate) fn look(&mut self, cluster: &Cluster, now: Tick) -> Vec<EventLogLine> {
+        let since = |app: &ClusterApplication, request: &RequestId| {
             app.requests.get(request).map(|r| now.since(r.waiting))
         };
         let waiting = cluster
@@ -32,7 +32,7 @@ impl Starving {
                 let why = cluster.sentence(app, request, now).unwrap_or_default();
                 let message = format!("{request} has waited for {} s: {why}", waited.as_secs());
                 let (object, words) = (LogObject::App(app.id.clone()), LogMessage::Text(message));
-                lines.push(LogLine {
+                lines.push(EventLogLine {
                     level: LogSeverity::Warning,
                     reason: Reason::RequestStarving,
                     object,
@@ -50,17 +50,17 @@ impl Starving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_rm_core::Settings;
-    use headroom_rm_core::testkit::{Scenario, size};
+    use headroom_rm_core::ClusterSettings;
+    use headroom_rm_core::testkit::{ClusterScenario, size};
     use headroom_types::ExitReason;
 
     #[test]
     fn a_starving_request_is_reported_once_for_each_wait() {
-        let patient = Settings {
+        let patient = ClusterSettings {
             master_silence: Duration::from_secs(3600),
-            ..Settings::default()
+            ..ClusterSettings::default()
         };
-        let (mut s, mut starving) = (Scenario::with(patient), Starving::default());
+        let (mut s, mut starving) = (ClusterScenario::with(patient), StarvingRequests::default());
         s.node("n1", size(4, 4));
         let (greedy, other) = (s.app("greedy"), s.app("other"));
         s.ask(&greedy, "all", 1, size(4, 4)).expect("asks");

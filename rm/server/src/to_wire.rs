@@ -86,13 +86,13 @@ pub fn app_state(state: core::app::ApplicationState) -> AppState {
         ApplicationState::Running => AppState::Running,
         ApplicationState::Finishing { .. } => AppState::Finishing,
         ApplicationState::Ended {
-            outcome: core::Outcome::Succeeded,
+            outcome: core::ApplicationOutcome::Succeeded,
         } => AppState::Finished,
         ApplicationState::Ended {
-            outcome: core::Outcome::Failed,
+            outcome: core::ApplicationOutcome::Failed,
         } => AppState::Failed,
         ApplicationState::Ended {
-            outcome: core::Outcome::Killed,
+            outcome: core::ApplicationOutcome::Killed,
         } => AppState::Killed,
     }
 }
@@ -317,7 +317,7 @@ pub(crate) fn tags(tags: &core::NodeTags) -> OperatorTags {
 }
 
 /// Converts the drain mark of a node.
-pub(crate) fn mark(mark: &core::NodeMark) -> NodeDrainMark {
+pub(crate) fn mark(mark: &core::SavedDrainMark) -> NodeDrainMark {
     NodeDrainMark {
         reason: mark.reason.clone(),
         until: mark.until,
@@ -407,15 +407,15 @@ fn run(run: &core::attempt::AttemptState) -> String {
 }
 
 /// Converts the application attempts that are kept.
-pub(crate) fn attempts(app: &core::app::App) -> Vec<AttemptView> {
+pub(crate) fn attempts(app: &core::app::ClusterApplication) -> Vec<AttemptView> {
     app.runs.iter().map(|run| attempt(app, run)).collect()
 }
 
-fn attempt(app: &core::app::App, run: &core::runs::AttemptRecord) -> AttemptView {
+fn attempt(app: &core::app::ClusterApplication, run: &core::runs::AttemptRecord) -> AttemptView {
     let state = match run.outcome {
-        Some(core::Outcome::Succeeded) => "succeeded".to_owned(),
-        Some(core::Outcome::Failed) => "failed".to_owned(),
-        Some(core::Outcome::Killed) => "killed".to_owned(),
+        Some(core::ApplicationOutcome::Succeeded) => "succeeded".to_owned(),
+        Some(core::ApplicationOutcome::Failed) => "failed".to_owned(),
+        Some(core::ApplicationOutcome::Killed) => "killed".to_owned(),
         None if run.number == app.attempt => self::run(&app.run),
         None => "over".to_owned(),
     };

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headroom_rm_store::{SavedJobHistory, SavedKind};
 use headroom_sizes::suggest::suggest;
-use headroom_types::{Bytes, Charge, Name, UnixMillis};
+use headroom_types::{Bytes, ExitCharge, Name, UnixMillis};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::suggestions::Suggestion;
@@ -22,14 +22,14 @@ const KINDS: usize = 64;
 /// Limit on tasks of one kind; the latest are kept.
 const TASKS: usize = 250;
 
-type Key = (String, Name);
+type JobHistoryKey = (String, Name);
 
 /// All families.
 #[derive(Debug, Default)]
 pub(crate) struct UsageHistory {
-    known: Mutex<BTreeMap<Key, Arc<JobHistory>>>,
+    known: Mutex<BTreeMap<JobHistoryKey, Arc<JobHistory>>>,
     /// Suggestions computed from the families, valid while the family is unchanged.
-    suggestions: Mutex<BTreeMap<Key, CachedSuggestions>>,
+    suggestions: Mutex<BTreeMap<JobHistoryKey, CachedSuggestions>>,
 }
 
 /// Suggestions, and the state of the family from which they were computed.
@@ -41,11 +41,11 @@ struct CachedSuggestions {
 
 /// Changes that an ended job causes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lesson {
+pub(crate) struct JobHistoryUpdate {
     /// Family to save.
     pub(crate) family: Arc<JobHistory>,
     /// Family to delete, to stay within the limit.
-    pub(crate) gone: Option<Key>,
+    pub(crate) gone: Option<JobHistoryKey>,
 }
 
 impl UsageHistory {
@@ -68,7 +68,7 @@ impl UsageHistory {
         name: &Name,
         at: UnixMillis,
         rows: impl Iterator<Item = &'a TaskRow>,
-    ) -> Option<Lesson> {
+    ) -> Option<JobHistoryUpdate> {
         let lessons: Vec<(&str, TaskMemoryNeed)> = rows
             .filter_map(|row| Some((row.task.stage.as_str(), need(row)?)))
             .collect();
@@ -101,7 +101,7 @@ impl UsageHistory {
         lessons
             .into_iter()
             .for_each(|(kind, need)| add(&mut changed.kinds, kind, need));
-        Some(Lesson {
+        Some(JobHistoryUpdate {
             family: Arc::clone(family),
             gone,
         })
@@ -164,20 +164,20 @@ impl UsageHistory {
         })
     }
 
-    fn suggestion_cache(&self) -> MutexGuard<'_, BTreeMap<Key, CachedSuggestions>> {
+    fn suggestion_cache(&self) -> MutexGuard<'_, BTreeMap<JobHistoryKey, CachedSuggestions>> {
         // Poisoning is harmless: no panic can leave the map half changed.
         self.suggestions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<JobHistory>>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<JobHistoryKey, Arc<JobHistory>>> {
         // Poisoning is harmless: a panic of a reader changes no state.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn oldest(known: &BTreeMap<Key, Arc<JobHistory>>) -> Option<Key> {
+fn oldest(known: &BTreeMap<JobHistoryKey, Arc<JobHistory>>) -> Option<JobHistoryKey> {
     known
         .iter()
         .min_by_key(|(key, family)| (family.last, *key))
@@ -204,12 +204,12 @@ fn need(row: &TaskRow) -> Option<TaskMemoryNeed> {
         row.attempts.first()?,
         row.attempts
             .iter()
-            .rfind(|a| a.reason.is_some_and(|r| r.charge() == Charge::Success))?,
+            .rfind(|a| a.reason.is_some_and(|r| r.charge() == ExitCharge::Success))?,
     );
     let kills = row
         .attempts
         .iter()
-        .filter(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
+        .filter(|a| a.reason.is_some_and(|r| r.charge() == ExitCharge::Memory))
         .count();
     Some(TaskMemoryNeed {
         peak: last.peak.filter(|peak| *peak > Bytes::new(0))?,
@@ -325,7 +325,7 @@ mod tests {
         job: &str,
         at: u64,
         rows: &[TaskRow],
-    ) -> Option<Lesson> {
+    ) -> Option<JobHistoryUpdate> {
         families.learn(user, &name(job), UnixMillis(at), rows.iter())
     }
 
@@ -450,7 +450,7 @@ mod tests {
             (TASKS, Bytes::from_mib(100), Bytes::from_mib(300))
         );
         let one = [task("map/0", "done", &["exit"], 1)];
-        let gone: Vec<Key> = (0..FAMILIES)
+        let gone: Vec<JobHistoryKey> = (0..FAMILIES)
             .filter_map(|i| learn(&families, "ann", &format!("j{i}"), 10, &one)?.gone)
             .collect();
         assert_eq!(

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use headroom_rm_core::app::App;
+use headroom_rm_core::app::ClusterApplication;
 use headroom_rm_core::attempt;
 use headroom_rm_core::{CallRefusal, Cluster, node};
 use headroom_types::spelling::did_you_mean;
@@ -37,7 +37,7 @@ pub(crate) enum ViewSection {
 
 /// For each part, the batch of its latest change.
 #[derive(Clone, Copy, Debug, Default)]
-struct Since {
+struct LastChangeBatches {
     apps: u64,
     nodes: u64,
     containers: u64,
@@ -46,12 +46,12 @@ struct Since {
 
 /// The cluster at one moment.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct ClusterSnapshot {
     /// The batch after which the view was made.
     pub(crate) batch: u64,
     /// Epoch of the resource manager.
     epoch: Epoch,
-    since: Since,
+    since: LastChangeBatches,
     /// Hash of all containers with their states and versions.
     containers: u64,
     /// Queues.
@@ -66,9 +66,14 @@ pub(crate) struct View {
     pub(crate) figures: ClusterStatistics,
 }
 
-impl View {
+impl ClusterSnapshot {
     /// Makes a view of the cluster; `before` is the previous view of the same incarnation.
-    pub(crate) fn of(cluster: &Cluster, now: Tick, batch: u64, before: Option<&View>) -> Self {
+    pub(crate) fn of(
+        cluster: &Cluster,
+        now: Tick,
+        batch: u64,
+        before: Option<&ClusterSnapshot>,
+    ) -> Self {
         let nodes: BTreeMap<_, _> = cluster
             .nodes()
             .map(|n| (n.id.clone(), (node_view(cluster, n), n.heard)))
@@ -83,8 +88,11 @@ impl View {
             digest(cluster),
             crate::queues::view(cluster),
         );
-        let (since, figures) = (Since::default(), ClusterStatistics::of(cluster, now));
-        let mut view = View {
+        let (since, figures) = (
+            LastChangeBatches::default(),
+            ClusterStatistics::of(cluster, now),
+        );
+        let mut view = ClusterSnapshot {
             batch,
             epoch,
             since,
@@ -99,9 +107,9 @@ impl View {
         view
     }
 
-    fn since(&self, before: Option<&View>) -> Since {
+    fn since(&self, before: Option<&ClusterSnapshot>) -> LastChangeBatches {
         let Some(before) = before else {
-            return Since {
+            return LastChangeBatches {
                 apps: self.batch,
                 nodes: self.batch,
                 containers: self.batch,
@@ -115,7 +123,7 @@ impl View {
                 .values()
                 .zip(before.nodes.values())
                 .all(|((a, _), (b, _))| is_same(a, b));
-        Since {
+        LastChangeBatches {
             apps: pick(self.apps == before.apps, before.since.apps),
             nodes: pick(nodes, before.since.nodes),
             containers: pick(
@@ -128,7 +136,7 @@ impl View {
 
     /// Index of the latest change of a part. It increases with every change, also across restarts.
     pub(crate) fn index(&self, part: ViewSection) -> u64 {
-        let Since {
+        let LastChangeBatches {
             apps,
             nodes,
             containers,
@@ -267,7 +275,7 @@ pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
 }
 
 /// View of one node.
-pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
+pub(crate) fn node_view(cluster: &Cluster, node: &node::ClusterNode) -> NodeView {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
     let alive = node
         .containers
@@ -308,7 +316,7 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
 }
 
 /// View of one application.
-pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
+pub(crate) fn app_view(cluster: &Cluster, app: &ClusterApplication, now: Tick) -> AppView {
     let share = cluster.ledger().app(&app.id).cloned().unwrap_or_default();
     let waiting = cluster
         .master_sentence(app, now)
@@ -339,7 +347,7 @@ pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
 }
 
 /// Number of containers not yet granted, including the master.
-fn pending(app: &App) -> u32 {
+fn pending(app: &ClusterApplication) -> u32 {
     app.pending()
         .saturating_add(u32::from(app.run == attempt::AttemptState::Scheduled))
 }
@@ -397,7 +405,7 @@ fn status(
 }
 
 fn longest_wait(cluster: &Cluster, now: Tick) -> Option<String> {
-    let since = |app: &App, request| app.requests.get(request).map(|r| r.waiting);
+    let since = |app: &ClusterApplication, request| app.requests.get(request).map(|r| r.waiting);
     let (app, request) = cluster
         .waiting()
         .min_by_key(|(app, request)| since(app, request))?;
@@ -411,14 +419,14 @@ fn count(n: usize) -> u32 {
 }
 
 /// The view before the first batch.
-pub(crate) fn empty(epoch: Epoch) -> View {
+pub(crate) fn empty(epoch: Epoch) -> ClusterSnapshot {
     let cluster = Cluster::new(
-        headroom_rm_core::Settings::default(),
-        headroom_rm_core::Restored {
+        headroom_rm_core::ClusterSettings::default(),
+        headroom_rm_core::RestoredCluster {
             epoch,
-            ..headroom_rm_core::Restored::default()
+            ..headroom_rm_core::RestoredCluster::default()
         },
         Tick(0),
     );
-    View::of(&cluster, Tick(0), 0, None)
+    ClusterSnapshot::of(&cluster, Tick(0), 0, None)
 }

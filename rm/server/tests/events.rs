@@ -5,15 +5,15 @@
 mod fakes;
 
 use fakes::*;
-use headroom_client::Follow;
+use headroom_client::FollowMode;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
-use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow, TaskState};
+use headroom_wire::v1::job::{JobEvent, JobTotals, JobViewPatch, TaskRow, TaskState};
 
 async fn words(client: &headroom_client::Client, cursor: u64) -> Vec<LoggedEvent> {
     let mut lines = client
-        .events_of(None, cursor, Follow::No)
+        .events_of(None, cursor, FollowMode::No)
         .await
         .expect("answers");
     let mut all = Vec::new();
@@ -23,7 +23,7 @@ async fn words(client: &headroom_client::Client, cursor: u64) -> Vec<LoggedEvent
     all
 }
 
-fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobPatch {
+fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobViewPatch {
     let event = |reason: &&str| JobEvent {
         time: UnixMillis(1),
         level: EventLevel::Warning,
@@ -31,12 +31,12 @@ fn patch(full: bool, tasks: Vec<TaskRow>, events: &[&str]) -> JobPatch {
         object: "map/0@1".into(),
         message: "reported by the master".into(),
     };
-    JobPatch {
+    JobViewPatch {
         full,
         totals: JobTotals::default(),
         tasks,
         events: events.iter().map(event).collect(),
-        ..JobPatch::default()
+        ..JobViewPatch::default()
     }
 }
 
@@ -80,7 +80,7 @@ async fn events_continue_from_a_cursor_and_follow() {
     );
 
     let of_app = client
-        .events_of(Some(master.app()), 0, Follow::No)
+        .events_of(Some(master.app()), 0, FollowMode::No)
         .await
         .expect("answers")
         .next()

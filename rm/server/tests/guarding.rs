@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fakes::unmanaged as submit;
-use headroom_client::{AuditQuery, Client, ClientCredentials, ClientError, Follow, TokenSource};
+use headroom_client::{
+    AuditQuery, Client, ClientCredentials, ClientError, FollowMode, TokenSource,
+};
 use headroom_config::AnonymousAccess;
 use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_types::AppId;
-use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
-use headroom_wire::v1::apps::{ChangeApp, SubmitApp};
+use headroom_wire::v1::acl::{AppAccess, CreateTokenRequest, MintedToken};
+use headroom_wire::v1::apps::{ChangeApplicationRequest, SubmitApplicationRequest};
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::queues::QueueRunState;
 
@@ -463,7 +465,7 @@ async fn mint(
     lifetime_s: Option<u64>,
 ) -> MintedToken {
     let rights = rights.iter().map(|right| (*right).to_owned()).collect();
-    let wanted = NewToken {
+    let wanted = CreateTokenRequest {
         user: Some(user.to_owned()),
         rights,
         lifetime_s,
@@ -498,7 +500,7 @@ async fn names(client: &Client) -> Vec<String> {
 
 async fn event_apps(client: &Client) -> Vec<String> {
     let mut lines = client
-        .events_of(None, 0, Follow::No)
+        .events_of(None, 0, FollowMode::No)
         .await
         .expect("answers");
     let mut all = Vec::new();
@@ -531,7 +533,7 @@ struct TwoQueues {
     page: AppId,
 }
 
-fn into_queue(name: &str, queue: &str) -> SubmitApp {
+fn into_queue(name: &str, queue: &str) -> SubmitApplicationRequest {
     let mut job = submit(name);
     (job.queue, job.user) = (Some(queue.parse().expect("a queue")), None);
     job
@@ -568,10 +570,10 @@ fn share(view: &[&str], change: &[&str]) -> AppAccess {
     }
 }
 
-fn with_priority(priority: i32) -> ChangeApp {
-    ChangeApp {
+fn with_priority(priority: i32) -> ChangeApplicationRequest {
+    ChangeApplicationRequest {
         priority: Some(priority),
-        ..ChangeApp::default()
+        ..ChangeApplicationRequest::default()
     }
 }
 
@@ -602,7 +604,7 @@ async fn users_see_only_their_own_applications() {
         Some(ErrorCode::HR0403)
     );
     let refused = bob
-        .events_of(Some(sort), 0, Follow::No)
+        .events_of(Some(sort), 0, FollowMode::No)
         .await
         .map(|_| ())
         .expect_err("the job belongs to alice");
@@ -676,7 +678,7 @@ async fn an_application_is_shared_at_its_submission() {
         alice, bob, viewer, ..
     } = &two_queues().await;
     let faster = with_priority(3);
-    let shared = SubmitApp {
+    let shared = SubmitApplicationRequest {
         access: share(&["dan"], &["bob"]),
         ..into_queue("merge", "root.etl")
     };
@@ -696,7 +698,7 @@ async fn an_application_is_shared_at_its_submission() {
             .priority,
         3
     );
-    let wrong = SubmitApp {
+    let wrong = SubmitApplicationRequest {
         access: share(&["no body"], &[]),
         ..into_queue("wrong", "root.etl")
     };

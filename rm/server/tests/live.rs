@@ -10,7 +10,7 @@ use fakes::*;
 use headroom_client::Client;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow, TaskState};
+use headroom_wire::v1::job::{JobEvent, JobTotals, JobViewPatch, TaskRow, TaskState};
 use serde_json::Value;
 
 /// A reader like the web page.
@@ -132,7 +132,7 @@ impl Page {
     }
 }
 
-fn task_patch(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
+fn task_patch(task: &str, state: TaskState, events: &[&str]) -> JobViewPatch {
     let (heap, cpus) = (
         headroom_types::Bytes::from_mib(64),
         headroom_types::Cpus::from_cores(1),
@@ -160,12 +160,12 @@ fn task_patch(task: &str, state: TaskState, events: &[&str]) -> JobPatch {
         object: task.to_owned(),
         message: "reported by the master".into(),
     };
-    JobPatch {
+    JobViewPatch {
         full: false,
         totals: JobTotals::default(),
         tasks: vec![row],
         events: events.iter().map(event).collect(),
-        ..JobPatch::default()
+        ..JobViewPatch::default()
     }
 }
 

@@ -8,9 +8,9 @@ mod fakes;
 use fakes::*;
 use headroom_types::{Bytes, TaskId, TaskOrder, TaskOrderAction};
 use headroom_wire::v1::application_master::ApplicationUpdateKind;
-use headroom_wire::v1::apps::ResizeTask;
+use headroom_wire::v1::apps::ResizeTaskRequest;
 use headroom_wire::v1::error::ErrorCode;
-use headroom_wire::v1::job::{JobPatch, JobTotals, TaskState};
+use headroom_wire::v1::job::{JobTotals, JobViewPatch, TaskState};
 
 /// An application whose master has reported a task in each of four states.
 async fn master_with_tasks(client: &headroom_client::Client) -> FakeMaster {
@@ -26,12 +26,12 @@ async fn master_with_tasks(client: &headroom_client::Client) -> FakeMaster {
         .enumerate()
         .map(|(n, state)| row(&format!("map/{n}"), state))
         .collect();
-    let patch = JobPatch {
+    let patch = JobViewPatch {
         full: true,
         totals: JobTotals::default(),
         tasks,
         events: Vec::new(),
-        ..JobPatch::default()
+        ..JobViewPatch::default()
     };
     master
         .sync_with(Vec::new(), Some(patch))
@@ -51,7 +51,7 @@ async fn orders_that_the_task_state_forbids_are_refused() {
     let master = master_with_tasks(&client).await;
     let app = master.app();
     let task = |n: u32| -> TaskId { id(&format!("map/{n}")) };
-    let more = |memory| ResizeTask {
+    let more = |memory| ResizeTaskRequest {
         memory,
         reason: None,
     };
@@ -111,7 +111,7 @@ async fn accepted_orders_reach_the_master_in_sequence() {
         .kill_task(&app, &runs, Some("wrong day".into()))
         .await
         .expect("the order is accepted");
-    let body = ResizeTask {
+    let body = ResizeTaskRequest {
         memory: Bytes::from_mib(128),
         reason: Some("  ".into()),
     };

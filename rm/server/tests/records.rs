@@ -8,7 +8,7 @@ use fakes::*;
 use headroom_client::Client;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals};
+use headroom_wire::v1::job::{JobEvent, JobTotals, JobViewPatch};
 use serde_json::Value;
 
 async fn get(client: &Client, path: &str) -> (u16, String) {
@@ -42,7 +42,7 @@ fn words(rows: &[Value], field: &str) -> Vec<String> {
         .collect()
 }
 
-fn event_patch(reason: &str, object: &str, level: EventLevel) -> Option<JobPatch> {
+fn event_patch(reason: &str, object: &str, level: EventLevel) -> Option<JobViewPatch> {
     let (time, message) = (UnixMillis(1), format!("of {object}"));
     let event = JobEvent {
         time,
@@ -51,12 +51,12 @@ fn event_patch(reason: &str, object: &str, level: EventLevel) -> Option<JobPatch
         object: object.to_owned(),
         message,
     };
-    Some(JobPatch {
+    Some(JobViewPatch {
         full: false,
         totals: JobTotals::default(),
         tasks: Vec::new(),
         events: vec![event],
-        ..JobPatch::default()
+        ..JobViewPatch::default()
     })
 }
 

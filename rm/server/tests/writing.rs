@@ -11,9 +11,9 @@ use headroom_client::{Client, DryRunMode};
 use headroom_rm_server::{CallerLimits, ManagerOptions, start};
 use headroom_types::{Name, QueuePath};
 use headroom_wire::v1::application_master::PlacementVerdict;
-use headroom_wire::v1::apps::{ChangeApp, ResizeContainer};
+use headroom_wire::v1::apps::{ChangeApplicationRequest, ResizeContainer};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::nodes::{DrainNode, NodeTraits, TagNode};
+use headroom_wire::v1::nodes::{DrainNodeRequest, NodeTraits, TagNodeRequest};
 use headroom_wire::v1::queues::QueueRunState;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
@@ -308,9 +308,9 @@ async fn an_application_is_changed_only_with_its_current_etag() {
     let read = send(&client, Method::GET, "/v1/apps/job.1", &[], &json!({})).await;
     let tag = read.headers()["etag"].to_str().expect("text").to_owned();
     let app = id("job.1");
-    let priority = |n| ChangeApp {
+    let priority = |n| ChangeApplicationRequest {
         priority: Some(n),
-        ..ChangeApp::default()
+        ..ChangeApplicationRequest::default()
     };
     assert_eq!(
         client
@@ -333,9 +333,9 @@ async fn an_application_is_changed_only_with_its_current_etag() {
             .priority,
         9
     );
-    let elsewhere = ChangeApp {
+    let elsewhere = ChangeApplicationRequest {
         queue: Some("nowhere".parse().expect("queue")),
-        ..ChangeApp::default()
+        ..ChangeApplicationRequest::default()
     };
     assert_eq!(
         client
@@ -463,7 +463,7 @@ async fn a_node_is_drained_and_undrained() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    let body = DrainNode {
+    let body = DrainNodeRequest {
         deadline_s: Some(600),
         reason: "kernel upgrade".into(),
         decommission: false,
@@ -493,7 +493,7 @@ async fn the_settings_of_a_node_survive_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     let (running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    let body = TagNode {
+    let body = TagNodeRequest {
         cordon: Some(true),
         reason: Some("a slow disk".into()),
         labels: [(name("gpu"), true)].into(),
@@ -543,12 +543,12 @@ async fn the_settings_of_a_node_survive_restarts() {
         (again.state.as_str(), &again.tags, &again.traits),
         ("cordoned", &said.tags, &said.traits)
     );
-    let back = TagNode {
+    let back = TagNodeRequest {
         cordon: Some(false),
         labels: [(name("gpu"), false)].into(),
         attributes: [(name("zone"), None)].into(),
         taints: [(name("team"), None)].into(),
-        ..TagNode::default()
+        ..TagNodeRequest::default()
     };
     let free = client
         .tag_node(&id("n1"), DryRunMode::Really, &back)
@@ -587,20 +587,20 @@ async fn invalid_settings_of_a_node_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
-    let free = TagNode {
+    let free = TagNodeRequest {
         cordon: Some(false),
-        ..TagNode::default()
+        ..TagNodeRequest::default()
     };
     let unknown = client
         .tag_node(&id("n9"), DryRunMode::Really, &free)
         .await
         .expect_err("the node does not exist");
     assert_eq!(unknown.code(), Some(ErrorCode::HR0404));
-    let many = TagNode {
+    let many = TagNodeRequest {
         taints: (0..65)
             .map(|n| (name(&format!("t{n}")), Some(String::new())))
             .collect(),
-        ..TagNode::default()
+        ..TagNodeRequest::default()
     };
     assert_eq!(
         client

@@ -18,12 +18,12 @@ const LENGTH: usize = 30;
 
 /// The open file.
 #[derive(Debug)]
-pub struct Anchor {
+pub struct AnchorFile {
     path: PathBuf,
     file: File,
 }
 
-impl Anchor {
+impl AnchorFile {
     /// The number in the file of this state directory; `None` when the file is missing or empty.
     pub fn read(dir: &Path) -> Result<Option<u64>, StoreError> {
         let path = dir.join(NAME);
@@ -48,7 +48,7 @@ impl Anchor {
             .truncate(false)
             .write(true)
             .open(&path);
-        Ok(Anchor {
+        Ok(AnchorFile {
             file: file.map_err(|source| StoreError::file(&path, source))?,
             path,
         })
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn the_last_written_number_is_read() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert_eq!(Anchor::read(dir.path()).expect("reads"), None);
-        let anchor = Anchor::open(dir.path()).expect("opens");
-        assert_eq!(Anchor::read(dir.path()).expect("reads"), None);
+        assert_eq!(AnchorFile::read(dir.path()).expect("reads"), None);
+        let anchor = AnchorFile::open(dir.path()).expect("opens");
+        assert_eq!(AnchorFile::read(dir.path()).expect("reads"), None);
         for commit in [7, u64::MAX, 8] {
             anchor.write(commit).expect("writes");
-            assert_eq!(Anchor::read(dir.path()).expect("reads"), Some(commit));
+            assert_eq!(AnchorFile::read(dir.path()).expect("reads"), Some(commit));
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         for text in ["7", "00000000000000000007 00000000\n", "\u{0}", "seven"] {
             std::fs::write(dir.path().join(NAME), text).expect("writes");
-            let refused = Anchor::read(dir.path()).expect_err(text).to_string();
+            let refused = AnchorFile::read(dir.path()).expect_err(text).to_string();
             assert!(
                 refused.contains(&dir.path().join(NAME).display().to_string()),
                 "{refused}"

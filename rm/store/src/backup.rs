@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use headroom_types::{Epoch, StoreBackend};
 use serde::Serialize;
 
-use crate::anchor::Anchor;
+use crate::anchor::AnchorFile;
 use crate::engine::{database_path, present_backend};
 use crate::integrity::{CheckedCopy, check_copy, with_suffix};
 use crate::lock;
@@ -20,7 +20,7 @@ use crate::make::{NewDatabase, ahead, encode};
 use crate::record::{DOCUMENTS, META, MetaRecord};
 use crate::replay::replay;
 use crate::scan::{self, ScanControl};
-use crate::snapshot::{self, Header, SnapshotWriter};
+use crate::snapshot::{self, SnapshotHeader, SnapshotWriter};
 use crate::{RecordChange, StoreError, anchor};
 
 /// Marker file of a directory whose restore has not finished.
@@ -45,7 +45,7 @@ pub struct BackupSummary {
 
 /// Whether existing state can be moved aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replace {
+pub enum ExistingStatePolicy {
     /// Only an empty directory is filled.
     No,
     /// Existing state is moved into a new directory next to the new database.
@@ -138,13 +138,13 @@ pub fn restore(
     dir: &Path,
     from: &Path,
     backend: StoreBackend,
-    replace: Replace,
+    replace: ExistingStatePolicy,
 ) -> Result<RestoreSummary, StoreError> {
     let (header, kept) = verify(from)?;
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
     let _lock = lock::lock_directory(dir, Duration::ZERO)?;
     let old = occupied(dir)?;
-    if let (Some(first), Replace::No) = (old.first(), replace) {
+    if let (Some(first), ExistingStatePolicy::No) = (old.first(), replace) {
         let holds = format!(
             "contains state ({} and {} more)",
             first.display(),
@@ -163,7 +163,7 @@ pub fn restore(
         last_app: kept.last_app.max(known.last_app),
     });
     // An unreadable anchor does not prevent the restore, because it is replaced.
-    let acknowledged = Anchor::read(dir).ok().flatten().unwrap_or(0);
+    let acknowledged = AnchorFile::read(dir).ok().flatten().unwrap_or(0);
     let mut making = NewDatabase::begin(dir, backend, header.commit.max(acknowledged))?;
     fill(&mut making, from, meta)?;
     let aside = if old.is_empty() {
@@ -190,7 +190,7 @@ pub fn restore(
 }
 
 /// Reads the whole file before any change.
-fn verify(from: &Path) -> Result<(Header, MetaRecord), StoreError> {
+fn verify(from: &Path) -> Result<(SnapshotHeader, MetaRecord), StoreError> {
     let unusable = |what: String| {
         let advice =
             "Use another backup, or a file snapshot-….jsonl of the state directory".to_owned();

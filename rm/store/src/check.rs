@@ -7,7 +7,7 @@ use std::time::Duration;
 use headroom_types::{Epoch, StoreBackend};
 use serde::Serialize;
 
-use crate::anchor::Anchor;
+use crate::anchor::AnchorFile;
 use crate::backup::refuse_unfinished;
 use crate::engine::{database_path, present_backend};
 use crate::integrity::{CheckedCopy, check_copy};
@@ -91,7 +91,7 @@ pub fn check(dir: &Path) -> Result<StateReport, StoreError> {
         snapshots: snapshots.into_iter().map(copy).collect(),
         problems: Vec::new(),
     };
-    match Anchor::read(dir) {
+    match AnchorFile::read(dir) {
         Ok(acknowledged) => report.acknowledged = acknowledged,
         Err(error) => report.problems.push(problem(error)),
     }

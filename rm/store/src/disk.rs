@@ -9,31 +9,31 @@ use std::path::{Path, PathBuf};
 
 use headroom_types::AppId;
 
-use crate::anchor::Anchor;
-use crate::engine::Engine;
-use crate::entry::Entry;
-use crate::scan::{self, FORMAT, SEAL, Scan, ScanError, Seal};
-use crate::snapshot::{self, Snapshot};
-use crate::{RecordChange, Store, StoreError, frame};
+use crate::anchor::AnchorFile;
+use crate::engine::StorageEngine;
+use crate::entry::RecordEntry;
+use crate::scan::{self, BatchSeal, FORMAT, SEAL, ScanError, ScanResult};
+use crate::snapshot::{self, StateSnapshot};
+use crate::{RecordChange, RecordStore, StoreError, frame};
 
 /// The store in use.
 #[derive(Debug)]
 pub struct DiskStore {
     dir: PathBuf,
     database: PathBuf,
-    engine: Engine,
+    engine: StorageEngine,
     pieces: BTreeMap<String, usize>,
     commit: u64,
     /// None for a database that has no final name yet.
-    anchor: Option<Anchor>,
-    state: Health,
+    anchor: Option<AnchorFile>,
+    state: WriteHealth,
     /// Held for the lifetime of the store: one process per directory.
     _lock: Option<File>,
 }
 
 /// Whether all writes have succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Health {
+enum WriteHealth {
     Good,
     /// A write failed.
     Failed,
@@ -44,8 +44,8 @@ impl DiskStore {
     pub(crate) fn new(
         dir: &Path,
         database: &Path,
-        engine: Engine,
-        scan: Scan,
+        engine: StorageEngine,
+        scan: ScanResult,
         commit: u64,
     ) -> Self {
         let (dir, database) = (dir.to_owned(), database.to_owned());
@@ -56,14 +56,14 @@ impl DiskStore {
             pieces: scan.pieces,
             commit,
             anchor: None,
-            state: Health::Good,
+            state: WriteHealth::Good,
             _lock: None,
         }
     }
 
     /// From now on the directory records every commit and belongs to this process.
     pub(crate) fn in_use(self, lock: File) -> Result<Self, StoreError> {
-        let anchor = Anchor::open(&self.dir)?;
+        let anchor = AnchorFile::open(&self.dir)?;
         Ok(DiskStore {
             anchor: Some(anchor),
             _lock: Some(lock),
@@ -81,7 +81,7 @@ impl DiskStore {
 
     /// The entries to write and remove. It updates the piece counts, so a planned batch must be
     /// written.
-    fn plan(&mut self, changes: &[RecordChange]) -> Vec<Entry> {
+    fn plan(&mut self, changes: &[RecordChange]) -> Vec<RecordEntry> {
         let mut batch = Vec::new();
         for change in changes {
             let (key, before, now) = match change {
@@ -107,7 +107,7 @@ impl DiskStore {
     fn write(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
         let mut batch = self.plan(changes);
         let records = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
-        let seal = Seal {
+        let seal = BatchSeal {
             format: FORMAT,
             commit: self.commit + 1,
             records,
@@ -131,16 +131,16 @@ impl DiskStore {
     }
 }
 
-impl Store for DiskStore {
+impl RecordStore for DiskStore {
     fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
-        if self.state == Health::Failed {
+        if self.state == WriteHealth::Failed {
             return Err(StoreError::Failed {
                 dir: self.dir.clone(),
             });
         }
         let written = self.write(changes);
         if written.is_err() {
-            self.state = Health::Failed;
+            self.state = WriteHealth::Failed;
         }
         written
     }
@@ -152,10 +152,10 @@ impl Store for DiskStore {
 
     fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
         let records = self.load()?;
-        self.anchor.as_ref().map_or(Ok(()), Anchor::sync)?;
+        self.anchor.as_ref().map_or(Ok(()), AnchorFile::sync)?;
         snapshot::write(
             &self.dir,
-            &Snapshot {
+            &StateSnapshot {
                 commit: self.commit,
                 records,
             },
@@ -167,7 +167,7 @@ impl Store for DiskStore {
 #[derive(Clone, Debug)]
 pub struct Documents {
     dir: PathBuf,
-    engine: Engine,
+    engine: StorageEngine,
 }
 
 impl Documents {

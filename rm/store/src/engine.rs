@@ -9,13 +9,13 @@ use headroom_types::StoreBackend;
 
 use crate::StoreError;
 use crate::engine_error::EngineError;
-use crate::entry::{Entry, Keys};
+use crate::entry::{KeyRange, RecordEntry};
 use crate::redb::RedbEngine;
 use crate::sled::SledEngine;
 
 /// An open database. Clones share it.
 #[derive(Clone, Debug)]
-pub enum Engine {
+pub enum StorageEngine {
     /// sled 0.34.
     Sled(SledEngine),
     /// redb 4.
@@ -47,12 +47,12 @@ pub fn present_backend(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
     }
 }
 
-impl Engine {
+impl StorageEngine {
     /// Opens a database, or creates an empty one.
     pub fn open(backend: StoreBackend, path: &Path) -> Result<Self, EngineError> {
         match backend {
-            StoreBackend::Sled => SledEngine::open(path).map(Engine::Sled),
-            StoreBackend::Redb => RedbEngine::open(path).map(Engine::Redb),
+            StoreBackend::Sled => SledEngine::open(path).map(StorageEngine::Sled),
+            StoreBackend::Redb => RedbEngine::open(path).map(StorageEngine::Redb),
         }
     }
 
@@ -60,36 +60,36 @@ impl Engine {
     /// that.
     pub fn open_suspect(backend: StoreBackend, path: &Path) -> Result<Self, EngineError> {
         match backend {
-            StoreBackend::Sled => SledEngine::open(path).map(Engine::Sled),
-            StoreBackend::Redb => RedbEngine::open_suspect(path).map(Engine::Redb),
+            StoreBackend::Sled => SledEngine::open(path).map(StorageEngine::Sled),
+            StoreBackend::Redb => RedbEngine::open_suspect(path).map(StorageEngine::Redb),
         }
     }
 
     /// Writes all entries or none; durable when this returns.
-    pub fn write(&self, entries: Vec<Entry>) -> Result<(), EngineError> {
+    pub fn write(&self, entries: Vec<RecordEntry>) -> Result<(), EngineError> {
         match self {
-            Engine::Sled(engine) => engine.write(entries),
-            Engine::Redb(engine) => engine.write(&entries),
+            StorageEngine::Sled(engine) => engine.write(entries),
+            StorageEngine::Redb(engine) => engine.write(&entries),
         }
     }
 
     /// The value of one entry.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
         match self {
-            Engine::Sled(engine) => engine.get(key),
-            Engine::Redb(engine) => engine.get(key),
+            StorageEngine::Sled(engine) => engine.get(key),
+            StorageEngine::Redb(engine) => engine.get(key),
         }
     }
 
     /// Passes entries to `see` in key order, until `see` returns an error.
     pub fn walk<E: From<EngineError>>(
         &self,
-        keys: Keys<'_>,
+        keys: KeyRange<'_>,
         see: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
-            Engine::Sled(engine) => engine.walk(keys, see),
-            Engine::Redb(engine) => engine.walk(keys, see),
+            StorageEngine::Sled(engine) => engine.walk(keys, see),
+            StorageEngine::Redb(engine) => engine.walk(keys, see),
         }
     }
 }

@@ -5,10 +5,10 @@
 use std::ops::Bound;
 
 /// One entry to write; `None` removes it.
-pub type Entry = (String, Option<Vec<u8>>);
+pub type RecordEntry = (String, Option<Vec<u8>>);
 
 /// A range of keys.
-pub type Keys<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// All keys.
-pub const ALL_KEYS: Keys<'static> = (Bound::Unbounded, Bound::Unbounded);
+pub const ALL_KEYS: KeyRange<'static> = (Bound::Unbounded, Bound::Unbounded);

@@ -12,10 +12,10 @@ use std::time::Duration;
 use headroom_types::StoreBackend;
 
 use crate::StoreError;
-use crate::anchor::Anchor;
+use crate::anchor::AnchorFile;
 use crate::damage::corrupt;
-use crate::engine::{Engine, database_path};
-use crate::scan::{FORMAT, Scan, ScanError, Seal, scan};
+use crate::engine::{StorageEngine, database_path};
+use crate::scan::{BatchSeal, FORMAT, ScanError, ScanResult, scan};
 
 /// Suffix of the name of a copy.
 const CHECKED: &str = "check";
@@ -26,16 +26,16 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct CheckedCopy {
     /// The result of the scan.
-    pub scan: Scan,
+    pub scan: ScanResult,
     /// The seal with the last commit.
-    pub seal: Seal,
-    engine: Option<Engine>,
+    pub seal: BatchSeal,
+    engine: Option<StorageEngine>,
     copy: PathBuf,
 }
 
 impl CheckedCopy {
     /// The open copy.
-    pub fn engine(&self) -> Option<&Engine> {
+    pub fn engine(&self) -> Option<&StorageEngine> {
         self.engine.as_ref()
     }
 }
@@ -52,7 +52,7 @@ impl Drop for CheckedCopy {
 /// Checks a copy of the database in `dir` and compares it with the last acknowledged commit.
 pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, StoreError> {
     let database = database_path(dir, backend);
-    let acknowledged = Anchor::read(dir)?;
+    let acknowledged = AnchorFile::read(dir)?;
     let copy = with_suffix(&database, CHECKED);
     let copied = remove(&copy).and_then(|()| copy_all(&database, &copy));
     let looked = copied
@@ -72,11 +72,11 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
         copy,
     };
     match (sealed, acknowledged) {
-        (None, _) => Err(corrupt(dir, &database, &Fault::Empty)),
+        (None, _) => Err(corrupt(dir, &database, &DatabaseFault::Empty)),
         (Some(seal), Some(acknowledged)) if seal.commit < acknowledged => Err(corrupt(
             dir,
             &database,
-            &Fault::Short {
+            &DatabaseFault::Short {
                 reaches: seal.commit,
                 acknowledged,
             },
@@ -85,27 +85,27 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
     }
 }
 
-fn refuse(dir: &Path, database: &Path, fault: Fault) -> StoreError {
+fn refuse(dir: &Path, database: &Path, fault: DatabaseFault) -> StoreError {
     match fault {
-        Fault::Scan(ScanError::Format(found)) if found > FORMAT => StoreError::TooNew {
+        DatabaseFault::Scan(ScanError::Format(found)) if found > FORMAT => StoreError::TooNew {
             file: database.to_owned(),
             found,
             known: FORMAT,
         },
-        Fault::Scan(ScanError::Database(error)) if error.is_full() => {
+        DatabaseFault::Scan(ScanError::Database(error)) if error.is_full() => {
             StoreError::database(dir, database, error)
         }
-        fault @ (Fault::Scan(_)
-        | Fault::Panicked
-        | Fault::Empty
-        | Fault::Short { .. }
-        | Fault::Endless) => corrupt(dir, database, &fault),
+        fault @ (DatabaseFault::Scan(_)
+        | DatabaseFault::Panicked
+        | DatabaseFault::Empty
+        | DatabaseFault::Short { .. }
+        | DatabaseFault::Endless) => corrupt(dir, database, &fault),
     }
 }
 
 /// A fault of a database as a whole.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum DatabaseFault {
     #[error("{0}")]
     Scan(#[from] ScanError),
     #[error("it cannot be read (the database panicked)")]
@@ -120,7 +120,10 @@ enum Fault {
 
 /// Opens and scans in a separate thread, because databases panic on some damage. The panic message
 /// is suppressed, because the caller reports the fault.
-fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
+fn look(
+    backend: StoreBackend,
+    copy: PathBuf,
+) -> Result<(StorageEngine, ScanResult), DatabaseFault> {
     let (send, receive) = mpsc::sync_channel(1);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -128,7 +131,8 @@ fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
         .name("store-check".into())
         .spawn(move || {
             let looked = std::panic::catch_unwind(|| {
-                let engine = Engine::open_suspect(backend, &copy).map_err(ScanError::from)?;
+                let engine =
+                    StorageEngine::open_suspect(backend, &copy).map_err(ScanError::from)?;
                 let found = scan(&engine)?;
                 Ok::<_, ScanError>((engine, found))
             });
@@ -140,9 +144,9 @@ fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
         .and_then(|_| receive.recv_timeout(CHECK_TIMEOUT).ok());
     std::panic::set_hook(hook);
     match looked {
-        Some(Ok(scanned)) => scanned.map_err(Fault::from),
-        Some(Err(_)) => Err(Fault::Panicked),
-        None => Err(Fault::Endless),
+        Some(Ok(scanned)) => scanned.map_err(DatabaseFault::from),
+        Some(Err(_)) => Err(DatabaseFault::Panicked),
+        None => Err(DatabaseFault::Endless),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Group commit: all records of a batch of events, written as one.
 //!
-//! The loop of the daemon owns it. Appended records are on disk only after [`Journal::commit`] has
+//! The loop of the daemon owns it. Appended records are on disk only after [`RecordJournal::commit`] has
 //! returned. Before that, no message that depends on them may leave the process.
 
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use crate::access::{ACCESS, SavedAccess};
 use crate::history::{self, SavedJobHistory};
 use crate::idempotency::{self, SavedResponse};
 use crate::profiles::{PROFILES, SavedProfiles};
-use crate::queues::{QueueRecord, Queues};
+use crate::queues::{QueueRecord, StoredQueueTree};
 use crate::record::{
     self, AppRecord, ContainerEndRecord, DrainRecord, ExpectedNode, META, MetaRecord, StateRecord,
     TagsRecord,
 };
-use crate::{MAX_VALUE, RecordChange, Store, StoreError};
+use crate::{MAX_VALUE, RecordChange, RecordStore, StoreError};
 
 /// Collects records and writes them in batches.
 #[derive(Debug)]
-pub struct Journal<S> {
+pub struct RecordJournal<S> {
     store: S,
     meta: MetaRecord,
     /// Records of the next batch; `None` removes. A later record replaces an earlier one of the
@@ -31,10 +31,10 @@ pub struct Journal<S> {
     pending: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-impl<S: Store> Journal<S> {
+impl<S: RecordStore> RecordJournal<S> {
     /// A journal that continues from `meta`.
     pub fn new(store: S, meta: MetaRecord) -> Self {
-        Journal {
+        RecordJournal {
             store,
             meta,
             pending: BTreeMap::new(),
@@ -92,7 +92,7 @@ impl<S: Store> Journal<S> {
             }
             DurableRecord::Queues { generation, tree } => self.put(
                 record::QUEUES.to_owned(),
-                &Queues {
+                &StoredQueueTree {
                     generation: *generation,
                     root: QueueRecord::of(tree.root()),
                 },
@@ -209,7 +209,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Written(Vec<Vec<RecordChange>>);
 
-    impl Store for Written {
+    impl RecordStore for Written {
         fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
             self.0.push(changes.to_vec());
             Ok(())
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_one_commit_and_the_last_change_of_a_key_applies() {
-        let mut journal = Journal::new(Written::default(), MetaRecord::default());
+        let mut journal = RecordJournal::new(Written::default(), MetaRecord::default());
         let node: headroom_types::NodeId = "n1".parse().expect("id");
         journal
             .append(&DurableRecord::Node(node.clone()))
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_document_above_the_maximum_size_is_refused_and_named() {
-        let mut journal = Journal::new(Written::default(), MetaRecord::default());
+        let mut journal = RecordJournal::new(Written::default(), MetaRecord::default());
         let refused = journal
             .append_document(&"job.3".parse().expect("id"), vec![b' '; MAX_VALUE + 1])
             .expect_err("too large");

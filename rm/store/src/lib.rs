@@ -2,7 +2,7 @@
 //! ended containers, the epoch.
 //!
 //! The loop of the daemon owns it; one process at a time uses it. A batch of records is durable
-//! when [`Store::commit`] returns. After a crash, a batch is present completely or not at all. A
+//! when [`RecordStore::commit`] returns. After a crash, a batch is present completely or not at all. A
 //! damaged database is refused and stays unchanged.
 //!
 //! *Architecture Invariant*: the store never keeps data that heartbeats report. Records have their
@@ -45,7 +45,7 @@ pub use disk::{DiskStore, Documents};
 pub use error::StoreError;
 pub use history::{SavedJobHistory, SavedKind};
 pub use idempotency::SavedResponse;
-pub use journal::Journal;
+pub use journal::RecordJournal;
 pub use open::{OpenedStore, open};
 pub use profiles::{SavedProfile, SavedProfiles};
 
@@ -72,7 +72,7 @@ pub enum RecordChange {
 }
 
 /// A durable set of records.
-pub trait Store: Send + std::fmt::Debug {
+pub trait RecordStore: Send + std::fmt::Debug {
     /// Makes all changes or none. They are durable when this returns.
     fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError>;
     /// All records except documents, by key.

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use headroom_types::{Epoch, StoreBackend};
 
-use crate::anchor::Anchor;
+use crate::anchor::AnchorFile;
 use crate::disk::DiskStore;
-use crate::engine::{Engine, database_path};
+use crate::engine::{StorageEngine, database_path};
 use crate::integrity::{remove, with_suffix};
 use crate::record::{META, MetaRecord};
-use crate::scan::Scan;
-use crate::snapshot::{self, Snapshot};
-use crate::{RecordChange, Store, StoreError, anchor};
+use crate::scan::ScanResult;
+use crate::snapshot::{self, StateSnapshot};
+use crate::{RecordChange, RecordStore, StoreError, anchor};
 
 /// Suffix of the name of an incomplete database.
 const MAKING: &str = "new";
@@ -37,7 +37,7 @@ pub(crate) fn make(
     backend: StoreBackend,
     notes: &mut Vec<String>,
 ) -> Result<(), StoreError> {
-    let acknowledged = Anchor::read(dir)?;
+    let acknowledged = AnchorFile::read(dir)?;
     let found = newest(dir, notes)?;
     if let (None, Some(commit)) = (&found, acknowledged) {
         return Err(lost(dir, commit));
@@ -112,9 +112,9 @@ impl NewDatabase {
         let database = database_path(dir, backend);
         let path = with_suffix(&database, MAKING);
         remove(&path)?;
-        let engine = Engine::open(backend, &path)
+        let engine = StorageEngine::open(backend, &path)
             .map_err(|source| StoreError::database(dir, &path, source))?;
-        let store = DiskStore::new(dir, &path, engine, Scan::default(), commit);
+        let store = DiskStore::new(dir, &path, engine, ScanResult::default(), commit);
         Ok(NewDatabase {
             dir: dir.to_owned(),
             path,
@@ -141,7 +141,10 @@ impl NewDatabase {
 }
 
 /// The newest readable snapshot. Skipped ones are added to `notes`.
-fn newest(dir: &Path, notes: &mut Vec<String>) -> Result<Option<(PathBuf, Snapshot)>, StoreError> {
+fn newest(
+    dir: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Option<(PathBuf, StateSnapshot)>, StoreError> {
     let mut wrong = None;
     for path in snapshot::list(dir)?.into_iter().rev() {
         match snapshot::read(&path) {

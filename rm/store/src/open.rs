@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use headroom_rm_core::Restored;
+use headroom_rm_core::RestoredCluster;
 use headroom_types::StoreBackend;
 
 use crate::StoreError;
@@ -11,11 +11,11 @@ use crate::access::{SavedAccess, access};
 use crate::backup::refuse_unfinished;
 use crate::damage::corrupt;
 use crate::disk::{DiskStore, Documents};
-use crate::engine::{Engine, database_path, present_backend};
+use crate::engine::{StorageEngine, database_path, present_backend};
 use crate::history::{SavedJobHistory, families};
 use crate::idempotency::{SavedResponse, answers};
 use crate::integrity::check_copy;
-use crate::journal::Journal;
+use crate::journal::RecordJournal;
 use crate::lock;
 use crate::make::make;
 use crate::profiles::{SavedProfiles, profiles};
@@ -27,9 +27,9 @@ use crate::scan::scan;
 #[derive(Debug)]
 pub struct OpenedStore {
     /// The journal; the new epoch is durable.
-    pub journal: Journal<DiskStore>,
+    pub journal: RecordJournal<DiskStore>,
     /// The state that an earlier epoch saved.
-    pub restored: Restored,
+    pub restored: RestoredCluster,
     /// Responses to idempotent calls, oldest first.
     pub answers: Vec<SavedResponse>,
     /// The usage history of earlier jobs.
@@ -62,7 +62,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError
         Some(_) => drop(check_copy(dir, backend)?),
         None => make(dir, backend, &mut notes)?,
     }
-    let engine = Engine::open(backend, &database)
+    let engine = StorageEngine::open(backend, &database)
         .map_err(|source| StoreError::database(dir, &database, source))?;
     let found = scan(&engine).map_err(|e| corrupt(dir, &database, &e))?;
     let commit = found.seal.map_or(0, |s| s.commit);
@@ -77,7 +77,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError
     };
     let store = DiskStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
-    let mut journal = Journal::new(store, meta);
+    let mut journal = RecordJournal::new(store, meta);
     journal.begin(meta)?;
     journal.commit()?;
     journal.snapshot()?;

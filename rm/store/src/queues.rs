@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// The tree that was set at run time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queues {
+pub struct StoredQueueTree {
     /// Increases with every change.
     pub generation: u64,
     /// The root queue with all its descendants.
@@ -106,8 +106,8 @@ pub enum QueueStateRecord {
 
 impl QueueRecord {
     /// Converts it from the core's type.
-    pub fn of(queue: &spec::QueueSpec) -> Self {
-        let spec::QueueSpec {
+    pub fn of(queue: &spec::QueueDefinition) -> Self {
+        let spec::QueueDefinition {
             guaranteed,
             maximum,
             weight,
@@ -117,7 +117,7 @@ impl QueueRecord {
             master_share,
             ..
         } = queue;
-        let spec::QueueSpec {
+        let spec::QueueDefinition {
             max_running,
             max_apps,
             state,
@@ -145,7 +145,7 @@ impl QueueRecord {
                 spec::QueueState::Draining => QueueStateRecord::Draining,
                 spec::QueueState::Stopped => QueueStateRecord::Stopped,
             },
-            preemptable: Some(*preemptable == spec::Preemptable::Yes),
+            preemptable: Some(*preemptable == spec::QueuePreemption::Yes),
             max_lifetime_ms: *max_lifetime_ms,
             children: children
                 .iter()
@@ -155,8 +155,8 @@ impl QueueRecord {
     }
 
     /// Converts it to the core's type.
-    pub fn spec(self) -> spec::QueueSpec {
-        spec::QueueSpec {
+    pub fn spec(self) -> spec::QueueDefinition {
+        spec::QueueDefinition {
             guaranteed: self.guaranteed.spec(),
             maximum: self.maximum.spec(),
             weight: self.weight,
@@ -176,8 +176,8 @@ impl QueueRecord {
                 QueueStateRecord::Stopped => spec::QueueState::Stopped,
             },
             preemptable: match self.preemptable {
-                Some(false) => spec::Preemptable::No,
-                Some(true) | None => spec::Preemptable::Yes,
+                Some(false) => spec::QueuePreemption::No,
+                Some(true) | None => spec::QueuePreemption::Yes,
             },
             max_lifetime_ms: self.max_lifetime_ms,
             children: self
@@ -215,16 +215,16 @@ impl ShareRecord {
 }
 
 impl<T> AmountRecord<T> {
-    fn of(amount: spec::Amount<T>) -> Self {
+    fn of(amount: spec::ShareOrAmount<T>) -> Self {
         match amount {
-            spec::Amount::Part(part) => AmountRecord::Part(part),
-            spec::Amount::Exactly(exactly) => AmountRecord::Exactly(exactly),
+            spec::ShareOrAmount::Part(part) => AmountRecord::Part(part),
+            spec::ShareOrAmount::Exactly(exactly) => AmountRecord::Exactly(exactly),
         }
     }
-    fn spec(self) -> spec::Amount<T> {
+    fn spec(self) -> spec::ShareOrAmount<T> {
         match self {
-            AmountRecord::Part(part) => spec::Amount::Part(part),
-            AmountRecord::Exactly(exactly) => spec::Amount::Exactly(exactly),
+            AmountRecord::Part(part) => spec::ShareOrAmount::Part(part),
+            AmountRecord::Exactly(exactly) => spec::ShareOrAmount::Exactly(exactly),
         }
     }
 }
@@ -239,21 +239,21 @@ mod tests {
 
     fn share() -> spec::QueueShare {
         spec::QueueShare {
-            memory: Some(spec::Amount::Part(600)),
-            cpus: Some(spec::Amount::Exactly(Cpus::from_milli(2500))),
+            memory: Some(spec::ShareOrAmount::Part(600)),
+            cpus: Some(spec::ShareOrAmount::Exactly(Cpus::from_milli(2500))),
             extra: BTreeMap::from([
-                (name("gpu"), spec::Amount::Exactly(4)),
-                (name("fpga"), spec::Amount::Part(1000)),
+                (name("gpu"), spec::ShareOrAmount::Exactly(4)),
+                (name("fpga"), spec::ShareOrAmount::Part(1000)),
             ]),
         }
     }
 
     /// Each field differs from its default.
-    fn explicit_queue(state: spec::QueueState) -> spec::QueueSpec {
-        spec::QueueSpec {
+    fn explicit_queue(state: spec::QueueState) -> spec::QueueDefinition {
+        spec::QueueDefinition {
             guaranteed: share(),
             maximum: spec::QueueShare {
-                memory: Some(spec::Amount::Exactly(Bytes::from_mib(512))),
+                memory: Some(spec::ShareOrAmount::Exactly(Bytes::from_mib(512))),
                 ..share()
             },
             weight: Some(3),
@@ -264,7 +264,7 @@ mod tests {
             max_running: Some(12),
             max_apps: Some(400),
             state,
-            preemptable: spec::Preemptable::No,
+            preemptable: spec::QueuePreemption::No,
             max_lifetime_ms: Some(86_400_000),
             children: BTreeMap::new(),
         }
@@ -278,17 +278,17 @@ mod tests {
             spec::QueueState::Draining,
             spec::QueueState::Stopped,
         ] {
-            let inner = spec::QueueSpec {
+            let inner = spec::QueueDefinition {
                 children: BTreeMap::from([(name("deep"), explicit_queue(state))]),
                 ..explicit_queue(state)
             };
             let children = BTreeMap::from([
                 (name("etl"), inner),
-                (name("plain"), spec::QueueSpec::default()),
+                (name("plain"), spec::QueueDefinition::default()),
             ]);
-            let root = spec::QueueSpec {
+            let root = spec::QueueDefinition {
                 children,
-                ..spec::QueueSpec::default()
+                ..spec::QueueDefinition::default()
             };
             let text = serde_json::to_string(&QueueRecord::of(&root)).expect("encodes");
             let read: QueueRecord = serde_json::from_str(&text).expect("reads");
@@ -315,15 +315,15 @@ mod tests {
     fn a_missing_key_has_its_default() {
         let read: QueueRecord =
             serde_json::from_str(r#"{"children":{"etl":{"weight":2}}}"#).expect("reads");
-        let etl = spec::QueueSpec {
+        let etl = spec::QueueDefinition {
             weight: Some(2),
-            ..spec::QueueSpec::default()
+            ..spec::QueueDefinition::default()
         };
         assert_eq!(
             read.spec(),
-            spec::QueueSpec {
+            spec::QueueDefinition {
                 children: BTreeMap::from([(name("etl"), etl)]),
-                ..spec::QueueSpec::default()
+                ..spec::QueueDefinition::default()
             }
         );
     }

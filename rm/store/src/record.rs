@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::{
-    AppSubmission, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome, SavedStage, SavedState,
+    AppSubmission, ApplicationOutcome, EndedContainer, MasterKind, NodeTags, SavedDrainMark,
+    SavedStage, SavedState,
 };
 use headroom_types::{
     AppId, Bytes, ContainerId, Epoch, ExitReason, LaunchSpec, Name, NodeId, QueuePath, RequestId,
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// Key of the one [`MetaRecord`] record.
 pub const META: &str = "meta";
-/// Key of the one [`crate::queues::Queues`] record.
+/// Key of the one [`crate::queues::StoredQueueTree`] record.
 pub const QUEUES: &str = "queues";
 /// Prefix of the keys of documents.
 pub const DOCUMENTS: &str = "job/";
@@ -430,9 +431,9 @@ impl SavedAttempt {
             why,
         } = run;
         let came_to = outcome.map(|outcome| match outcome {
-            Outcome::Succeeded => AttemptOutcome::Succeeded,
-            Outcome::Failed => AttemptOutcome::Failed,
-            Outcome::Killed => AttemptOutcome::Killed,
+            ApplicationOutcome::Succeeded => AttemptOutcome::Succeeded,
+            ApplicationOutcome::Failed => AttemptOutcome::Failed,
+            ApplicationOutcome::Killed => AttemptOutcome::Killed,
         });
         SavedAttempt {
             number,
@@ -461,9 +462,9 @@ impl SavedAttempt {
             why,
         } = self;
         let outcome = came_to.map(|came_to| match came_to {
-            AttemptOutcome::Succeeded => Outcome::Succeeded,
-            AttemptOutcome::Failed => Outcome::Failed,
-            AttemptOutcome::Killed => Outcome::Killed,
+            AttemptOutcome::Succeeded => ApplicationOutcome::Succeeded,
+            AttemptOutcome::Failed => ApplicationOutcome::Failed,
+            AttemptOutcome::Killed => ApplicationOutcome::Killed,
         });
         headroom_rm_core::AttemptRecord {
             number,
@@ -485,24 +486,24 @@ impl StageRecord {
         match stage {
             SavedStage::Accepted => StageRecord::Accepted,
             SavedStage::Running => StageRecord::Running,
-            SavedStage::Finishing(Outcome::Succeeded) => StageRecord::FinishingSucceeded,
-            SavedStage::Finishing(Outcome::Failed) => StageRecord::FinishingFailed,
-            SavedStage::Finishing(Outcome::Killed) => StageRecord::FinishingKilled,
-            SavedStage::Ended(Outcome::Succeeded) => StageRecord::Succeeded,
-            SavedStage::Ended(Outcome::Failed) => StageRecord::Failed,
-            SavedStage::Ended(Outcome::Killed) => StageRecord::Killed,
+            SavedStage::Finishing(ApplicationOutcome::Succeeded) => StageRecord::FinishingSucceeded,
+            SavedStage::Finishing(ApplicationOutcome::Failed) => StageRecord::FinishingFailed,
+            SavedStage::Finishing(ApplicationOutcome::Killed) => StageRecord::FinishingKilled,
+            SavedStage::Ended(ApplicationOutcome::Succeeded) => StageRecord::Succeeded,
+            SavedStage::Ended(ApplicationOutcome::Failed) => StageRecord::Failed,
+            SavedStage::Ended(ApplicationOutcome::Killed) => StageRecord::Killed,
         }
     }
     fn saved(self) -> SavedStage {
         match self {
             StageRecord::Accepted => SavedStage::Accepted,
             StageRecord::Running => SavedStage::Running,
-            StageRecord::FinishingSucceeded => SavedStage::Finishing(Outcome::Succeeded),
-            StageRecord::FinishingFailed => SavedStage::Finishing(Outcome::Failed),
-            StageRecord::FinishingKilled => SavedStage::Finishing(Outcome::Killed),
-            StageRecord::Succeeded => SavedStage::Ended(Outcome::Succeeded),
-            StageRecord::Failed => SavedStage::Ended(Outcome::Failed),
-            StageRecord::Killed => SavedStage::Ended(Outcome::Killed),
+            StageRecord::FinishingSucceeded => SavedStage::Finishing(ApplicationOutcome::Succeeded),
+            StageRecord::FinishingFailed => SavedStage::Finishing(ApplicationOutcome::Failed),
+            StageRecord::FinishingKilled => SavedStage::Finishing(ApplicationOutcome::Killed),
+            StageRecord::Succeeded => SavedStage::Ended(ApplicationOutcome::Succeeded),
+            StageRecord::Failed => SavedStage::Ended(ApplicationOutcome::Failed),
+            StageRecord::Killed => SavedStage::Ended(ApplicationOutcome::Killed),
         }
     }
 }
@@ -570,8 +571,8 @@ impl ContainerEndRecord {
 
 impl DrainRecord {
     /// Converts it from the core's types.
-    pub fn of(node: &NodeId, mark: &NodeMark) -> Self {
-        let NodeMark {
+    pub fn of(node: &NodeId, mark: &SavedDrainMark) -> Self {
+        let SavedDrainMark {
             reason,
             until,
             then,
@@ -590,7 +591,7 @@ impl DrainRecord {
         }
     }
     /// Converts it to the core's types.
-    pub fn mark(self) -> (NodeId, NodeMark) {
+    pub fn mark(self) -> (NodeId, SavedDrainMark) {
         let DrainRecord {
             node,
             reason,
@@ -604,7 +605,7 @@ impl DrainRecord {
         };
         (
             node,
-            NodeMark {
+            SavedDrainMark {
                 reason,
                 until,
                 then,

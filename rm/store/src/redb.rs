@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ::redb::{Builder, Database, Durability, ReadableDatabase as _, TableDefinition, TableError};
 
 use crate::engine_error::EngineError;
-use crate::entry::{Entry, Keys};
+use crate::entry::{KeyRange, RecordEntry};
 
 const CACHE: usize = 32 << 20;
 /// Keys are bytes, because redb panics on a key that is not UTF-8.
@@ -60,7 +60,7 @@ impl RedbEngine {
     }
 
     /// Writes all entries in one transaction.
-    pub fn write(&self, entries: &[Entry]) -> Result<(), EngineError> {
+    pub fn write(&self, entries: &[RecordEntry]) -> Result<(), EngineError> {
         let mut transaction = self.database.begin_write().map_err(wrong)?;
         transaction
             .set_durability(Durability::Immediate)
@@ -95,7 +95,7 @@ impl RedbEngine {
     /// Passes the entries of one consistent view to `see`, in key order.
     pub fn walk<E: From<EngineError>>(
         &self,
-        keys: Keys<'_>,
+        keys: KeyRange<'_>,
         mut see: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let transaction = self.database.begin_read().map_err(wrong)?;

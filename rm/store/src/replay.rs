@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::{EndedContainer, NodeMark, NodeTags, Restored, RestoredApp};
+use headroom_rm_core::{EndedContainer, NodeTags, RestoredApp, RestoredCluster, SavedDrainMark};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
 
@@ -12,7 +12,7 @@ use crate::access::{ACCESS, access};
 use crate::history::{FAMILIES, families};
 use crate::idempotency::{ANSWERS, answers};
 use crate::profiles::{PROFILES, profiles};
-use crate::queues::Queues;
+use crate::queues::StoredQueueTree;
 use crate::record::{
     AppRecord, ContainerEndRecord, DOCUMENTS, DrainRecord, ExpectedNode, META, MetaRecord, QUEUES,
     StateRecord, TagsRecord,
@@ -21,11 +21,11 @@ use crate::replay_error::ReplayError;
 
 /// Parses all records. Returns the numbers of the epoch that wrote them, and the initial state of
 /// the next epoch.
-pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(MetaRecord, Restored), ReplayError> {
+pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(MetaRecord, RestoredCluster), ReplayError> {
     let (mut meta, mut apps, mut states) = (None, BTreeMap::new(), BTreeMap::new());
     let mut finished: Vec<EndedContainer> = Vec::new();
     let mut nodes: Vec<NodeId> = Vec::new();
-    let mut marks: Vec<(NodeId, NodeMark)> = Vec::new();
+    let mut marks: Vec<(NodeId, SavedDrainMark)> = Vec::new();
     let mut tags: Vec<(NodeId, NodeTags)> = Vec::new();
     let mut queues = None;
     for (key, value) in records {
@@ -57,7 +57,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(MetaRecord, Restored), R
     profiles(records)?;
     access(records)?;
     finished.sort_by(|a, b| (a.ended, &a.container).cmp(&(b.ended, &b.container)));
-    let restored = Restored {
+    let restored = RestoredCluster {
         epoch: Epoch(meta.epoch.0.saturating_add(1)),
         last_app: meta.last_app,
         apps: pair(apps, states)?,
@@ -70,8 +70,8 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(MetaRecord, Restored), R
     Ok((meta, restored))
 }
 
-fn tree(saved: Queues) -> Result<(u64, QueueTree), ReplayError> {
-    let Queues { generation, root } = saved;
+fn tree(saved: StoredQueueTree) -> Result<(u64, QueueTree), ReplayError> {
+    let StoredQueueTree { generation, root } = saved;
     let tree = QueueTree::new(root.spec()).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         ReplayError::Queues {

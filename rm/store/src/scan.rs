@@ -8,20 +8,20 @@ use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Engine;
+use crate::engine::StorageEngine;
 use crate::engine_error::EngineError;
-use crate::entry::{ALL_KEYS, Keys};
+use crate::entry::{ALL_KEYS, KeyRange};
 use crate::frame;
 use crate::record::DOCUMENTS;
 
-/// Key of the [`Seal`].
+/// Key of the [`BatchSeal`].
 pub const SEAL: &str = "seal";
 /// The latest layout of keys and values.
 pub const FORMAT: u32 = 1;
 
 /// The check record of every batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seal {
+pub struct BatchSeal {
     /// The layout of keys and values.
     pub format: u32,
     /// The number of the commit.
@@ -32,9 +32,9 @@ pub struct Seal {
 
 /// The result of a complete scan.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct ScanResult {
     /// The seal; `None` in a database that was never written.
-    pub seal: Option<Seal>,
+    pub seal: Option<BatchSeal>,
     /// The number of pieces of each record.
     pub pieces: BTreeMap<String, usize>,
     /// All records except documents.
@@ -75,11 +75,11 @@ pub enum ScanError {
 }
 
 /// Reads every entry and compares the records with the seal.
-pub fn scan(engine: &Engine) -> Result<Scan, ScanError> {
-    let mut scan = Scan::default();
+pub fn scan(engine: &StorageEngine) -> Result<ScanResult, ScanError> {
+    let mut scan = ScanResult::default();
     records(engine, ALL_KEYS, |key, value, pieces| {
         if key == SEAL {
-            let seal: Seal = serde_json::from_slice(&value).map_err(|_| ScanError::Seal)?;
+            let seal: BatchSeal = serde_json::from_slice(&value).map_err(|_| ScanError::Seal)?;
             if seal.format != FORMAT {
                 return Err(ScanError::Format(seal.format));
             }
@@ -104,7 +104,7 @@ pub fn scan(engine: &Engine) -> Result<Scan, ScanError> {
 }
 
 /// All records except documents and the seal, by key.
-pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, ScanError> {
+pub fn without_documents(engine: &StorageEngine) -> Result<Vec<(String, Vec<u8>)>, ScanError> {
     // Documents are skipped because they may be large, and the loop waits for this function.
     let after = after_documents();
     let before = (Bound::Unbounded, Bound::Excluded(DOCUMENTS.as_bytes()));
@@ -125,7 +125,7 @@ pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, Scan
 
 /// Passes the documents to `see` one after another, until it returns [`ScanControl::No`].
 pub fn documents(
-    engine: &Engine,
+    engine: &StorageEngine,
     mut see: impl FnMut(&str, &[u8]) -> ScanControl,
 ) -> Result<(), ScanError> {
     let after = after_documents();
@@ -160,7 +160,7 @@ fn after_documents() -> Vec<u8> {
 }
 
 /// A record during its assembly.
-struct Part {
+struct PartialRecord {
     key: String,
     head: Vec<u8>,
     pieces: Vec<Vec<u8>>,
@@ -168,20 +168,20 @@ struct Part {
 
 /// Assembles records from entries in key order. Passes key, value and number of pieces to `see`.
 fn records(
-    engine: &Engine,
-    keys: Keys<'_>,
+    engine: &StorageEngine,
+    keys: KeyRange<'_>,
     mut see: impl FnMut(String, Vec<u8>, usize) -> Result<(), ScanError>,
 ) -> Result<(), ScanError> {
-    let mut close = |part: Part| {
+    let mut close = |part: PartialRecord| {
         let value = frame::value(&part.key, &part.head, part.pieces.iter().map(Vec::as_slice))?;
         see(part.key, value, part.pieces.len())
     };
-    let mut open: Option<Part> = None;
+    let mut open: Option<PartialRecord> = None;
     engine.walk(keys, |key, bytes| {
         let entry = std::str::from_utf8(key).map_err(|_| ScanError::Key)?;
         let (owner, head) = frame::owner(entry);
         if head {
-            let before = open.replace(Part {
+            let before = open.replace(PartialRecord {
                 key: owner.to_owned(),
                 head: bytes.to_vec(),
                 pieces: Vec::new(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ::sled::{Batch, Config, Db, Mode};
 
 use crate::engine_error::EngineError;
-use crate::entry::{Entry, Keys};
+use crate::entry::{KeyRange, RecordEntry};
 
 const CACHE: u64 = 32 << 20;
 /// Interval of the background flush. Only that thread collects segments; without it the log grows
@@ -57,7 +57,7 @@ impl SledEngine {
     }
 
     /// Writes one batch, flushes and syncs it.
-    pub fn write(&self, entries: Vec<Entry>) -> Result<(), EngineError> {
+    pub fn write(&self, entries: Vec<RecordEntry>) -> Result<(), EngineError> {
         let mut batch = Batch::default();
         for (key, bytes) in entries {
             match bytes {
@@ -78,7 +78,7 @@ impl SledEngine {
     /// Passes entries to `see` in key order.
     pub fn walk<E: From<EngineError>>(
         &self,
-        keys: Keys<'_>,
+        keys: KeyRange<'_>,
         mut see: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         for entry in self.db.range::<&[u8], _>(keys) {

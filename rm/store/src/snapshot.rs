@@ -23,7 +23,7 @@ const SUFFIX: &str = ".jsonl";
 
 /// The content of a snapshot.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StateSnapshot {
     /// The number of its last commit.
     pub commit: u64,
     /// The records by key.
@@ -32,7 +32,7 @@ pub struct Snapshot {
 
 /// The first line of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct SnapshotHeader {
     headroom_snapshot: u32,
     /// The number of its last commit.
     pub commit: u64,
@@ -41,13 +41,13 @@ pub struct Header {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Footer {
+struct SnapshotFooter {
     /// Checksum of all lines before this one.
     crc32: u32,
 }
 
 /// Writes a snapshot, and removes the oldest ones beyond the limit.
-pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, StoreError> {
+pub fn write(dir: &Path, snapshot: &StateSnapshot) -> Result<PathBuf, StoreError> {
     let path = dir.join(format!("{PREFIX}{:020}{SUFFIX}", snapshot.commit));
     let temporary = dir.join(format!("{PREFIX}new"));
     whole(&temporary, &path, |file| {
@@ -108,20 +108,20 @@ pub fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 /// Reads a snapshot. The error text describes the damage.
-pub fn read(path: &Path) -> Result<Snapshot, String> {
+pub fn read(path: &Path) -> Result<StateSnapshot, String> {
     let mut records = Vec::new();
     let header = walk(path, |key, value| {
         records.push((key, value));
         Ok(())
     })?;
-    Ok(Snapshot {
+    Ok(StateSnapshot {
         commit: header.commit,
         records,
     })
 }
 
 /// Writes the text of a snapshot.
-pub fn compose(out: impl Write, snapshot: &Snapshot) -> io::Result<()> {
+pub fn compose(out: impl Write, snapshot: &StateSnapshot) -> io::Result<()> {
     let mut text = SnapshotWriter::begin(out, snapshot.commit, snapshot.records.len())?;
     snapshot
         .records
@@ -135,7 +135,7 @@ pub fn compose(out: impl Write, snapshot: &Snapshot) -> io::Result<()> {
 pub fn walk(
     path: &Path,
     see: impl FnMut(String, Vec<u8>) -> Result<(), String>,
-) -> Result<Header, String> {
+) -> Result<SnapshotHeader, String> {
     walk_text(
         BufReader::new(File::open(path).map_err(|e| e.to_string())?),
         see,
@@ -146,8 +146,8 @@ pub fn walk(
 pub fn walk_text(
     mut lines: impl BufRead,
     mut see: impl FnMut(String, Vec<u8>) -> Result<(), String>,
-) -> Result<Header, String> {
-    let (mut header, mut found, mut hasher) = (None::<Header>, 0, crc32fast::Hasher::new());
+) -> Result<SnapshotHeader, String> {
+    let (mut header, mut found, mut hasher) = (None::<SnapshotHeader>, 0, crc32fast::Hasher::new());
     // The last line has another format, and is recognised by the end of the text, so one line is
     // held back.
     let mut held: Option<Vec<u8>> = None;
@@ -177,7 +177,7 @@ pub fn walk_text(
         }
         hasher.update(&line);
     }
-    let footer: Footer = serde_json::from_slice(&held.unwrap_or_default())
+    let footer: SnapshotFooter = serde_json::from_slice(&held.unwrap_or_default())
         .map_err(|_| "its last line is not a checksum")?;
     let header = header.ok_or("it is truncated")?;
     if footer.crc32 != hasher.finalize() {
@@ -192,8 +192,9 @@ pub fn walk_text(
     Ok(header)
 }
 
-fn first(text: &str) -> Result<Header, String> {
-    let header: Header = serde_json::from_str(text).map_err(|e| format!("its first line: {e}"))?;
+fn first(text: &str) -> Result<SnapshotHeader, String> {
+    let header: SnapshotHeader =
+        serde_json::from_str(text).map_err(|e| format!("its first line: {e}"))?;
     if header.headroom_snapshot != FORMAT {
         return Err(format!(
             "it has format {}, and this version supports {FORMAT}",
@@ -207,12 +208,12 @@ fn first(text: &str) -> Result<Header, String> {
 /// database. A value that is not JSON is stored as `"hex"`.
 fn record(text: &str) -> Result<(String, Vec<u8>), String> {
     #[derive(Deserialize)]
-    struct Line {
+    struct SnapshotLine {
         key: String,
         #[serde(default)]
         hex: Option<String>,
     }
-    let Line { key, hex } = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let SnapshotLine { key, hex } = serde_json::from_str(text).map_err(|e| e.to_string())?;
     if let Some(hex) = hex {
         return Ok((key, bytes_of(&hex).ok_or("a value is not hexadecimal")?));
     }
@@ -253,7 +254,7 @@ pub(crate) struct SnapshotWriter<W> {
 impl<W: Write> SnapshotWriter<W> {
     /// Writes the header.
     pub(crate) fn begin(mut out: W, commit: u64, records: usize) -> io::Result<Self> {
-        let header = serde_json::to_string(&Header {
+        let header = serde_json::to_string(&SnapshotHeader {
             headroom_snapshot: FORMAT,
             commit,
             records,
@@ -281,7 +282,7 @@ impl<W: Write> SnapshotWriter<W> {
     }
     /// Writes the checksum.
     pub(crate) fn finish(mut self) -> io::Result<()> {
-        let footer = serde_json::to_string(&Footer {
+        let footer = serde_json::to_string(&SnapshotFooter {
             crc32: self.hasher.finalize(),
         })?;
         self.out.write_all(format!("\n{footer}\n").as_bytes())?;
@@ -293,8 +294,8 @@ impl<W: Write> SnapshotWriter<W> {
 mod tests {
     use super::*;
 
-    fn snapshot(commit: u64) -> Snapshot {
-        Snapshot {
+    fn snapshot(commit: u64) -> StateSnapshot {
+        StateSnapshot {
             commit,
             records: vec![("meta".into(), br#"{"epoch":3,"last_app":9}"#.to_vec())],
         }
@@ -331,7 +332,7 @@ mod tests {
             .collect();
         let path = write(
             dir.path(),
-            &Snapshot {
+            &StateSnapshot {
                 commit: 3,
                 records: records.clone(),
             },

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use headroom_rm_core::{AppSubmission, DurableRecord, MasterKind, SavedStage, SavedState};
-use headroom_rm_store::backup::{REPLACING, Replace, backup, restore};
+use headroom_rm_store::backup::{ExistingStatePolicy, REPLACING, backup, restore};
 use headroom_rm_store::check::check;
 use headroom_rm_store::engine::database_path;
 use headroom_rm_store::{StoreError, open, snapshot};
@@ -131,7 +131,7 @@ fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
     );
     for to in [backend, other(backend)] {
         let dir = place.path().join(to.as_str());
-        let filled = restore(&dir, &file, to, Replace::No).expect("fills");
+        let filled = restore(&dir, &file, to, ExistingStatePolicy::No).expect("fills");
         assert_eq!(
             (filled.backend, filled.records, filled.aside),
             (to, kept.records, None)
@@ -160,7 +160,7 @@ fn a_restore_does_not_reuse_numbers_given_after_the_backup(backend: StoreBackend
             .expect("the state is complete")
             .0;
     }
-    let filled = restore(&dir, &file, backend, Replace::MoveAside).expect("fills");
+    let filled = restore(&dir, &file, backend, ExistingStatePolicy::MoveAside).expect("fills");
     let next = open(&dir, backend).expect("opens").restored;
     assert!(next.epoch.0 > epoch && next.last_app > 39, "{next:?}");
     assert_eq!(
@@ -168,7 +168,7 @@ fn a_restore_does_not_reuse_numbers_given_after_the_backup(backend: StoreBackend
         (next.epoch.0, next.last_app)
     );
     let alone = place.path().join("elsewhere");
-    restore(&alone, &file, backend, Replace::No).expect("fills");
+    restore(&alone, &file, backend, ExistingStatePolicy::No).expect("fills");
     let next = open(&alone, backend).expect("opens").restored;
     assert!(
         next.epoch.0 > epoch && next.last_app > 39,
@@ -189,12 +189,13 @@ fn existing_files_and_state_are_not_overwritten(backend: StoreBackend) {
     assert_eq!(fs::read(&file).expect("reads"), text);
     live(&dir, backend, 4);
     let before = names(&dir);
-    let refused = restore(&dir, &file, backend, Replace::No)
+    let refused = restore(&dir, &file, backend, ExistingStatePolicy::No)
         .expect_err("the directory contains state")
         .to_string();
     assert!(refused.contains("--replace"), "{refused}");
     assert_eq!(names(&dir), before);
-    let filled = restore(&dir, &file, other(backend), Replace::MoveAside).expect("fills");
+    let filled =
+        restore(&dir, &file, other(backend), ExistingStatePolicy::MoveAside).expect("fills");
     let aside = filled.aside.expect("the earlier state is kept");
     assert_eq!(
         names(&aside),
@@ -230,7 +231,8 @@ fn a_damaged_backup_is_refused_and_leaves_the_state_unchanged(backend: StoreBack
         changed[at] ^= 0x04;
         for bytes in [&whole[..at], &changed[..]] {
             fs::write(&file, bytes).expect("writes");
-            let refused = restore(&dir, &file, backend, Replace::MoveAside).expect_err("damaged");
+            let refused =
+                restore(&dir, &file, backend, ExistingStatePolicy::MoveAside).expect_err("damaged");
             assert!(
                 matches!(refused, StoreError::Corrupt { .. })
                     && refused.to_string().contains("backup"),
@@ -267,7 +269,7 @@ fn an_interrupted_restore_can_be_run_again(backend: StoreBackend) {
             .what
             .contains("interrupted")
     );
-    restore(&dir, &file, backend, Replace::MoveAside).expect("fills");
+    restore(&dir, &file, backend, ExistingStatePolicy::MoveAside).expect("fills");
     assert_eq!(open(&dir, backend).expect("opens").restored.apps.len(), 3);
 }
 
@@ -281,7 +283,7 @@ fn a_directory_in_use_is_refused(backend: StoreBackend) {
     let tries = [
         check(&dir).map(drop),
         backup(&dir, &place.path().join("second")).map(drop),
-        restore(&dir, &file, backend, Replace::MoveAside).map(drop),
+        restore(&dir, &file, backend, ExistingStatePolicy::MoveAside).map(drop),
     ];
     for refused in tries {
         let text = refused.expect_err("in use").to_string();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use headroom_rm_core::{DurableRecord, Restored};
+use headroom_rm_core::{DurableRecord, RestoredCluster};
 use headroom_rm_store::engine::database_path;
 use headroom_rm_store::{StoreError, anchor, open, snapshot};
 use headroom_types::StoreBackend;
@@ -66,7 +66,7 @@ fn data(dir: &Path, backend: StoreBackend) -> PathBuf {
     }
 }
 
-fn nodes(restored: &Restored) -> Vec<String> {
+fn nodes(restored: &RestoredCluster) -> Vec<String> {
     restored.nodes.iter().map(ToString::to_string).collect()
 }
 

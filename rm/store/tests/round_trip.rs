@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::queue::spec::QueueSpec;
+use headroom_rm_core::queue::spec::QueueDefinition;
 use headroom_rm_core::{
-    AppSubmission, AttemptRecord, DurableRecord, EndedContainer, MasterKind, NodeMark, NodeTags,
-    Outcome, SavedStage, SavedState,
+    AppSubmission, ApplicationOutcome, AttemptRecord, DurableRecord, EndedContainer, MasterKind,
+    NodeTags, SavedDrainMark, SavedStage, SavedState,
 };
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{
@@ -79,11 +79,11 @@ fn state(stage: SavedStage) -> SavedState {
         queue: Some("root.etl.nightly".parse().expect("queue")),
         priority: Some(7),
         until: Some(UnixMillis(99)),
-        runs: vec![run(1, Some(Outcome::Failed)), run(2, None)],
+        runs: vec![run(1, Some(ApplicationOutcome::Failed)), run(2, None)],
     }
 }
 
-fn run(number: u32, outcome: Option<Outcome>) -> AttemptRecord {
+fn run(number: u32, outcome: Option<ApplicationOutcome>) -> AttemptRecord {
     AttemptRecord {
         number,
         container: Some("job.7.e1.c4".parse().expect("id")),
@@ -165,7 +165,11 @@ fn an_application_is_restored_unchanged(backend: StoreBackend) {
 }
 
 fn all_stages_of_applications_are_restored(backend: StoreBackend) {
-    let outcomes = [Outcome::Succeeded, Outcome::Failed, Outcome::Killed];
+    let outcomes = [
+        ApplicationOutcome::Succeeded,
+        ApplicationOutcome::Failed,
+        ApplicationOutcome::Killed,
+    ];
     let mut stages = vec![SavedStage::Accepted, SavedStage::Running];
     stages.extend(outcomes.map(SavedStage::Finishing));
     stages.extend(outcomes.map(SavedStage::Ended));
@@ -206,13 +210,13 @@ fn all_stages_of_applications_are_restored(backend: StoreBackend) {
 
 fn drain_marks_are_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let mark = |reason: &str, until, then, drained| NodeMark {
+    let mark = |reason: &str, until, then, drained| SavedDrainMark {
         reason: reason.into(),
         until,
         then,
         drained,
     };
-    let marks: [(headroom_types::NodeId, NodeMark); 2] = [
+    let marks: [(headroom_types::NodeId, SavedDrainMark); 2] = [
         (
             "n1".parse().expect("id"),
             mark("new disk", Some(UnixMillis(99)), AfterDrain::Stay, false),
@@ -286,10 +290,10 @@ fn operator_tags_are_restored(backend: StoreBackend) {
 
 fn the_queue_tree_is_restored(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let weighs = |weight| QueueSpec {
+    let weighs = |weight| QueueDefinition {
         weight: Some(weight),
         max_apps: Some(9),
-        ..QueueSpec::default()
+        ..QueueDefinition::default()
     };
     let tree = |names: [&str; 2]| {
         let children = names
@@ -298,9 +302,9 @@ fn the_queue_tree_is_restored(backend: StoreBackend) {
             .map(|(name, weight)| (name.parse().expect("name"), weighs(weight)))
             .collect();
         Box::new(
-            QueueTree::new(QueueSpec {
+            QueueTree::new(QueueDefinition {
                 children,
-                ..QueueSpec::default()
+                ..QueueDefinition::default()
             })
             .expect("right"),
         )

@@ -5,7 +5,7 @@ use axum::extract::State;
 use headroom_rm_reports::{ApplicationReport, SharedCluster};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::{NodeFitExplanation, PendingExplanation as Why};
-use headroom_wire::yarn::ids::YarnApp;
+use headroom_wire::yarn::ids::YarnApplicationId;
 use headroom_wire::yarn::time;
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Activities {
-    application_id: YarnApp,
+    application_id: YarnApplicationId,
     #[serde(skip_serializing_if = "Option::is_none")]
     diagnostic: Option<&'static str>,
     timestamp: u64,
@@ -66,7 +66,7 @@ struct Child {
 /// `GET /ws/v1/cluster/scheduler/app-activities/{app}`.
 pub(crate) async fn of_app(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
 ) -> Result<Json<Answer>, YarnError> {
     let app = app(&cluster, id).await?;
     let why = cluster.pending(app.id.clone()).await?;
@@ -92,7 +92,7 @@ fn convert(app: &ApplicationReport, why: Vec<Why>, now: UnixMillis) -> Activitie
     };
     let waits = !why.is_empty();
     Activities {
-        application_id: YarnApp::of(&app.id),
+        application_id: YarnApplicationId::of(&app.id),
         diagnostic: (!waits).then_some("no request of the application waits"),
         timestamp: now.0,
         date_time: time::format_timestamp(now),

@@ -6,20 +6,20 @@ use headroom_rm_reports::{
     AppSelection, ApplicationReport, IfMatch, LockedApplication, SharedCluster,
 };
 use headroom_types::AppId;
-use headroom_wire::yarn::ids::YarnApp;
+use headroom_wire::yarn::ids::YarnApplicationId;
 
 use crate::error::YarnError;
 
 /// Report about one application.
 pub(crate) async fn app(
     cluster: &SharedCluster,
-    app: YarnApp,
+    app: YarnApplicationId,
 ) -> Result<ApplicationReport, YarnError> {
     let found = cluster.applications(AppSelection::Number(app.0)).await?;
     found.into_iter().next().ok_or_else(|| unknown(app))
 }
 
-fn unknown(app: YarnApp) -> YarnError {
+fn unknown(app: YarnApplicationId) -> YarnError {
     YarnError::none(format!("there is no application {app}"))
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn tagged<T>(cluster: &SharedCluster, app: &ApplicationReport, shown:
 pub(crate) async fn to_change(
     cluster: &SharedCluster,
     headers: &HeaderMap,
-    of: YarnApp,
+    of: YarnApplicationId,
 ) -> Result<LockedApplication, YarnError> {
     let values = headers.get_all(header::IF_MATCH);
     let matched = IfMatch::of(values.iter().map(|value| value.to_str().ok()))?;
@@ -51,6 +51,6 @@ pub(crate) async fn to_change(
 }
 
 /// Id of an application in this resource manager.
-pub(crate) async fn id(cluster: &SharedCluster, of: YarnApp) -> Result<AppId, YarnError> {
+pub(crate) async fn id(cluster: &SharedCluster, of: YarnApplicationId) -> Result<AppId, YarnError> {
     Ok(app(cluster, of).await?.id)
 }

@@ -8,7 +8,7 @@ use headroom_rm_reports::{
     AppSelection, ApplicationReport, ContainerReport, SharedCluster, Use, sum,
 };
 use headroom_types::Bytes;
-use headroom_wire::yarn::ids::{CLUSTER_TIMESTAMP, YarnApp, YarnContainer};
+use headroom_wire::yarn::ids::{CLUSTER_TIMESTAMP, YarnApplicationId, YarnContainerId};
 use headroom_wire::yarn::time;
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ pub(crate) struct One {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct App {
-    id: YarnApp,
+    id: YarnApplicationId,
     user: String,
     name: String,
     queue: String,
@@ -207,7 +207,7 @@ pub(crate) async fn list(
 /// `GET /ws/v1/cluster/apps/{app}`.
 pub(crate) async fn one(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     asked: YarnQueryParams,
     here: RequestBaseUrl,
 ) -> Result<Json<One>, YarnError> {
@@ -262,7 +262,7 @@ fn convert(app: &ApplicationReport, whole: &Whole, progress: f64) -> App {
     let (started, ended) = (app.submitted.0, app.ended.map_or(0, |ended| ended.0));
     let (preempted, reserved) = (&app.preempted, sum(&app.reserved));
     App {
-        id: YarnApp::of(&app.id),
+        id: YarnApplicationId::of(&app.id),
         user: app.user.clone(),
         name,
         queue: app.queue.short().to_owned(),
@@ -334,7 +334,7 @@ fn tracking(app: &ApplicationReport) -> &'static str {
 
 /// URL of a container's logs; empty if its node is no longer known.
 pub(crate) fn logs(c: &ContainerReport) -> String {
-    let name = YarnContainer::of(&c.id, c.attempt);
+    let name = YarnContainerId::of(&c.id, c.attempt);
     let at = |url: &String| {
         format!(
             "{}/ws/v1/node/containers/{name}/logs",

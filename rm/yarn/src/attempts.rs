@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use headroom_rm_reports::{ApplicationReport, ContainerReport, ContainerStage, SharedCluster};
 use headroom_types::UnixMillis;
-use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use headroom_wire::yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
 use serde::Serialize;
 
 use crate::application::app;
@@ -45,7 +45,7 @@ struct Attempt {
     logs_link: String,
     blacklisted_nodes: &'static str,
     nodes_blacklisted_by_system: &'static str,
-    app_attempt_id: YarnAttempt,
+    app_attempt_id: YarnAttemptId,
     app_attempt_state: &'static str,
     export_ports: &'static str,
 }
@@ -53,7 +53,7 @@ struct Attempt {
 /// `GET /ws/v1/cluster/apps/{app}/appattempts`.
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
 ) -> Result<Json<Attempts>, YarnError> {
     let app = app(&cluster, id).await?;
     let attempt = (1..=app.attempt)
@@ -67,7 +67,7 @@ pub(crate) async fn list(
 /// `GET /ws/v1/cluster/apps/{app}/appattempts/{attempt}`.
 pub(crate) async fn one(
     State(cluster): State<SharedCluster>,
-    YarnPathParams((id, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>,
+    YarnPathParams((id, attempt)): YarnPathParams<(YarnApplicationId, YarnAttemptId)>,
 ) -> Result<Json<One>, YarnError> {
     let app = run_of(&cluster, id, attempt).await?;
     Ok(Json(One {
@@ -78,8 +78,8 @@ pub(crate) async fn one(
 /// Returns the application of an existing application attempt.
 pub(crate) async fn run_of(
     cluster: &SharedCluster,
-    id: YarnApp,
-    attempt: YarnAttempt,
+    id: YarnApplicationId,
+    attempt: YarnAttemptId,
 ) -> Result<ApplicationReport, YarnError> {
     let app = app(cluster, id).await?;
     if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
@@ -113,15 +113,15 @@ fn convert(app: &ApplicationReport, number: u32) -> Attempt {
         start_time: started.map_or(0, |at| at.0),
         finished_time: finished.map_or(0, |at| at.0),
         container_id: container
-            .map(|id| YarnContainer::of(&id, number).to_string())
+            .map(|id| YarnContainerId::of(&id, number).to_string())
             .unwrap_or_default(),
         node_http_address: http,
         node_id,
         logs_link: master.map(apps::logs).unwrap_or_default(),
         blacklisted_nodes: "",
         nodes_blacklisted_by_system: "",
-        app_attempt_id: YarnAttempt {
-            app: YarnApp::of(&app.id),
+        app_attempt_id: YarnAttemptId {
+            app: YarnApplicationId::of(&app.id),
             attempt: number,
         },
         app_attempt_state: state::attempt(app, number),

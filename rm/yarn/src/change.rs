@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
-use headroom_rm_core::Lifetime;
+use headroom_rm_core::ApplicationLifetime;
 use headroom_rm_reports::{ApplicationChange, SharedCluster};
 use headroom_types::QueuePath;
-use headroom_wire::yarn::ids::YarnApp;
+use headroom_wire::yarn::ids::YarnApplicationId;
 use headroom_wire::yarn::time;
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +63,7 @@ fn lifetime_only(kind: &str) -> Result<(), YarnError> {
 /// `GET …/queue`.
 pub(crate) async fn queue(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
 ) -> Result<Tagged<Queue>, YarnError> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
@@ -78,7 +78,7 @@ pub(crate) async fn queue(
 /// `PUT …/queue`.
 pub(crate) async fn move_to(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Queue>,
 ) -> Result<Tagged<Queue>, YarnError> {
@@ -97,7 +97,7 @@ pub(crate) async fn move_to(
 /// `GET …/priority`.
 pub(crate) async fn priority(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
 ) -> Result<Tagged<Priority>, YarnError> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
@@ -112,7 +112,7 @@ pub(crate) async fn priority(
 /// `PUT …/priority`.
 pub(crate) async fn prioritise(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Priority>,
 ) -> Result<Tagged<Priority>, YarnError> {
@@ -126,7 +126,7 @@ pub(crate) async fn prioritise(
 /// `GET …/timeouts`.
 pub(crate) async fn timeouts(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
 ) -> Result<Tagged<All>, YarnError> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
@@ -141,7 +141,7 @@ pub(crate) async fn timeouts(
 /// `GET …/timeouts/LIFETIME`.
 pub(crate) async fn timeout(
     State(cluster): State<SharedCluster>,
-    YarnPathParams((id, kind)): YarnPathParams<(YarnApp, String)>,
+    YarnPathParams((id, kind)): YarnPathParams<(YarnApplicationId, String)>,
 ) -> Result<Tagged<One>, YarnError> {
     lifetime_only(&kind)?;
     let found = app(&cluster, id).await?;
@@ -157,7 +157,7 @@ pub(crate) async fn timeout(
 /// `PUT …/timeout`.
 pub(crate) async fn expire(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Wanted>,
 ) -> Result<Tagged<One>, YarnError> {
@@ -165,7 +165,7 @@ pub(crate) async fn expire(
     lifetime_only(&kind)?;
     let locked = to_change(&cluster, &headers, id).await?;
     let lifetime = if expiry_time == "UNLIMITED" {
-        Lifetime::Unbounded
+        ApplicationLifetime::Unbounded
     } else {
         let until = time::parse_timestamp(&expiry_time);
         let until = until.ok_or_else(|| {
@@ -178,7 +178,7 @@ pub(crate) async fn expire(
                 "expiryTime: {expiry_time} has passed"
             )));
         }
-        Lifetime::AtMost(Duration::from_millis(
+        ApplicationLifetime::AtMost(Duration::from_millis(
             until.0.saturating_sub(locked.report.submitted.0),
         ))
     };

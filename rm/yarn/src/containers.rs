@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use headroom_rm_reports::{ContainerReport, ContainerStage, SharedCluster};
 use headroom_wire::yarn::end::{NOT_ENDED_STATUS, YarnContainerEnd};
-use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
+use headroom_wire::yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
 use serde::Serialize;
 
 use crate::application::id;
@@ -36,7 +36,7 @@ pub(crate) struct One {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Container {
-    container_id: YarnContainer,
+    container_id: YarnContainerId,
     #[serde(rename = "allocatedMB")]
     allocated_mb: u64,
     #[serde(rename = "allocatedVCores")]
@@ -58,7 +58,7 @@ struct Container {
 /// `GET …/appattempts/{attempt}/containers`.
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
-    YarnPathParams((app, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>,
+    YarnPathParams((app, attempt)): YarnPathParams<(YarnApplicationId, YarnAttemptId)>,
 ) -> Result<Json<Containers>, YarnError> {
     let now = cluster.time().unix_now().0;
     let of_run = of_run(&cluster, app, attempt).await?;
@@ -73,9 +73,9 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(cluster): State<SharedCluster>,
     YarnPathParams((app, attempt, container)): YarnPathParams<(
-        YarnApp,
-        YarnAttempt,
-        YarnContainer,
+        YarnApplicationId,
+        YarnAttemptId,
+        YarnContainerId,
     )>,
 ) -> Result<Json<One>, YarnError> {
     let of_run = of_run(&cluster, app, attempt).await?;
@@ -92,8 +92,8 @@ pub(crate) async fn one(
 
 async fn of_run(
     cluster: &SharedCluster,
-    app: YarnApp,
-    attempt: YarnAttempt,
+    app: YarnApplicationId,
+    attempt: YarnAttemptId,
 ) -> Result<Vec<ContainerReport>, YarnError> {
     let id = run_of(cluster, app, attempt).await?.id;
     let mut all = cluster.containers(id).await?;
@@ -102,7 +102,7 @@ async fn of_run(
 }
 
 fn convert(c: &ContainerReport, now: u64) -> Container {
-    let name = YarnContainer::of(&c.id, c.attempt);
+    let name = YarnContainerId::of(&c.id, c.attempt);
     let Address { id: node, http } = address(&c.node, c.node_url.as_deref());
     let (status, diagnostics, finished) = match &c.life {
         ContainerStage::Coming | ContainerStage::Running => (NOT_ENDED_STATUS, String::new(), 0),
@@ -165,7 +165,7 @@ const COMMANDS: [(&str, Command); 3] = [
 /// `POST /ws/v1/cluster/containers/{container}/signal/{command}`.
 pub(crate) async fn signal(
     State(cluster): State<SharedCluster>,
-    YarnPathParams((container, command)): YarnPathParams<(YarnContainer, String)>,
+    YarnPathParams((container, command)): YarnPathParams<(YarnContainerId, String)>,
 ) -> Result<(), YarnError> {
     match word("command", &COMMANDS, &command)? {
         Command::ThreadDump => Err(YarnError::bad(

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headroom_rm_reports::{ApplicationChange, SharedCluster};
-use headroom_wire::yarn::ids::YarnApp;
+use headroom_wire::yarn::ids::YarnApplicationId;
 use serde::{Deserialize, Serialize};
 
 use crate::application::{Tagged, app, tagged, to_change};
@@ -28,7 +28,7 @@ pub(crate) struct Wanted {
 /// `GET /ws/v1/cluster/apps/{app}/state`.
 pub(crate) async fn state(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
 ) -> Result<Tagged<Shown>, YarnError> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
@@ -43,7 +43,7 @@ pub(crate) async fn state(
 /// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when the application has ended, 202 while it ends.
 pub(crate) async fn kill(
     State(cluster): State<SharedCluster>,
-    YarnPathParams(id): YarnPathParams<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     asked: YarnQueryParams,
     RequestBaseUrl(here): RequestBaseUrl,
     headers: HeaderMap,

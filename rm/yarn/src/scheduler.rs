@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use headroom_rm_core::app;
-use headroom_rm_core::queue::spec::{LeafOrder, Preemptable, QueueState};
+use headroom_rm_core::queue::spec::{LeafOrder, QueuePreemption, QueueState};
 use headroom_rm_reports::{AppSelection, ApplicationReport, QueueReport, SharedCluster, sum};
 use headroom_types::{Bytes, Cpus, QueuePath, Resource};
 use serde::Serialize;
@@ -234,7 +234,7 @@ fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) 
         pending_containers: queue.pending_containers,
         mode: "percentage",
         node_labels: ["*"],
-        preemption_disabled: queue.spec.preemptable == Preemptable::No,
+        preemption_disabled: queue.spec.preemptable == QueuePreemption::No,
         default_priority: 0,
         capacities: Capacities {
             queue_capacities_by_partition: [capacity],

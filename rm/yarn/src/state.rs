@@ -1,7 +1,7 @@
 //! States in YARN's terms. Every match is exhaustive, so that a new state needs a term here.
 
 use headroom_rm_core::app::ApplicationState;
-use headroom_rm_core::{Outcome, attempt, node};
+use headroom_rm_core::{ApplicationOutcome, attempt, node};
 use headroom_rm_reports::{ApplicationReport, ClusterNodeReport, ContainerStage};
 use serde::Serialize;
 
@@ -40,13 +40,13 @@ impl AppState {
             ApplicationState::Accepted => AppState::Accepted,
             ApplicationState::Running | ApplicationState::Finishing { .. } => AppState::Running,
             ApplicationState::Ended {
-                outcome: Outcome::Succeeded,
+                outcome: ApplicationOutcome::Succeeded,
             } => AppState::Finished,
             ApplicationState::Ended {
-                outcome: Outcome::Failed,
+                outcome: ApplicationOutcome::Failed,
             } => AppState::Failed,
             ApplicationState::Ended {
-                outcome: Outcome::Killed,
+                outcome: ApplicationOutcome::Killed,
             } => AppState::Killed,
         }
     }
@@ -81,13 +81,13 @@ impl FinalStatus {
             | ApplicationState::Running
             | ApplicationState::Finishing { .. } => FinalStatus::Undefined,
             ApplicationState::Ended {
-                outcome: Outcome::Succeeded,
+                outcome: ApplicationOutcome::Succeeded,
             } => FinalStatus::Succeeded,
             ApplicationState::Ended {
-                outcome: Outcome::Failed,
+                outcome: ApplicationOutcome::Failed,
             } => FinalStatus::Failed,
             ApplicationState::Ended {
-                outcome: Outcome::Killed,
+                outcome: ApplicationOutcome::Killed,
             } => FinalStatus::Killed,
         }
     }
@@ -121,13 +121,13 @@ pub(crate) fn attempt(app: &ApplicationReport, number: u32) -> &'static str {
             ApplicationState::Accepted | ApplicationState::Running => "FAILED",
             ApplicationState::Finishing { .. } => "FINISHING",
             ApplicationState::Ended {
-                outcome: Outcome::Succeeded,
+                outcome: ApplicationOutcome::Succeeded,
             } => "FINISHED",
             ApplicationState::Ended {
-                outcome: Outcome::Failed,
+                outcome: ApplicationOutcome::Failed,
             } => "FAILED",
             ApplicationState::Ended {
-                outcome: Outcome::Killed,
+                outcome: ApplicationOutcome::Killed,
             } => "KILLED",
         },
     }

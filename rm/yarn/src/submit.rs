@@ -13,8 +13,8 @@ use headroom_identity::Principal;
 use headroom_rm_reports::SharedCluster;
 use headroom_types::{Bytes, Cpus, LaunchSpec, Name, Resource};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
-use headroom_wire::yarn::ids::YarnApp;
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
+use headroom_wire::yarn::ids::YarnApplicationId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ use crate::state::NodeState;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct NewApplication {
-    application_id: YarnApp,
+    application_id: YarnApplicationId,
     maximum_resource_capability: Bare,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct NewApplication {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Submission {
-    application_id: YarnApp,
+    application_id: YarnApplicationId,
     #[serde(default)]
     application_name: Option<String>,
     #[serde(default)]
@@ -154,7 +154,7 @@ pub(crate) async fn new_application(
         .cloned()
         .unwrap_or_default();
     Ok(Json(NewApplication {
-        application_id: YarnApp(number),
+        application_id: YarnApplicationId(number),
         maximum_resource_capability: Bare::of(&largest),
     }))
 }
@@ -172,11 +172,14 @@ pub(crate) async fn submit(
     let wanted = convert(submission, asked.user())?;
     let caller = principal.map_or(Principal::Anonymous, |Extension(principal)| principal);
     let app = cluster.submit(caller, id.0, wanted).await?;
-    let place = format!("{here}/ws/v1/cluster/apps/{}", YarnApp::of(&app));
+    let place = format!("{here}/ws/v1/cluster/apps/{}", YarnApplicationId::of(&app));
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)]).into_response())
 }
 
-fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, YarnError> {
+fn convert(
+    submission: Submission,
+    user: Option<&str>,
+) -> Result<SubmitApplicationRequest, YarnError> {
     refuse_what_has_no_equal(&submission)?;
     let Submission {
         application_id,
@@ -237,7 +240,7 @@ fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Yarn
         .map(|q| q.parse())
         .transpose()
         .map_err(|e| YarnError::bad(format!("queue: {e}")))?;
-    Ok(SubmitApp {
+    Ok(SubmitApplicationRequest {
         name,
         queue,
         priority,
@@ -402,7 +405,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(body: Value) -> Result<SubmitApp, YarnError> {
+    fn read(body: Value) -> Result<SubmitApplicationRequest, YarnError> {
         convert(serde_json::from_value(body).expect("reads"), Some("ann"))
     }
 

@@ -2,46 +2,46 @@
 //! replay alike.
 
 use headroom_types::{
-    Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis,
+    Bytes, ContainerId, ExitCharge, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis,
 };
 use headroom_wire::v1::job::{AttemptGrowth, AttemptRow};
 
 use super::node_exclusion::is_of_the_node;
-use super::{Core, MasterPhase};
+use super::{MasterCore, MasterPhase};
 use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
 use crate::executors::{
-    ExecutorEntry, ExecutorRequest, LaunchSubject, Purpose, SlotAssignment, next_round,
+    ExecutorEntry, ExecutorRequest, LaunchSubject, RequestPurpose, SlotAssignment, next_round,
 };
 use crate::ledger;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision, backoff};
-use crate::record::Record;
+use crate::record::JournalRecord;
 use crate::spec::{self, RequestOwner};
-use crate::taskset::{EvictedAttempt, LifecycleState, StateChange, TaskKey, next_state};
+use crate::taskset::{EvictedAttempt, LifecycleState, StateChange, TaskPosition, next_state};
 
 /// Timeout for the first hello of a new executor.
 const FIRST_HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-impl Core {
-    pub(super) fn apply(&mut self, now: EventTimestamp, record: &Record) {
+impl MasterCore {
+    pub(super) fn apply(&mut self, now: EventTimestamp, record: &JournalRecord) {
         match record {
-            Record::Begin(_) => {}
-            Record::JobStarted { .. } => self.started = true,
-            Record::Run { attempt } => {
+            JournalRecord::Begin(_) => {}
+            JournalRecord::JobStarted { .. } => self.started = true,
+            JournalRecord::Run { attempt } => {
                 self.runs.insert(*attempt);
             }
-            Record::Gained {
+            JournalRecord::Gained {
                 container,
                 request,
                 node,
             } => self.apply_gained(now, container, request, node),
-            Record::Gone {
+            JournalRecord::Gone {
                 container,
                 request,
                 unused,
                 failed,
             } => self.apply_gone(now, container, request, (*unused, *failed)),
-            Record::Placed { task, row } => self.apply_placed(*task, row),
-            Record::Ended {
+            JournalRecord::Placed { task, row } => self.apply_placed(*task, row),
+            JournalRecord::Ended {
                 task,
                 row,
                 account,
@@ -52,23 +52,25 @@ impl Core {
                 self.learn(*task, row, *account, *need, next);
                 self.apply_ended(now, *task, row, (*account, *innocent), next)
             }
-            Record::Committing { task, row, need } => self.apply_committing(*task, row, *need),
-            Record::Known { stages } => self.apply_known(stages),
-            Record::Inputs { stage, sizes } => self.apply_inputs(*stage, sizes),
-            Record::Moved { task, size, why } => self.apply_moved(*task, size, why),
-            Record::Grown {
+            JournalRecord::Committing { task, row, need } => {
+                self.apply_committing(*task, row, *need)
+            }
+            JournalRecord::Known { stages } => self.apply_known(stages),
+            JournalRecord::Inputs { stage, sizes } => self.apply_inputs(*stage, sizes),
+            JournalRecord::Moved { task, size, why } => self.apply_moved(*task, size, why),
+            JournalRecord::Grown {
                 task,
                 attempt,
                 profile,
                 at,
             } => self.apply_grown(*task, attempt, profile, *at),
-            Record::GivenUp {
+            JournalRecord::GivenUp {
                 task,
                 cause,
                 message,
             } => self.apply_given_up(*task, *cause, message),
-            Record::Cancelled { task, message } => self.apply_cancelled(*task, message),
-            Record::Evicted {
+            JournalRecord::Cancelled { task, message } => self.apply_cancelled(*task, message),
+            JournalRecord::Evicted {
                 task,
                 attempt,
                 size,
@@ -80,9 +82,9 @@ impl Core {
                 };
                 self.apply_eviction(*task, evicted, why);
             }
-            Record::Ranked { task, priority } => self.apply_ranked(*task, *priority),
-            Record::Scaled { set, count } => self.apply_scaled(*set, *count),
-            Record::Over {
+            JournalRecord::Ranked { task, priority } => self.apply_ranked(*task, *priority),
+            JournalRecord::Scaled { set, count } => self.apply_scaled(*set, *count),
+            JournalRecord::Over {
                 succeeded,
                 diagnostics,
                 ..
@@ -90,7 +92,7 @@ impl Core {
         }
     }
 
-    fn apply_given_up(&mut self, key: TaskKey, cause: GiveUpCause, message: &str) {
+    fn apply_given_up(&mut self, key: TaskPosition, cause: GiveUpCause, message: &str) {
         self.causes.insert(cause);
         if let Some(t) = self.tasks.get_mut(key) {
             message.clone_into(&mut t.note);
@@ -98,14 +100,14 @@ impl Core {
         self.change(key, StateChange::GivenUp);
     }
 
-    fn apply_cancelled(&mut self, key: TaskKey, message: &str) {
+    fn apply_cancelled(&mut self, key: TaskPosition, message: &str) {
         if let Some(t) = self.tasks.get_mut(key) {
             (t.cancelled, t.note) = (Some(message.to_owned()), message.to_owned());
         }
         self.view.mark_dirty(key);
     }
 
-    fn apply_eviction(&mut self, key: TaskKey, evicted: EvictedAttempt, why: &str) {
+    fn apply_eviction(&mut self, key: TaskPosition, evicted: EvictedAttempt, why: &str) {
         if let Some(t) = self.tasks.get_mut(key) {
             t.gave_way = Some(evicted);
             why.clone_into(&mut t.note);
@@ -134,10 +136,12 @@ impl Core {
     }
 
     /// The purpose of a request id, if the id belongs to this job.
-    pub(super) fn purpose(&self, request: &RequestId) -> Option<Purpose> {
+    pub(super) fn purpose(&self, request: &RequestId) -> Option<RequestPurpose> {
         match spec::purpose_of(&self.job, request)? {
-            RequestOwner::Set(set) => Some(Purpose::Set(set)),
-            RequestOwner::Own { task, .. } => self.tasks.find(&self.job, &task).map(Purpose::Own),
+            RequestOwner::Set(set) => Some(RequestPurpose::Set(set)),
+            RequestOwner::Own { task, .. } => {
+                self.tasks.find(&self.job, &task).map(RequestPurpose::Own)
+            }
         }
     }
 
@@ -221,7 +225,7 @@ impl Core {
         }
     }
 
-    fn apply_placed(&mut self, key: TaskKey, row: &AttemptRow) {
+    fn apply_placed(&mut self, key: TaskPosition, row: &AttemptRow) {
         self.settle_size(key, row);
         self.change(
             key,
@@ -256,7 +260,7 @@ impl Core {
     fn apply_ended(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         (account, innocent): (ChargeAccount, bool),
         next: &TaskDecision,
@@ -303,7 +307,7 @@ impl Core {
     /// Records for the node whether the attempt could be launched there.
     fn note_launch(
         &mut self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         account: ChargeAccount,
         seat: Option<SlotAssignment>,
@@ -314,7 +318,7 @@ impl Core {
             self.fleet.launch_failed(&row.node, launched, round);
         } else if row
             .reason
-            .is_some_and(|reason| reason.charge() != Charge::Free)
+            .is_some_and(|reason| reason.charge() != ExitCharge::Free)
         {
             self.fleet.launch_succeeded(&row.node, launched);
         }
@@ -324,7 +328,7 @@ impl Core {
     fn decided(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         next: &TaskDecision,
     ) -> StateChange {
@@ -372,7 +376,7 @@ impl Core {
 
     fn apply_grown(
         &mut self,
-        key: TaskKey,
+        key: TaskPosition,
         attempt: &TaskAttemptId,
         profile: &Profile,
         at: UnixMillis,
@@ -413,11 +417,11 @@ impl Core {
     }
 
     /// Makes the size of a task durable with its first attempt.
-    fn settle_size(&mut self, key: TaskKey, row: &AttemptRow) {
+    fn settle_size(&mut self, key: TaskPosition, row: &AttemptRow) {
         let own = |container| {
             matches!(
                 self.fleet.executors.get(container).map(|e| e.purpose),
-                Some(Purpose::Own(_))
+                Some(RequestPurpose::Own(_))
             )
         };
         let place = if own(&row.container) {
@@ -440,7 +444,7 @@ impl Core {
     }
 
     /// Changes the size of a task and moves it to the matching queue.
-    pub(super) fn resize(&mut self, key: TaskKey, size: &AttemptSize) {
+    pub(super) fn resize(&mut self, key: TaskPosition, size: &AttemptSize) {
         let Some(set) = self.set_of.get(key.stage).copied() else {
             return;
         };
@@ -455,7 +459,7 @@ impl Core {
     }
 
     /// Changes the priority of a task and moves it in its queue.
-    fn apply_ranked(&mut self, key: TaskKey, priority: i32) {
+    fn apply_ranked(&mut self, key: TaskPosition, priority: i32) {
         let Some(set) = self.set_of.get(key.stage).copied() else {
             return;
         };
@@ -470,7 +474,7 @@ impl Core {
         self.view.mark_dirty(key);
     }
 
-    fn apply_moved(&mut self, key: TaskKey, size: &AttemptSize, why: &str) {
+    fn apply_moved(&mut self, key: TaskPosition, size: &AttemptSize, why: &str) {
         let Some(task) = self.tasks.get_mut(key) else {
             return;
         };
@@ -493,7 +497,7 @@ impl Core {
     }
 
     /// Changes the state of a task and keeps queues, stages and statistics consistent.
-    pub(super) fn change(&mut self, key: TaskKey, change: StateChange) {
+    pub(super) fn change(&mut self, key: TaskPosition, change: StateChange) {
         let Some(set) = self.set_of.get(key.stage).copied() else {
             return;
         };
@@ -535,7 +539,7 @@ impl Core {
 
     /// Puts a task where its state and size belong: into a queue, or among the tasks with their own
     /// container.
-    fn enqueue(&mut self, key: TaskKey) {
+    fn enqueue(&mut self, key: TaskPosition) {
         let Some(set) = self.set_of.get(key.stage).copied() else {
             return;
         };
@@ -601,7 +605,7 @@ impl Core {
     }
 
     /// True when the task avoids this container or its node.
-    pub(super) fn is_avoided(&self, key: TaskKey, container: &ContainerId) -> bool {
+    pub(super) fn is_avoided(&self, key: TaskPosition, container: &ContainerId) -> bool {
         let (Some(task), Some(executor)) =
             (self.tasks.get(key), self.fleet.executors.get(container))
         else {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::TaskAttemptId;
 
-use super::Core;
-use crate::executors::Purpose;
+use super::MasterCore;
+use crate::executors::RequestPurpose;
 use crate::policy::AttemptPlace;
 use crate::spec;
-use crate::taskset::{LifecycleState, TaskInstance, TaskKey};
+use crate::taskset::{LifecycleState, TaskInstance, TaskPosition};
 
-impl Core {
+impl MasterCore {
     /// Panics with the name of a violated invariant.
     pub fn assert_invariants(&self) {
         assert!(
@@ -18,7 +18,7 @@ impl Core {
             "illegal changes: {:?}",
             self.illegal
         );
-        let mut seated: BTreeMap<&TaskAttemptId, TaskKey> = BTreeMap::new();
+        let mut seated: BTreeMap<&TaskAttemptId, TaskPosition> = BTreeMap::new();
         for (id, executor) in &self.fleet.executors {
             assert!(
                 executor.used() <= executor.slots,
@@ -60,9 +60,9 @@ impl Core {
 
     fn check_task(
         &self,
-        key: TaskKey,
+        key: TaskPosition,
         task: &TaskInstance,
-        seated: &BTreeMap<&TaskAttemptId, TaskKey>,
+        seated: &BTreeMap<&TaskAttemptId, TaskPosition>,
     ) {
         let id = &task.id;
         for (n, row) in (1u32..).zip(&task.attempts) {
@@ -211,7 +211,7 @@ impl Core {
             "re-run memory is at most the allocated memory"
         );
         for (id, request) in &self.fleet.requests {
-            let Purpose::Own(key) = request.purpose else {
+            let RequestPurpose::Own(key) = request.purpose else {
                 continue;
             };
             let task = self

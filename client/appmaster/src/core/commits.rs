@@ -15,17 +15,17 @@ use headroom_types::TaskAttemptId;
 use headroom_wire::v1::job::AttemptRow;
 
 use super::ends::ClassifiedEnd;
-use super::{Core, MasterPhase};
+use super::{MasterCore, MasterPhase};
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::output::{self, Commit, EarlierCommit};
+use crate::output::{self, EarlierCommit, OutputCommit};
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::sizing::MeasuredNeed;
 use crate::policy::{ChargeAccount, GiveUpCause, TaskDecision};
-use crate::record::Record;
-use crate::taskset::TaskKey;
+use crate::record::JournalRecord;
+use crate::taskset::TaskPosition;
 
-impl Core {
+impl MasterCore {
     /// The directory into which an attempt of a fenced stage writes.
     pub(super) fn attempt_dir(
         &self,
@@ -39,7 +39,7 @@ impl Core {
         ))
     }
 
-    pub(super) fn is_fenced(&self, key: TaskKey) -> bool {
+    pub(super) fn is_fenced(&self, key: TaskPosition) -> bool {
         self.stage_of(key)
             .is_some_and(|stage| stage.idempotent == Idempotent::Fenced && stage.output.is_some())
     }
@@ -48,14 +48,14 @@ impl Core {
     pub(super) fn commit(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         row: AttemptRow,
         need: Option<MeasuredNeed>,
         out: &mut Vec<MasterEffect>,
     ) {
         self.record(
             now,
-            Record::Committing {
+            JournalRecord::Committing {
                 task: key,
                 row: Box::new(row),
                 need,
@@ -78,7 +78,7 @@ impl Core {
         );
     }
 
-    fn commit_effect(&self, key: TaskKey, turn: EarlierCommit) -> Option<MasterEffect> {
+    fn commit_effect(&self, key: TaskPosition, turn: EarlierCommit) -> Option<MasterEffect> {
         let (stage, (row, _)) = (self.stage_of(key)?, self.commits.get(&key)?);
         let (task, attempt) = (row.attempt.task.clone(), row.attempt.clone());
         let from = self.attempt_dir(stage, &attempt)?;
@@ -86,7 +86,7 @@ impl Core {
         Some(MasterEffect::Commit {
             task: key,
             attempt,
-            commit: Commit {
+            commit: OutputCommit {
                 task,
                 from,
                 to,
@@ -98,7 +98,7 @@ impl Core {
     /// Frees the slots of the attempt; the attempt stays open until its output is in place.
     pub(super) fn apply_committing(
         &mut self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         need: Option<MeasuredNeed>,
     ) {
@@ -117,7 +117,7 @@ impl Core {
     pub(super) fn on_committed(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         attempt: &TaskAttemptId,
         error: Option<String>,
         out: &mut Vec<MasterEffect>,
@@ -151,7 +151,7 @@ impl Core {
             log_tail: error,
             ..row
         };
-        let record = Record::Ended {
+        let record = JournalRecord::Ended {
             task: key,
             row: Box::new(row.clone()),
             account: ChargeAccount::Plain,

@@ -1,25 +1,25 @@
 //! The end of a container, and the decisions on its attempts that have no report of their own.
 
-use headroom_types::{Bytes, Charge, ContainerId, ExitReason, ExitReport, TaskAttemptId};
+use headroom_types::{Bytes, ContainerId, ExitCharge, ExitReason, ExitReport, TaskAttemptId};
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 
-use super::Core;
+use super::MasterCore;
 use super::ends::ClassifiedEnd;
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{ExecutorEntry, SlotAssignment};
 use crate::policy::GiveUpCause;
-use crate::policy::blame::{AttemptFate, Suspect, at_own_limit, blame};
+use crate::policy::blame::{AttemptFate, SuspectTask, at_own_limit, blame};
 use crate::policy::classify::{
     AttemptEndClass, AttemptEndFacts, MemoryFailure, class_of_container, classify,
 };
-use crate::record::Record;
-use crate::taskset::{TaskInstance, TaskKey};
+use crate::record::JournalRecord;
+use crate::taskset::{TaskInstance, TaskPosition};
 
 /// Containers of a request that may end in a row before their executor sends a hello; then the
 /// tasks of the request are given up.
 const MAX_UNUSED_CONTAINERS: u32 = 5;
 
-impl Core {
+impl MasterCore {
     /// Processes the end of a container after which no further message of it is expected.
     pub(super) fn container_gone(
         &mut self,
@@ -32,8 +32,8 @@ impl Core {
             return;
         };
         match report.reason.charge() {
-            Charge::Memory => self.died_of_memory(now, &executor, report, out),
-            Charge::Free | Charge::Plain | Charge::Success => {
+            ExitCharge::Memory => self.died_of_memory(now, &executor, report, out),
+            ExitCharge::Free | ExitCharge::Plain | ExitCharge::Success => {
                 let why = format!("its executor ended: {}", report.reason.sentence());
                 let class = class_of_container(report.reason);
                 self.lose_attempts(now, &executor, (lost_as(report.reason), class), &why, out);
@@ -91,7 +91,7 @@ impl Core {
         );
         self.record(
             now,
-            Record::Gone {
+            JournalRecord::Gone {
                 container: id.clone(),
                 request: request.clone(),
                 unused,
@@ -134,7 +134,7 @@ impl Core {
         }
     }
 
-    fn open_row(&self, key: TaskKey, attempt: &TaskAttemptId) -> Option<AttemptRow> {
+    fn open_row(&self, key: TaskPosition, attempt: &TaskAttemptId) -> Option<AttemptRow> {
         let row = self.tasks.get(key)?.open_attempt()?;
         (row.attempt == *attempt).then(|| row.clone())
     }
@@ -167,7 +167,7 @@ impl Core {
             })
             .map(|(attempt, seat, row)| (attempt.clone(), seat, with_facts(row, report, &attempt)))
             .collect();
-        let suspects: Vec<Suspect> = seats
+        let suspects: Vec<SuspectTask> = seats
             .iter()
             .map(|(attempt, seat, row)| self.suspect(report, attempt, seat.task, row))
             .collect();
@@ -203,11 +203,11 @@ impl Core {
         &self,
         report: &ExitReport,
         attempt: &TaskAttemptId,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
-    ) -> Suspect {
+    ) -> SuspectTask {
         let group = report.tasks.iter().find(|t| t.name == attempt.file_name());
-        Suspect {
+        SuspectTask {
             size: row.profile.memory(),
             peak: row.peak,
             at_own_limit: group.is_some_and(|g| at_own_limit(&g.facts)),
@@ -229,7 +229,7 @@ impl Core {
     fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
         let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
         let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
-        let peak = |(key, task): (TaskKey, &TaskInstance)| {
+        let peak = |(key, task): (TaskPosition, &TaskInstance)| {
             task.attempts
                 .last()
                 .map_or_else(|| self.folded.peak(key), |row| row.peak)
@@ -239,7 +239,12 @@ impl Core {
         !peaks.is_empty() && fitting * 20 >= peaks.len() * 19
     }
 
-    fn failure_of(&self, key: TaskKey, row: &AttemptRow, report: &ExitReport) -> MemoryFailure {
+    fn failure_of(
+        &self,
+        key: TaskPosition,
+        row: &AttemptRow,
+        report: &ExitReport,
+    ) -> MemoryFailure {
         let runtime = self.stage_of(key).map(|s| s.runtime).unwrap_or_default();
         // The container's evidence describes all its tasks. Only the reason comes from it; the
         // numbers are those of the task.
@@ -295,8 +300,10 @@ fn failed_at_once(reason: ExitReason) -> bool {
 /// external kill of its tasks.
 fn lost_as(reason: ExitReason) -> ExitReason {
     match reason.charge() {
-        Charge::Free => reason,
-        Charge::Memory | Charge::Plain | Charge::Success => ExitReason::KilledExternally,
+        ExitCharge::Free => reason,
+        ExitCharge::Memory | ExitCharge::Plain | ExitCharge::Success => {
+            ExitReason::KilledExternally
+        }
     }
 }
 

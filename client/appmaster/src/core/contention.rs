@@ -25,13 +25,13 @@ use headroom_config::Idempotent;
 use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, Reason, TaskAttemptId, Tick};
 use headroom_wire::v1::job::AttemptRow;
 
-use super::Core;
+use super::MasterCore;
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::executors::{Contention, ExecutorEntry, PendingRoom, Purpose, TaskFreeze};
+use crate::executors::{Contention, ExecutorEntry, PendingRoom, RequestPurpose, TaskFreeze};
 use crate::policy::contention::{self, EvictionCandidate};
 use crate::policy::{AttemptPlace, AttemptSize, AvoidScope, ChargeAccount, TaskDecision};
-use crate::record::Record;
-use crate::taskset::TaskKey;
+use crate::record::JournalRecord;
+use crate::taskset::TaskPosition;
 
 /// Refusals before a node counts as full. A size change in progress, or a program that is about to
 /// run, ends before that many.
@@ -53,12 +53,12 @@ struct FrozenTask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct EvictionGroup {
     container: ContainerId,
-    attempts: Vec<(TaskAttemptId, TaskKey)>,
+    attempts: Vec<(TaskAttemptId, TaskPosition)>,
     /// Their container ends with them.
     leaves: bool,
 }
 
-impl Core {
+impl MasterCore {
     /// Makes room on nodes that are too full for the needs of frozen tasks. Derived from the state
     /// after every event.
     pub(super) fn make_room_for_growth(
@@ -96,7 +96,7 @@ impl Core {
         }
     }
 
-    /// Time at which [`Core::make_room_for_growth`] has work if no other event occurs.
+    /// Time at which [`MasterCore::make_room_for_growth`] has work if no other event occurs.
     pub(super) fn next_contention_check(&self) -> Option<Tick> {
         self.fleet
             .contention
@@ -116,7 +116,7 @@ impl Core {
 
     /// True when the container of this task waits until the task for which it was evicted has its
     /// memory.
-    pub(super) fn waits_for_contention(&self, key: TaskKey) -> bool {
+    pub(super) fn waits_for_contention(&self, key: TaskPosition) -> bool {
         self.fleet
             .contention
             .values()
@@ -254,7 +254,7 @@ impl Core {
                 .iter()
                 .map(move |(attempt, seat)| (id, attempt, seat.task))
         });
-        let started = |key: TaskKey| {
+        let started = |key: TaskPosition| {
             self.tasks
                 .get(key)
                 .and_then(|task| task.open_attempt())
@@ -297,7 +297,7 @@ impl Core {
         let left = waiter.held.until.since(now.tick);
         let may = |e: &ExecutorEntry| {
             *node == e.node
-                && matches!(e.purpose, Purpose::Set(_))
+                && matches!(e.purpose, RequestPurpose::Set(_))
                 && e.needs_no_replacement()
                 && e.warning.is_none()
                 && e.seats.values().all(|seat| seat.held.is_none())
@@ -322,7 +322,8 @@ impl Core {
         container: &ContainerId,
         out: &mut Vec<MasterEffect>,
     ) {
-        let Some(Purpose::Set(set)) = self.fleet.executors.get(container).map(|e| e.purpose) else {
+        let Some(RequestPurpose::Set(set)) = self.fleet.executors.get(container).map(|e| e.purpose)
+        else {
             return;
         };
         if let Some(contention) = self.fleet.contention.get_mut(node) {
@@ -402,7 +403,7 @@ impl Core {
                 );
                 continue;
             }
-            let seats: Vec<(&TaskAttemptId, TaskKey)> = executor
+            let seats: Vec<(&TaskAttemptId, TaskPosition)> = executor
                 .seats
                 .iter()
                 .map(|(attempt, seat)| (attempt, seat.task))
@@ -415,7 +416,7 @@ impl Core {
         all.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    fn may_be_evicted(&self, key: TaskKey) -> bool {
+    fn may_be_evicted(&self, key: TaskPosition) -> bool {
         let (Some(task), Some(stage)) = (self.tasks.get(key), self.stage_of(key)) else {
             return false;
         };
@@ -428,12 +429,12 @@ impl Core {
         &self,
         now: EventTimestamp,
         container: &ContainerId,
-        seats: &[(&TaskAttemptId, TaskKey)],
+        seats: &[(&TaskAttemptId, TaskPosition)],
         frees: Bytes,
         leaves: bool,
     ) -> (headroom_types::UnixMillis, EvictionCandidate<EvictionGroup>) {
-        let row = |key: TaskKey| self.tasks.get(key).and_then(|task| task.open_attempt());
-        let started = |key: TaskKey| row(key).map_or(now.unix, |row| row.started);
+        let row = |key: TaskPosition| self.tasks.get(key).and_then(|task| task.open_attempt());
+        let started = |key: TaskPosition| row(key).map_or(now.unix, |row| row.started);
         let lost = seats
             .iter()
             .map(|(_, key)| now.unix.since(started(*key)))
@@ -495,7 +496,7 @@ impl Core {
             contention
                 .evicted
                 .extend(group.attempts.iter().map(|(_, key)| *key));
-            if let (Purpose::Set(set), true) = (purpose, group.leaves) {
+            if let (RequestPurpose::Set(set), true) = (purpose, group.leaves) {
                 contention.sets.insert(set);
             }
         }
@@ -507,7 +508,7 @@ impl Core {
             let Some(size) = self.size_after_eviction(now, &group.container, attempt, *key) else {
                 continue;
             };
-            let record = Record::Evicted {
+            let record = JournalRecord::Evicted {
                 task: *key,
                 attempt: attempt.attempt,
                 size,
@@ -518,7 +519,7 @@ impl Core {
                 .add_event(now, Reason::TaskEvicted, attempt.to_string(), message);
             self.stop_attempt(*key, out);
         }
-        if group.leaves && matches!(purpose, Purpose::Set(_)) {
+        if group.leaves && matches!(purpose, RequestPurpose::Set(_)) {
             self.drain_executor(
                 now,
                 &group.container,
@@ -535,7 +536,7 @@ impl Core {
         now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
-        key: TaskKey,
+        key: TaskPosition,
     ) -> Option<AttemptSize> {
         let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
         let wished = self
@@ -564,7 +565,7 @@ impl Core {
     /// The decision on a task whose attempt was evicted.
     pub(super) fn decision_after_eviction(
         &self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
     ) -> Option<(ChargeAccount, TaskDecision)> {
         let gave_way = self

@@ -12,7 +12,7 @@
 //! next drain for that request waits twice as long. At each step, the note of the task states the
 //! reason for its wait.
 //!
-//! [`Core::next_drain`] and [`Core::drain_executor`] choose and drain an executor for any task that
+//! [`MasterCore::next_drain`] and [`MasterCore::drain_executor`] choose and drain an executor for any task that
 //! waits for memory of a node.
 //!
 //! None of this state is durable: a master that takes over measures the waits from its own start.
@@ -23,11 +23,11 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, ContainerId, NodeId, Reason, RequestId, Tick};
 
-use super::Core;
+use super::MasterCore;
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::executors::{DrainedRoom, ExecutorEntry, OwnContainerWait, Purpose};
+use crate::executors::{DrainedRoom, ExecutorEntry, OwnContainerWait, RequestPurpose};
 use crate::ledger;
-use crate::taskset::TaskKey;
+use crate::taskset::TaskPosition;
 
 /// Timeout from the end of a drained executor to the grant. In this time its node reports the end
 /// and the resource manager grants the container.
@@ -51,7 +51,7 @@ struct DrainCandidate<'a> {
     remaining: Duration,
 }
 
-impl Core {
+impl MasterCore {
     /// Drains executors for the escalated tasks whose containers have waited longest.
     pub(super) fn make_room(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         if self.own.is_empty() {
@@ -99,7 +99,7 @@ impl Core {
         of_drained.any(|wait| self.is_placed_alike(wait.task, set))
     }
 
-    /// Time at which [`Core::make_room`] has work if no other event occurs.
+    /// Time at which [`MasterCore::make_room`] has work if no other event occurs.
     pub(super) fn next_drain_check(&self) -> Option<Tick> {
         let grant_due = |(request, drained): (&RequestId, &DrainedRoom)| {
             Some(drained.gone_at?.plus(self.grant_patience(request, drained)))
@@ -127,7 +127,7 @@ impl Core {
             .fleet
             .executors
             .values()
-            .filter(|e| matches!(e.purpose, Purpose::Set(_)))
+            .filter(|e| matches!(e.purpose, RequestPurpose::Set(_)))
             .count();
         (in_sets / 2).max(2)
     }
@@ -160,13 +160,14 @@ impl Core {
             .requests
             .iter()
             .filter_map(|(id, request)| match request.purpose {
-                Purpose::Own(key) if request.wanted > 0 && !there.contains(id) => {
+                RequestPurpose::Own(key) if request.wanted > 0 && !there.contains(id) => {
                     Some((id.clone(), key))
                 }
-                Purpose::Own(_) | Purpose::Set(_) => None,
+                RequestPurpose::Own(_) | RequestPurpose::Set(_) => None,
             });
-        let escalated = |key: TaskKey| self.tasks.get(key).is_some_and(|task| task.size.rung > 1);
-        let waits: BTreeMap<RequestId, TaskKey> =
+        let escalated =
+            |key: TaskPosition| self.tasks.get(key).is_some_and(|task| task.size.rung > 1);
+        let waits: BTreeMap<RequestId, TaskPosition> =
             waits.filter(|(_, key)| escalated(*key)).collect();
         self.fleet.own_waits.retain(|id, _| waits.contains_key(id));
         self.end_pauses(now.tick);
@@ -195,7 +196,7 @@ impl Core {
     }
 
     /// Sets the displayed note of a task.
-    fn note(&mut self, key: TaskKey, note: String) {
+    fn note(&mut self, key: TaskPosition, note: String) {
         let Some(task) = self.tasks.get_mut(key).filter(|task| task.note != note) else {
             return;
         };
@@ -206,7 +207,7 @@ impl Core {
     /// Ends the pauses of failed drains when a task's own container has ended: its memory may now
     /// complete the room.
     fn end_pauses(&mut self, now: Tick) {
-        let own = |e: &ExecutorEntry| matches!(e.purpose, Purpose::Own(_));
+        let own = |e: &ExecutorEntry| matches!(e.purpose, RequestPurpose::Own(_));
         let live: BTreeSet<ContainerId> = self
             .fleet
             .executors
@@ -230,7 +231,7 @@ impl Core {
     /// The delay before a drain for this task. Short tasks get a shorter delay, because their
     /// executors run dry sooner. Until a task has succeeded, the run time of the killed attempt is
     /// the estimate.
-    fn drain_delay(&self, key: TaskKey) -> Duration {
+    fn drain_delay(&self, key: TaskPosition) -> Duration {
         let killed = || self.tasks.get(key)?.attempts.last().map(ledger::runtime_ms);
         let run = self
             .ledger
@@ -282,7 +283,7 @@ impl Core {
 
     /// Marks a request for which no executor is left to drain, because other requests drain them.
     /// Every event checks it again.
-    fn mark_waiting_for_turn(&mut self, request: &RequestId, first: TaskKey) {
+    fn mark_waiting_for_turn(&mut self, request: &RequestId, first: TaskPosition) {
         let Some(wait) = self.fleet.own_waits.get_mut(request) else {
             return;
         };
@@ -349,7 +350,7 @@ impl Core {
     fn drain(
         &mut self,
         now: EventTimestamp,
-        who: (&RequestId, TaskKey, Bytes),
+        who: (&RequestId, TaskPosition, Bytes),
         container: &ContainerId,
         out: &mut Vec<MasterEffect>,
     ) {
@@ -406,7 +407,7 @@ impl Core {
     pub(super) fn next_drain(
         &self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         needs: Bytes,
         node: Option<&NodeId>,
     ) -> Option<ContainerId> {
@@ -434,7 +435,7 @@ impl Core {
     fn drain_candidates<'a>(
         &'a self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
     ) -> impl Iterator<Item = DrainCandidate<'a>> {
         let avoided = move |e: &ExecutorEntry| {
             let task = self.tasks.get(key);
@@ -444,10 +445,10 @@ impl Core {
                 || e.reserved.is_some()
         };
         let may_leave = move |e: &ExecutorEntry| match e.purpose {
-            Purpose::Set(set) => {
+            RequestPurpose::Set(set) => {
                 e.needs_no_replacement() && e.warning.is_none() && self.is_placed_alike(key, set)
             }
-            Purpose::Own(_) => false,
+            RequestPurpose::Own(_) => false,
         };
         let all = move || {
             self.fleet
@@ -469,7 +470,7 @@ impl Core {
     /// Estimated remaining time of the tasks in an executor, by the mean run time of ended tasks.
     pub(super) fn remaining(&self, now: EventTimestamp, executor: &ExecutorEntry) -> Duration {
         let mean = self.ledger.mean_task_time().unwrap_or(Duration::MAX);
-        let left = |key: TaskKey| {
+        let left = |key: TaskPosition| {
             let started = self
                 .tasks
                 .get(key)
@@ -486,7 +487,7 @@ impl Core {
     }
 
     /// True when executors of this set have the same placement rules as the task's set.
-    fn is_placed_alike(&self, key: TaskKey, set: usize) -> bool {
+    fn is_placed_alike(&self, key: TaskPosition, set: usize) -> bool {
         let (own, other) = (self.set_of(key), self.job.executors.get(set));
         own.zip(other)
             .is_some_and(|(own, other)| own.place == other.place)

@@ -1,14 +1,14 @@
 //! The end of an attempt as its executor reports it: classified, decided, recorded and
 //! acknowledged.
 
-use headroom_config::{MemoryQuantities, Runtime};
+use headroom_config::{MemoryQuantities, TaskRuntime};
 use headroom_types::exit::{MemorySample, TaskReport};
-use headroom_types::{AppliedTreatment, Bytes, Charge, ContainerId, ExitReason, Treatment};
+use headroom_types::{AppliedTreatment, Bytes, ContainerId, ExitCharge, ExitReason, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::node_exclusion::is_of_the_node;
-use super::{Core, learn, send};
+use super::{MasterCore, learn, send};
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::blame::AttemptFate;
 use crate::policy::chosen_treatment::ChosenTreatment;
@@ -16,13 +16,13 @@ use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, classify};
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::sizing::MeasuredNeed;
 use crate::policy::{ChargeAccount, DecisionInput, GrowthBound, TaskDecision, decide};
-use crate::record::Record;
-use crate::taskset::TaskKey;
+use crate::record::JournalRecord;
+use crate::taskset::TaskPosition;
 
 /// Maximum number of timeline points in an attempt's row.
 const MAX_TIMELINE_POINTS: usize = 128;
 
-impl Core {
+impl MasterCore {
     /// Processes the report of an ended attempt. A late or repeated report is acknowledged and
     /// changes nothing.
     pub(super) fn on_ended(
@@ -38,7 +38,7 @@ impl Core {
             .get(container)
             .and_then(|e| e.seats.get(&report.attempt));
         if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
-            if let Some(held) = held.filter(|_| report.reason.charge() == Charge::Memory) {
+            if let Some(held) = held.filter(|_| report.reason.charge() == ExitCharge::Memory) {
                 self.end_freeze(now, container, &report.attempt, held);
             }
             self.end_by_report(now, key, report, out);
@@ -54,7 +54,7 @@ impl Core {
     fn end_by_report(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         report: &TaskReport,
         out: &mut Vec<MasterEffect>,
     ) {
@@ -106,7 +106,7 @@ impl Core {
     pub(super) fn end_attempt(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         mut row: AttemptRow,
         ClassifiedEnd { class, fate, need }: ClassifiedEnd,
         out: &mut Vec<MasterEffect>,
@@ -159,7 +159,7 @@ impl Core {
         learn::judge(&mut row, account, need);
         let innocent = account == ChargeAccount::Innocent && within(&row);
         let failures = self.fleet.failures(&row.node);
-        let ended = Record::Ended {
+        let ended = JournalRecord::Ended {
             task: key,
             row: Box::new(row.clone()),
             account,
@@ -179,7 +179,7 @@ impl Core {
     /// The learned size for a task after the end of an attempt; known only after memory failures.
     fn size_known_after(
         &mut self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         class: AttemptEndClass,
         treated: Option<&ChosenTreatment>,
@@ -209,7 +209,7 @@ impl Core {
     fn charge_node(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         account: ChargeAccount,
         failures: u32,
@@ -253,7 +253,7 @@ impl ClassifiedEnd {
 
 /// The measured need of a task that succeeded. Page cache is not part of the need: if the samples
 /// show how much of the peak was cache, it is subtracted.
-fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<MeasuredNeed> {
+fn needed(report: &TaskReport, row: &AttemptRow, runtime: TaskRuntime) -> Option<MeasuredNeed> {
     let peak = row.peak?;
     let most = report.timeline.iter().max_by_key(|sample| sample.current);
     let tmpfs = report.evidence.own.stat.shmem.unwrap_or_default();

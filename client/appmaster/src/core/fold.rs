@@ -15,7 +15,7 @@ use headroom_config::JobSpec;
 use headroom_types::{Bytes, TaskId};
 use headroom_wire::v1::job::{FoldedTasks, TaskRow};
 
-use crate::taskset::{LifecycleState, TaskKey, TaskSets};
+use crate::taskset::{JobTaskTable, LifecycleState, TaskPosition};
 
 /// Number of tasks that always keep a row, counted in the order of the stages. The first task of
 /// each stage keeps its row as well.
@@ -30,14 +30,14 @@ pub(super) struct FoldedRows {
 
 impl FoldedRows {
     /// True when the task has no row any more.
-    pub(super) fn contains(&self, key: TaskKey) -> bool {
+    pub(super) fn contains(&self, key: TaskPosition) -> bool {
         self.tasks
             .get(&key.stage)
             .is_some_and(|of_stage| of_stage.contains_key(&key.index))
     }
 
     /// Peak memory of a task that has no row any more.
-    pub(super) fn peak(&self, key: TaskKey) -> Option<Bytes> {
+    pub(super) fn peak(&self, key: TaskPosition) -> Option<Bytes> {
         *self.tasks.get(&key.stage)?.get(&key.index)?
     }
 
@@ -46,8 +46,8 @@ impl FoldedRows {
     pub(super) fn fold(
         &mut self,
         job: &JobSpec,
-        tasks: &mut TaskSets,
-        key: TaskKey,
+        tasks: &mut JobTaskTable,
+        key: TaskPosition,
         row: &TaskRow,
     ) -> Option<TaskId> {
         let before: u32 = job
@@ -75,7 +75,7 @@ impl FoldedRows {
     }
 
     /// Restores the attempts of a row whose patch could not be sent.
-    pub(super) fn unfold(&mut self, tasks: &mut TaskSets, key: TaskKey, row: &TaskRow) {
+    pub(super) fn unfold(&mut self, tasks: &mut JobTaskTable, key: TaskPosition, row: &TaskRow) {
         let was = self
             .tasks
             .get_mut(&key.stage)

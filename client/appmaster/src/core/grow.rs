@@ -21,12 +21,12 @@ use headroom_types::{Bytes, ContainerId, Profile, Reason, Resource, TaskAttemptI
 use headroom_wire::v1::job::FrozenTaskView;
 use headroom_wire::v1::task::ToExecutor;
 
-use super::{Core, send};
-use crate::event::{EventTimestamp, LimitSet, MasterEffect, SizeRefusal};
-use crate::executors::{ExecutorEntry, PendingResize, Purpose, SlotAssignment, TaskFreeze};
+use super::{MasterCore, send};
+use crate::event::{EventTimestamp, MasterEffect, SizeRefusal, TaskLimitResult};
+use crate::executors::{ExecutorEntry, PendingResize, RequestPurpose, SlotAssignment, TaskFreeze};
 use crate::policy::{AttemptPlace, AttemptSize, grow};
-use crate::record::Record;
-use crate::taskset::TaskKey;
+use crate::record::JournalRecord;
+use crate::taskset::TaskPosition;
 
 /// Interval after which a larger container is requested again if no answer arrived.
 const RESIZE_REQUEST_INTERVAL: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ const MAX_RESIZE_TRIES: u32 = 3;
 /// Maximum number of doublings of that pause while there is no free memory: 1.6 s.
 const MAX_BACKOFF_DOUBLINGS: u32 = 5;
 
-impl Core {
+impl MasterCore {
     /// Processes the message that a task is frozen near its limit.
     pub(super) fn on_pressure(
         &mut self,
@@ -48,7 +48,7 @@ impl Core {
         limit: Bytes,
         out: &mut Vec<MasterEffect>,
     ) {
-        let hold = |key: TaskKey| {
+        let hold = |key: TaskPosition| {
             self.stage_of(key)
                 .and_then(|stage| self.job.freeze_timeout(stage))
         };
@@ -98,7 +98,7 @@ impl Core {
         &mut self,
         now: EventTimestamp,
         container: &ContainerId,
-        set: &LimitSet,
+        set: &TaskLimitResult,
         out: &mut Vec<MasterEffect>,
     ) {
         let Some(seat) = self
@@ -360,7 +360,7 @@ impl Core {
     }
 
     /// The displayed state of the freeze of a task's running attempt.
-    pub(super) fn frozen_task(&self, key: TaskKey) -> Option<FrozenTaskView> {
+    pub(super) fn frozen_task(&self, key: TaskPosition) -> Option<FrozenTaskView> {
         let row = self.tasks.get(key)?.open_attempt()?;
         let held = self
             .fleet
@@ -445,14 +445,14 @@ impl Core {
     fn record_growth(
         &mut self,
         now: EventTimestamp,
-        task: TaskKey,
+        task: TaskPosition,
         attempt: &TaskAttemptId,
         profile: Profile,
         out: &mut Vec<MasterEffect>,
     ) {
         self.record(
             now,
-            Record::Grown {
+            JournalRecord::Grown {
                 task,
                 attempt: attempt.clone(),
                 profile,
@@ -496,13 +496,13 @@ impl Core {
             .get_mut(attempt)
     }
 
-    fn open_profile(&self, key: TaskKey) -> Option<Profile> {
+    fn open_profile(&self, key: TaskPosition) -> Option<Profile> {
         Some(self.tasks.get(key)?.open_attempt()?.profile.clone())
     }
 
     /// The size that an ended attempt passes on to the next one. A task that grew in shared slots
     /// needs more slots, or its own container.
-    pub(super) fn size_after(&self, key: TaskKey) -> Option<AttemptSize> {
+    pub(super) fn size_after(&self, key: TaskPosition) -> Option<AttemptSize> {
         let (task, set) = (self.tasks.get(key)?, self.set_of(key)?);
         let size = task.size.clone();
         let grew = task
@@ -533,14 +533,14 @@ impl Core {
     }
 
     /// Initial memory of a container of this purpose, and the memory of one of its slots.
-    pub(super) fn base_of(&self, purpose: Purpose) -> (Bytes, Bytes) {
+    pub(super) fn base_of(&self, purpose: RequestPurpose) -> (Bytes, Bytes) {
         let share = match purpose {
-            Purpose::Set(set) => self
+            RequestPurpose::Set(set) => self
                 .job
                 .executors
                 .get(set)
                 .map_or(Bytes::ZERO, headroom_config::ExecutorSpec::slot_memory),
-            Purpose::Own(_) => Bytes::ZERO,
+            RequestPurpose::Own(_) => Bytes::ZERO,
         };
         (self.container_memory(purpose), share)
     }

@@ -4,30 +4,30 @@
 use std::collections::BTreeSet;
 
 use headroom_config::{InputHosts, InputLocality, MemoryQuantities, StageSpec};
-use headroom_types::{Bytes, Charge, Dimension, NodeId};
+use headroom_types::{Bytes, Dimension, ExitCharge, NodeId};
 use headroom_wire::v1::application_master::{Placement, RelaxationPolicy};
-use headroom_wire::v1::job::{AttemptInput, AttemptRow, Locality};
+use headroom_wire::v1::job::{AttemptInput, AttemptRow, DataLocality};
 
-use super::Core;
+use super::MasterCore;
 use super::input_sizes::gap;
-use crate::executors::Purpose;
+use crate::executors::RequestPurpose;
 use crate::spec;
-use crate::taskset::{TaskInstance, TaskKey};
+use crate::taskset::{TaskInstance, TaskPosition};
 
 /// Timeout for a container on a node that holds its task's input. Milliseconds.
 const WAIT_FOR_LOCAL_MS: u64 = 3000;
 /// Maximum number of preferred nodes. A request that would name more has no preference.
 const MAX_PREFERRED_NODES: usize = 64;
-impl Core {
+impl MasterCore {
     /// The input size of a task; `None` if it is unknown. Bytes.
-    pub(super) fn planned_input(&self, key: TaskKey) -> Option<Bytes> {
+    pub(super) fn planned_input(&self, key: TaskPosition) -> Option<Bytes> {
         self.learning
             .inputs()
             .planned(key)
             .filter(|input| !input.is_zero())
     }
 
-    fn hosts_of(&self, key: TaskKey) -> Vec<NodeId> {
+    fn hosts_of(&self, key: TaskPosition) -> Vec<NodeId> {
         let Some(stage) = self.stage_of(key) else {
             return Vec::new();
         };
@@ -41,15 +41,15 @@ impl Core {
     }
 
     /// Location of a task's input for an attempt on this node.
-    pub(super) fn locality(&self, key: TaskKey, node: &NodeId) -> Option<Locality> {
+    pub(super) fn locality(&self, key: TaskPosition, node: &NodeId) -> Option<DataLocality> {
         match self.stage_of(key)?.input_locality? {
-            InputLocality::Remote => Some(Locality::Remote),
+            InputLocality::Remote => Some(DataLocality::Remote),
             InputLocality::Local => {
                 let hosts = self.hosts_of(key);
                 let local = if hosts.contains(node) {
-                    Locality::Local
+                    DataLocality::Local
                 } else {
-                    Locality::Remote
+                    DataLocality::Remote
                 };
                 (!hosts.is_empty()).then_some(local)
             }
@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// The known properties of an attempt's input when it is placed.
-    pub(super) fn input_on(&self, key: TaskKey, node: &NodeId) -> Option<AttemptInput> {
+    pub(super) fn input_on(&self, key: TaskPosition, node: &NodeId) -> Option<AttemptInput> {
         let (planned, locality) = (self.planned_input(key), self.locality(key, node));
         (planned.is_some() || locality.is_some()).then_some(AttemptInput {
             planned,
@@ -68,7 +68,7 @@ impl Core {
     }
 
     /// Adds the read bytes of an attempt to its row, and the gap to the planned bytes.
-    pub(super) fn note_read(&self, key: TaskKey, row: &mut AttemptRow, read: Option<Bytes>) {
+    pub(super) fn note_read(&self, key: TaskPosition, row: &mut AttemptRow, read: Option<Bytes>) {
         // Measured files may be known only after the attempt was placed.
         let planned = self.planned_input(key);
         if row.input.is_none() && planned.is_none() {
@@ -76,7 +76,7 @@ impl Core {
         }
         let whole = row
             .reason
-            .is_some_and(|reason| reason.charge() == Charge::Success);
+            .is_some_and(|reason| reason.charge() == ExitCharge::Success);
         let input = row.input.get_or_insert_default();
         input.planned = input.planned.or(planned);
         input.read = read;
@@ -88,7 +88,7 @@ impl Core {
 
     /// Additional memory for the size after a kill: the input, if it came over the network into a
     /// managed runtime and no earlier size included it. Bytes.
-    pub(super) fn remote_input(&self, key: TaskKey, row: &AttemptRow) -> Bytes {
+    pub(super) fn remote_input(&self, key: TaskPosition, row: &AttemptRow) -> Bytes {
         let (Some(stage), Some(task)) = (self.stage_of(key), self.tasks.get(key)) else {
             return Bytes::ZERO;
         };
@@ -112,7 +112,7 @@ impl Core {
 
     /// Additional memory for the first size of a task: an input that is remote on every node, in a
     /// managed runtime. Bytes.
-    pub(super) fn first_charge(&self, key: TaskKey) -> Bytes {
+    pub(super) fn first_charge(&self, key: TaskPosition) -> Bytes {
         let remote = |stage: &&StageSpec| {
             stage.input_locality == Some(InputLocality::Remote) && is_managed(stage)
         };
@@ -148,10 +148,14 @@ impl Core {
     }
 
     /// Preferred nodes for containers of this purpose: those that hold the input of their tasks.
-    pub(super) fn preference(&self, purpose: Purpose, avoid: &BTreeSet<NodeId>) -> Placement {
-        let keys: Vec<TaskKey> = match purpose {
-            Purpose::Own(key) => vec![key],
-            Purpose::Set(set) => {
+    pub(super) fn preference(
+        &self,
+        purpose: RequestPurpose,
+        avoid: &BTreeSet<NodeId>,
+    ) -> Placement {
+        let keys: Vec<TaskPosition> = match purpose {
+            RequestPurpose::Own(key) => vec![key],
+            RequestPurpose::Set(set) => {
                 let local = |stage: &usize| {
                     let spec = self.job.stages.get(*stage);
                     self.set_of.get(*stage) == Some(&set)
@@ -196,5 +200,5 @@ fn is_managed(stage: &StageSpec) -> bool {
 fn is_remote(row: &AttemptRow) -> bool {
     row.input
         .as_ref()
-        .is_some_and(|input| input.locality == Some(Locality::Remote))
+        .is_some_and(|input| input.locality == Some(DataLocality::Remote))
 }

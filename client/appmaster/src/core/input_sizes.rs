@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::{AttemptInput, AttemptRow, InputGap};
 
-use crate::taskset::TaskKey;
+use crate::taskset::TaskPosition;
 
 /// Bytes that a program reads for itself: code, settings, pipes.
 const OWN_READ_BYTES: Bytes = Bytes::from_mib(4);
@@ -20,7 +20,7 @@ const MIN_RATIOS: usize = 3;
 /// The sizes of all inputs: the planned sizes and the ratios of read to planned bytes. Durable
 /// state of the core.
 #[derive(Clone, Debug)]
-pub(super) struct Inputs {
+pub(super) struct JobInputSizes {
     /// For each stage, the size for each task; empty if it is neither stated nor measured.
     planned: Vec<Vec<Option<Bytes>>>,
     /// For each stage, the index of the first stage of the same kind.
@@ -30,9 +30,9 @@ pub(super) struct Inputs {
     ratios: BTreeMap<usize, VecDeque<f64>>,
 }
 
-impl Inputs {
-    pub(super) fn new(planned: Vec<Vec<Option<Bytes>>>, kind_of: Vec<usize>) -> Inputs {
-        Inputs {
+impl JobInputSizes {
+    pub(super) fn new(planned: Vec<Vec<Option<Bytes>>>, kind_of: Vec<usize>) -> JobInputSizes {
+        JobInputSizes {
             planned,
             kind_of,
             ratios: BTreeMap::new(),
@@ -49,7 +49,7 @@ impl Inputs {
         self.planned.get(stage).is_some_and(Vec::is_empty)
     }
     /// The input size of a task, stated in the job file or measured.
-    pub(super) fn planned(&self, key: TaskKey) -> Option<Bytes> {
+    pub(super) fn planned(&self, key: TaskPosition) -> Option<Bytes> {
         self.planned
             .get(key.stage)?
             .get(usize::try_from(key.index).ok()?)
@@ -58,7 +58,7 @@ impl Inputs {
     }
     /// The bytes that a task is expected to read: the planned size times the median ratio of its
     /// kind.
-    pub(super) fn expected(&self, key: TaskKey) -> Option<Bytes> {
+    pub(super) fn expected(&self, key: TaskPosition) -> Option<Bytes> {
         let planned = self.planned(key)?;
         let ratio = self
             .kind_of
@@ -73,12 +73,12 @@ impl Inputs {
     }
     /// The input size of a finished attempt: the read bytes if they differ much from the plan, else
     /// the planned size.
-    pub(super) fn actual(&self, key: TaskKey, row: &AttemptRow) -> Option<Bytes> {
+    pub(super) fn actual(&self, key: TaskPosition, row: &AttemptRow) -> Option<Bytes> {
         let seen = row.input.as_ref().and_then(far_from_planned);
         self.planned(key).map(|planned| seen.unwrap_or(planned))
     }
     /// Records the ratio of an attempt that succeeded.
-    pub(super) fn ended(&mut self, key: TaskKey, row: &AttemptRow) {
+    pub(super) fn ended(&mut self, key: TaskPosition, row: &AttemptRow) {
         let (Some(kind), Some(input)) = (self.kind_of.get(key.stage), &row.input) else {
             return;
         };
@@ -141,7 +141,7 @@ pub(super) fn gap(planned: Bytes, read: Bytes, whole: bool) -> Option<InputGap> 
 mod tests {
     use super::*;
 
-    const ONE: TaskKey = TaskKey { stage: 0, index: 0 };
+    const ONE: TaskPosition = TaskPosition { stage: 0, index: 0 };
 
     fn read(planned: u64, read: u64) -> AttemptRow {
         let (planned, read) = (Bytes::from_mib(planned), Bytes::from_mib(read));
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn expected_input_follows_the_read_ratio_of_the_kind() {
-        let mut inputs = Inputs::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
+        let mut inputs = JobInputSizes::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
         for _ in 0..3 {
             assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)));
             inputs.ended(ONE, &read(200, 400));
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_finished_task_teaches_read_bytes_that_differ_from_the_plan() {
-        let inputs = Inputs::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
+        let inputs = JobInputSizes::new(vec![vec![Some(Bytes::from_mib(100))]], vec![0]);
         assert_eq!(
             inputs.actual(ONE, &read(100, 104)),
             Some(Bytes::from_mib(100))
@@ -207,7 +207,7 @@ mod tests {
             Some(Bytes::from_mib(100)),
             "it mapped its input"
         );
-        let unknown = Inputs::new(vec![vec![None]], vec![0]);
+        let unknown = JobInputSizes::new(vec![vec![None]], vec![0]);
         assert_eq!(
             unknown.actual(ONE, &read(100, 800)),
             None,

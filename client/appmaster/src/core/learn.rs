@@ -13,22 +13,22 @@
 
 use std::path::PathBuf;
 
-use headroom_config::{GibHours, MemoryQuantities, StageSpec};
+use headroom_config::{GibibyteHours, MemoryQuantities, StageSpec};
 #[cfg(any(test, feature = "testkit"))]
 use headroom_types::TaskId;
 use headroom_types::{Bytes, Reason};
 use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
 use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 
-use super::Core;
+use super::MasterCore;
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::sizing::MeasuredNeed;
 use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision};
-use crate::record::{KnownStage, Record};
+use crate::record::{JournalRecord, KnownStage};
 use crate::spec;
-use crate::taskset::{LifecycleState, TaskKey};
+use crate::taskset::{LifecycleState, TaskPosition};
 
 /// Each task is sized when its turn comes. All waiting tasks are sized again after every end while
 /// they are few, else after a fraction of the others.
@@ -38,13 +38,13 @@ const RESIZED_AFTER: u32 = 4;
 /// start. A shorter task stays in its executor. Seconds.
 const MIN_OWN_CONTAINER_RUNTIME_S: f64 = 10.0;
 
-impl Core {
+impl MasterCore {
     /// The size that each task would start with now, whether it has started or not; for tests and
     /// comparisons.
     #[cfg(any(test, feature = "testkit"))]
     pub fn first_sizes(&mut self) -> Vec<(TaskId, AttemptSize, String)> {
-        let keys: Vec<TaskKey> = self.tasks.iter().map(|(key, _)| key).collect();
-        let one = |key: TaskKey| {
+        let keys: Vec<TaskPosition> = self.tasks.iter().map(|(key, _)| key).collect();
+        let one = |key: TaskPosition| {
             let (size, why) = self.learned_size(key)?;
             Some((self.tasks.get(key)?.id.clone(), size, why))
         };
@@ -65,7 +65,7 @@ impl Core {
         out: &mut Vec<MasterEffect>,
     ) {
         if self.learning.end_measurement(stage) {
-            self.record(now, Record::Inputs { stage, sizes }, out);
+            self.record(now, JournalRecord::Inputs { stage, sizes }, out);
         }
     }
 
@@ -115,7 +115,7 @@ impl Core {
             .filter_map(told)
             .collect();
         if !stages.is_empty() {
-            self.record(now, Record::Known { stages }, out);
+            self.record(now, JournalRecord::Known { stages }, out);
         }
     }
 
@@ -126,7 +126,7 @@ impl Core {
     /// Learns from an attempt that has ended.
     pub(super) fn learn(
         &mut self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         account: ChargeAccount,
         need: Option<MeasuredNeed>,
@@ -140,7 +140,7 @@ impl Core {
     /// Learned data for the next size of a task that was killed for memory.
     pub(super) fn known_after(
         &mut self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         failures: u32,
     ) -> SizeAfterKill {
@@ -189,7 +189,7 @@ impl Core {
             if !self.learning.take_news(kind, enough.max(1)) {
                 continue;
             }
-            let open: Vec<TaskKey> = stages
+            let open: Vec<TaskPosition> = stages
                 .into_iter()
                 .flat_map(|stage| self.tasks.keys_of(stage))
                 .filter(|key| self.is_open(*key))
@@ -203,7 +203,7 @@ impl Core {
 
     /// Reports the learned size of a kind after its waiting tasks were sized again.
     fn tell_learned(&mut self, now: EventTimestamp, kind: usize) {
-        let first = TaskKey {
+        let first = TaskPosition {
             stage: kind,
             index: 0,
         };
@@ -224,7 +224,7 @@ impl Core {
     }
 
     /// Gives a task that has not started the size that results from the current data.
-    pub(super) fn size_now(&mut self, key: TaskKey) {
+    pub(super) fn size_now(&mut self, key: TaskPosition) {
         if !self.is_open(key) {
             return;
         }
@@ -242,7 +242,7 @@ impl Core {
     }
 
     /// True for a waiting task whose size is not recorded yet.
-    pub(super) fn is_open(&self, key: TaskKey) -> bool {
+    pub(super) fn is_open(&self, key: TaskPosition) -> bool {
         let waits = |task: &&crate::taskset::TaskInstance| {
             !task.sized && matches!(task.state, LifecycleState::Pending { .. })
         };
@@ -250,13 +250,13 @@ impl Core {
     }
 
     /// False while only a few tasks of its kind may run, because little is known about it.
-    pub(super) fn may_begin(&self, key: TaskKey) -> bool {
+    pub(super) fn may_begin(&self, key: TaskPosition) -> bool {
         self.stage_of(key)
             .is_none_or(|stage| self.learning.may_begin(stage, key))
     }
 
     /// The size that a task would start with, and the reason.
-    pub(super) fn learned_size(&mut self, key: TaskKey) -> Option<(AttemptSize, String)> {
+    pub(super) fn learned_size(&mut self, key: TaskPosition) -> Option<(AttemptSize, String)> {
         let (stage, set) = (
             self.job.stages.get(key.stage)?,
             self.job.executors.get(*self.set_of.get(key.stage)?)?,
@@ -280,7 +280,7 @@ impl Core {
         while let Some(key) = self.learning.next_in_line(after) {
             after = Some(key);
             if !self.may_begin(key) || self.own_is_full(key) {
-                after = Some(TaskKey {
+                after = Some(TaskPosition {
                     index: u32::MAX,
                     ..key
                 });
@@ -297,7 +297,7 @@ impl Core {
             let (size, why) = (task.size.clone(), task.why.clone());
             self.record(
                 now,
-                Record::Moved {
+                JournalRecord::Moved {
                     task: key,
                     size,
                     why,
@@ -309,7 +309,7 @@ impl Core {
 
     /// True when first attempts in their own containers take the memory that the job states for the
     /// executors of their stage.
-    fn own_is_full(&self, key: TaskKey) -> bool {
+    fn own_is_full(&self, key: TaskPosition) -> bool {
         let Some(set) = self.set_of(key) else {
             return true;
         };
@@ -331,7 +331,7 @@ impl Core {
     }
 
     /// The size that a learner in shadow mode would have given to the first attempt of a task.
-    pub(super) fn shadow(&mut self, key: TaskKey) -> Option<ShadowSize> {
+    pub(super) fn shadow(&mut self, key: TaskPosition) -> Option<ShadowSize> {
         if !self.learning.is_shadow()
             || self
                 .tasks
@@ -353,7 +353,7 @@ impl Core {
     pub(super) fn budget_spent(&self) -> Option<String> {
         let (budget, extra) = (self.job.retry.budget?, self.ledger.extra_byte_ms());
         (extra > budget.byte_ms()).then(|| {
-            let spent = GibHours::nearest(extra);
+            let spent = GibibyteHours::nearest(extra);
             format!("memory failures have cost this job {spent}, more than its budget of {budget}")
         })
     }

@@ -8,13 +8,13 @@ use headroom_sizes::learn::SizeAfterKill;
 use headroom_types::{AppliedTreatment, Bytes, Dimension, Profile, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 
-use super::input_sizes::Inputs;
+use super::input_sizes::JobInputSizes;
 use super::size_report::ReportedSizes;
 use crate::ledger;
-use crate::policy::sizing::{FirstTaskSize, MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::sizing::{FirstTaskSize, MeasuredNeed, TaskSizePredictor, TaskSizeQuery};
 use crate::policy::{ChargeAccount, TaskDecision};
 use crate::record::KnownStage;
-use crate::taskset::TaskKey;
+use crate::taskset::TaskPosition;
 
 /// Weight of a kill, in ends: a kill contains more information than a success.
 const KILL_WEIGHT: u32 = 8;
@@ -23,10 +23,10 @@ const KILL_WEIGHT: u32 = 8;
 #[derive(Clone, Debug)]
 pub(super) struct LearnedSizes {
     mode: SizingMode,
-    sizer: Sizer,
+    sizer: TaskSizePredictor,
     /// For each stage, the index of the first stage of the same kind.
     kind_of: Vec<usize>,
-    inputs: Inputs,
+    inputs: JobInputSizes,
     /// Stages whose inputs are being measured. Not durable.
     measuring: BTreeSet<usize>,
     /// For each kind, the number of tasks that have started, or whose own container is requested,
@@ -36,7 +36,7 @@ pub(super) struct LearnedSizes {
     /// durable.
     news: BTreeMap<usize, u32>,
     /// Tasks that have not started and will have their own container.
-    line: BTreeSet<TaskKey>,
+    line: BTreeSet<TaskPosition>,
     /// The usage history of earlier jobs has been included.
     informed: bool,
     /// Learned sizes that were reported as events.
@@ -59,13 +59,13 @@ impl LearnedSizes {
         let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
         LearnedSizes {
             mode: job.sizes(),
-            sizer: Sizer::new(
+            sizer: TaskSizePredictor::new(
                 job.mode,
                 job.stages
                     .iter()
                     .all(|stage| job.freeze_timeout(stage).is_some()),
             ),
-            inputs: Inputs::new(job.stages.iter().map(told).collect(), kind_of.clone()),
+            inputs: JobInputSizes::new(job.stages.iter().map(told).collect(), kind_of.clone()),
             kind_of,
             measuring: BTreeSet::new(),
             begun: BTreeMap::new(),
@@ -102,19 +102,19 @@ impl LearnedSizes {
     }
     /// True if the task waits for its own container.
     #[cfg(any(test, feature = "testkit"))]
-    pub(super) fn in_line(&self, key: TaskKey) -> bool {
+    pub(super) fn in_line(&self, key: TaskPosition) -> bool {
         self.line.contains(&key)
     }
     /// Adds a task that has not started and will have its own container.
-    pub(super) fn line_up(&mut self, key: TaskKey) {
+    pub(super) fn line_up(&mut self, key: TaskPosition) {
         self.line.insert(key);
     }
     /// Removes a task that does not wait for its own container any more.
-    pub(super) fn leave_line(&mut self, key: TaskKey) {
+    pub(super) fn leave_line(&mut self, key: TaskPosition) {
         self.line.remove(&key);
     }
     /// The next task that waits for its own container.
-    pub(super) fn next_in_line(&self, after: Option<TaskKey>) -> Option<TaskKey> {
+    pub(super) fn next_in_line(&self, after: Option<TaskPosition>) -> Option<TaskPosition> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.line
             .range((after.map_or(Unbounded, Excluded), Unbounded))
@@ -137,21 +137,21 @@ impl LearnedSizes {
         }
     }
     /// Counts a task that has started. Called only where sizes depend on learned data.
-    pub(super) fn begins(&mut self, key: TaskKey) {
+    pub(super) fn begins(&mut self, key: TaskPosition) {
         let begun = self.begun_mut(key);
         *begun = begun.saturating_add(1);
     }
     /// Uncounts a started task that has become final.
-    pub(super) fn is_over(&mut self, key: TaskKey) {
+    pub(super) fn is_over(&mut self, key: TaskPosition) {
         let begun = self.begun_mut(key);
         *begun = begun.saturating_sub(1);
     }
-    fn begun_mut(&mut self, key: TaskKey) -> &mut usize {
+    fn begun_mut(&mut self, key: TaskPosition) -> &mut usize {
         let kind = self.kind(key.stage);
         self.begun.entry(kind).or_default()
     }
     /// The sizes of inputs.
-    pub(super) fn inputs(&self) -> &Inputs {
+    pub(super) fn inputs(&self) -> &JobInputSizes {
         &self.inputs
     }
     /// True when the inputs of a stage have to be measured and no measurement is in progress; marks
@@ -204,7 +204,7 @@ impl LearnedSizes {
     pub(super) fn learn(
         &mut self,
         stage: &StageSpec,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         account: ChargeAccount,
         need: Option<MeasuredNeed>,
@@ -252,7 +252,7 @@ impl LearnedSizes {
         }
     }
     /// The first size of a task.
-    pub(super) fn first(&mut self, stage: &StageSpec, key: TaskKey) -> FirstTaskSize {
+    pub(super) fn first(&mut self, stage: &StageSpec, key: TaskPosition) -> FirstTaskSize {
         self.sizer.first(&Self::ask(stage, &self.inputs, key))
     }
     /// Data about the need of a task that was killed at the size `profile`, for the `failures`th
@@ -260,7 +260,7 @@ impl LearnedSizes {
     pub(super) fn after_kill(
         &mut self,
         stage: &StageSpec,
-        key: TaskKey,
+        key: TaskPosition,
         dimension: Dimension,
         profile: &Profile,
         failures: u32,
@@ -274,7 +274,7 @@ impl LearnedSizes {
             .runtime_s(stage.kind().as_str(), stage.runtime.memory())
     }
     /// False while only a few tasks of a kind may run, because little is known about it.
-    pub(super) fn may_begin(&self, stage: &StageSpec, key: TaskKey) -> bool {
+    pub(super) fn may_begin(&self, stage: &StageSpec, key: TaskPosition) -> bool {
         let begun = self.begun.get(&self.kind(key.stage)).copied().unwrap_or(0);
         self.sizer
             .may_start(stage.kind().as_str(), stage.runtime.memory(), begun)
@@ -305,7 +305,11 @@ impl LearnedSizes {
     pub(super) fn report(&mut self, kind: usize, size: Bytes, stated: Bytes) -> Option<Bytes> {
         self.reported.replace(kind, size, stated)
     }
-    fn ask<'a>(stage: &'a StageSpec, inputs: &Inputs, key: TaskKey) -> TaskSizeQuery<'a> {
+    fn ask<'a>(
+        stage: &'a StageSpec,
+        inputs: &JobInputSizes,
+        key: TaskPosition,
+    ) -> TaskSizeQuery<'a> {
         let input = inputs.expected(key);
         let task = (u64::try_from(key.stage).unwrap_or_default() << 32) | u64::from(key.index);
         TaskSizeQuery {

@@ -8,12 +8,12 @@
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, Reason};
 
-use super::Core;
+use super::MasterCore;
 use crate::event::EventTimestamp;
-use crate::executors::Purpose;
-use crate::taskset::TaskKey;
+use crate::executors::RequestPurpose;
+use crate::taskset::TaskPosition;
 
-impl Core {
+impl MasterCore {
     /// Processes the memory that ended tasks left in a container.
     pub(super) fn on_leftover(&mut self, container: &ContainerId, left: Unattributed) {
         if let Some(executor) = self.fleet.executors.get_mut(container) {
@@ -24,7 +24,7 @@ impl Core {
     /// Retires executors whose next task would not have enough memory.
     pub(super) fn retire_filled(&mut self, now: EventTimestamp) {
         let filled = |(container, e): (&ContainerId, &crate::executors::ExecutorEntry)| {
-            let Purpose::Set(set) = e.purpose else {
+            let RequestPurpose::Set(set) = e.purpose else {
                 return None;
             };
             if e.left.memory.is_zero() || !e.may_run_tasks() || e.warning.is_some() {
@@ -34,7 +34,7 @@ impl Core {
             let (next, needs) = self.next_in(set)?;
             (needs > e.room_beside_leftovers(reserve)).then(|| (container.clone(), next, needs))
         };
-        let filled: Vec<(ContainerId, TaskKey, Bytes)> =
+        let filled: Vec<(ContainerId, TaskPosition, Bytes)> =
             self.fleet.executors.iter().filter_map(filled).collect();
         for (container, next, needs) in filled {
             let Some(left) = self.fleet.executors.get(&container).map(|e| e.left.clone()) else {
@@ -59,7 +59,7 @@ impl Core {
     }
 
     /// The task of a set that starts next, and its memory.
-    fn next_in(&self, set: usize) -> Option<(TaskKey, Bytes)> {
+    fn next_in(&self, set: usize) -> Option<(TaskPosition, Bytes)> {
         let key = self.queues.get(set)?.ready().next()?;
         Some((key, self.tasks.get(key)?.size.memory()))
     }

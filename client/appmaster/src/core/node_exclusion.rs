@@ -10,13 +10,13 @@
 use headroom_types::{ContainerId, ExitReason, NodeId, Reason};
 use headroom_wire::v1::job::AttemptRow;
 
-use super::Core;
+use super::MasterCore;
 use crate::event::EventTimestamp;
 use crate::executors::LaunchSubject;
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::collateral::{KillConsequence, MAX_PER_NODE};
 use crate::policy::{ChargeAccount, backoff};
-use crate::taskset::TaskKey;
+use crate::taskset::TaskPosition;
 
 /// Maximum number of nodes for which the first failed launch of a task is not charged.
 const MAX_UNCHARGED_LAUNCHES: usize = 5;
@@ -35,12 +35,12 @@ pub(super) fn is_of_the_node(row: &AttemptRow, account: ChargeAccount) -> bool {
     free && row.reason == Some(ExitReason::LaunchFailed)
 }
 
-impl Core {
+impl MasterCore {
     /// The class of a failed launch. It is charged to the task from the second one on the same
     /// node.
     pub(super) fn class_of_launch(
         &self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         reason: ExitReason,
         class: AttemptEndClass,
@@ -89,7 +89,7 @@ impl Core {
     }
 
     /// Extends the note of a task, as `rmctl why` shows it, with the exclusion of the node.
-    pub(super) fn note_shunned(&mut self, key: TaskKey, node: &NodeId) {
+    pub(super) fn note_shunned(&mut self, key: TaskPosition, node: &NodeId) {
         let wait = backoff(self.fleet.failures(node)).as_secs();
         if let Some(task) = self.tasks.get_mut(key).filter(|task| !task.is_final()) {
             task.note

@@ -10,14 +10,14 @@ use headroom_types::{Bytes, ContainerId, ExitReason, TaskOrder, TaskOrderAction}
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
-use super::{Core, send};
+use super::{MasterCore, send};
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{AttemptSize, AvoidScope, ChargeAccount, GiveUpCause, TaskDecision, ladder};
-use crate::record::Record;
-use crate::taskset::{LifecycleState, TaskKey};
+use crate::record::JournalRecord;
+use crate::taskset::{LifecycleState, TaskPosition};
 
-impl Core {
+impl MasterCore {
     pub(super) fn on_order(
         &mut self,
         now: EventTimestamp,
@@ -65,7 +65,7 @@ impl Core {
     fn rank(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         priority: i32,
         order: &TaskOrder,
         out: &mut Vec<MasterEffect>,
@@ -77,7 +77,7 @@ impl Core {
         {
             self.record(
                 now,
-                Record::Ranked {
+                JournalRecord::Ranked {
                     task: key,
                     priority,
                 },
@@ -90,14 +90,14 @@ impl Core {
     fn give_up_on_request(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         order: &TaskOrder,
         out: &mut Vec<MasterEffect>,
     ) {
         let message = format!("{} {}", order.task, order.sentence());
         self.record(
             now,
-            Record::GivenUp {
+            JournalRecord::GivenUp {
                 task: key,
                 cause: GiveUpCause::Cancelled,
                 message: message.clone(),
@@ -110,7 +110,7 @@ impl Core {
     fn cancel_running(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         order: &TaskOrder,
         out: &mut Vec<MasterEffect>,
     ) {
@@ -120,13 +120,13 @@ impl Core {
             .is_some_and(|task| task.cancelled.is_none())
         {
             let message = format!("{} {}", order.task, order.sentence());
-            self.record(now, Record::Cancelled { task: key, message }, out);
+            self.record(now, JournalRecord::Cancelled { task: key, message }, out);
         }
         self.stop_attempt(key, out);
     }
 
     /// Ends the running attempt on request; the next one is not charged.
-    fn retry(&mut self, key: TaskKey, number: u32, out: &mut Vec<MasterEffect>) {
+    fn retry(&mut self, key: TaskPosition, number: u32, out: &mut Vec<MasterEffect>) {
         if self
             .stage_of(key)
             .is_some_and(|stage| stage.idempotent == Idempotent::No)
@@ -160,7 +160,7 @@ impl Core {
     }
 
     /// Stops the running attempt; the decision on the task follows its end.
-    pub(super) fn stop_attempt(&self, key: TaskKey, out: &mut Vec<MasterEffect>) {
+    pub(super) fn stop_attempt(&self, key: TaskPosition, out: &mut Vec<MasterEffect>) {
         let Some(row) = self.tasks.get(key).and_then(|task| task.open_attempt()) else {
             return;
         };
@@ -175,7 +175,7 @@ impl Core {
     fn resize_on_request(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         memory: Bytes,
         order: &TaskOrder,
         out: &mut Vec<MasterEffect>,
@@ -196,7 +196,7 @@ impl Core {
         let why = order.sentence();
         self.record(
             now,
-            Record::Moved {
+            JournalRecord::Moved {
                 task: key,
                 size,
                 why: why.clone(),
@@ -210,7 +210,7 @@ impl Core {
     /// is done.
     pub(super) fn as_ordered(
         &self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         (account, next): (ChargeAccount, TaskDecision),
     ) -> (ChargeAccount, TaskDecision) {
@@ -255,7 +255,7 @@ impl Core {
         let Some(executor) = self.fleet.executors.get(container) else {
             return;
         };
-        let cancelled = |key: &TaskKey| {
+        let cancelled = |key: &TaskPosition| {
             self.tasks
                 .get(*key)
                 .is_some_and(|task| task.cancelled.is_some())

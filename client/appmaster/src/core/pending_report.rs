@@ -9,7 +9,7 @@ use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::JobEvent;
 
 use crate::event::EventTimestamp;
-use crate::taskset::{TaskKey, TaskSets};
+use crate::taskset::{JobTaskTable, TaskPosition};
 
 /// Maximum number of events in one patch.
 const MAX_PATCH_EVENTS: usize = 1000;
@@ -19,7 +19,7 @@ const MAX_PENDING_EVENTS: usize = 10_000;
 /// Changes that are not reported yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingReport {
-    dirty: BTreeSet<TaskKey>,
+    dirty: BTreeSet<TaskPosition>,
     /// The next patch replaces all rows.
     full: bool,
     events: Vec<JobEvent>,
@@ -31,11 +31,11 @@ impl PendingReport {
         self.dirty.is_empty() && self.events.is_empty() && !self.full
     }
     /// Marks the row of a task as changed.
-    pub(super) fn mark_dirty(&mut self, key: TaskKey) {
+    pub(super) fn mark_dirty(&mut self, key: TaskPosition) {
         self.dirty.insert(key);
     }
     /// Marks all rows as changed; the next patch replaces the rows that the resource manager has.
-    pub(super) fn touch_all(&mut self, tasks: &TaskSets) {
+    pub(super) fn touch_all(&mut self, tasks: &JobTaskTable) {
         self.full = true;
         self.dirty.extend(tasks.iter().map(|(key, _)| key));
     }
@@ -49,7 +49,7 @@ impl PendingReport {
         self.events.drain(..count).collect()
     }
     /// Removes and returns the first task whose row has changed.
-    pub(super) fn take_dirty(&mut self) -> Option<TaskKey> {
+    pub(super) fn take_dirty(&mut self) -> Option<TaskPosition> {
         self.dirty.pop_first()
     }
     /// Returns whether the next patch replaces all rows, and clears the mark.

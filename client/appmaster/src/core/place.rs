@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_types::{ContainerId, RequestId, Tick};
-use headroom_wire::v1::job::{AttemptRow, Locality};
+use headroom_wire::v1::job::{AttemptRow, DataLocality};
 use headroom_wire::v1::task::ToExecutor;
 
-use super::{Core, send};
+use super::{MasterCore, send};
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::executors::{ExecutorEntry, ExecutorRequest, Purpose};
+use crate::executors::{ExecutorEntry, ExecutorRequest, RequestPurpose};
 use crate::policy::{AttemptPlace, AttemptSize};
-use crate::record::Record;
+use crate::record::JournalRecord;
 use crate::spec::{self, StartParameters};
-use crate::taskset::{LifecycleState, TaskInstance, TaskKey, TaskSlotQueue};
+use crate::taskset::{LifecycleState, TaskInstance, TaskPosition, TaskSlotQueue};
 
 /// Timeout after which a wide task that waits for slots gets its own container.
 pub(super) const WIDE_TASK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -23,7 +23,7 @@ pub(super) const WIDE_TASK_TIMEOUT: Duration = Duration::from_secs(20);
 struct FreeExecutor {
     container: ContainerId,
     free: u32,
-    reserved: Option<TaskKey>,
+    reserved: Option<TaskPosition>,
 }
 
 /// Number of executors that may still be reserved: half of them, and at least one.
@@ -32,7 +32,7 @@ fn reservations_left(rooms: &[FreeExecutor]) -> usize {
     (rooms.len() / 2).max(1).saturating_sub(reserved)
 }
 
-impl Core {
+impl MasterCore {
     /// Time at which the next task that waits for slots reaches its timeout. Escalated tasks come
     /// first.
     pub(super) fn next_wide_timeout(&self) -> Option<Tick> {
@@ -158,7 +158,11 @@ impl Core {
     /// to be avoided do not count. A task that failed by itself waits for another executor as long
     /// as one exists. A task that was lost with its executor does not wait: if no other slot is
     /// free, a later executor on that node is accepted.
-    fn best_room<'r>(&self, key: TaskKey, rooms: &'r [FreeExecutor]) -> Option<&'r FreeExecutor> {
+    fn best_room<'r>(
+        &self,
+        key: TaskPosition,
+        rooms: &'r [FreeExecutor],
+    ) -> Option<&'r FreeExecutor> {
         let task = self.tasks.get(key)?;
         let elsewhere = rooms.iter().any(|r| !self.is_avoided(key, &r.container));
         let fits = || {
@@ -168,7 +172,7 @@ impl Core {
         };
         let local = |r: &&FreeExecutor| {
             let node = self.fleet.executors.get(&r.container).map(|e| &e.node);
-            node.is_some_and(|node| self.locality(key, node) == Some(Locality::Local))
+            node.is_some_and(|node| self.locality(key, node) == Some(DataLocality::Local))
         };
         let worth = |r: &&FreeExecutor| {
             (
@@ -200,7 +204,7 @@ impl Core {
     fn wait_wide(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         rooms: &mut [FreeExecutor],
         out: &mut Vec<MasterEffect>,
     ) {
@@ -267,7 +271,7 @@ impl Core {
                 .filter(|t| t.size.rung > 1)
                 .map(|t| (key, t))
         });
-        let due: Vec<TaskKey> = escalated
+        let due: Vec<TaskPosition> = escalated
             .filter(|(_, t)| waited(t))
             .map(|(key, _)| key)
             .collect();
@@ -280,7 +284,7 @@ impl Core {
     fn move_to_own_container(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         out: &mut Vec<MasterEffect>,
     ) {
         let Some(task) = self.tasks.get(key) else {
@@ -304,7 +308,7 @@ impl Core {
         );
         self.record(
             now,
-            Record::Moved {
+            JournalRecord::Moved {
                 task: key,
                 size,
                 why: why.clone(),
@@ -318,7 +322,7 @@ impl Core {
     pub(super) fn place(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         container: &ContainerId,
         out: &mut Vec<MasterEffect>,
     ) {
@@ -365,7 +369,7 @@ impl Core {
         };
         self.record(
             now,
-            Record::Placed {
+            JournalRecord::Placed {
                 task: key,
                 row: Box::new(row),
             },
@@ -376,7 +380,7 @@ impl Core {
 
     /// The start message of a task's open attempt. It is sent again if the executor does not know
     /// the attempt.
-    pub(super) fn start_message(&self, key: TaskKey) -> Option<MasterEffect> {
+    pub(super) fn start_message(&self, key: TaskPosition) -> Option<MasterEffect> {
         let (stage, task) = (self.stage_of(key)?, self.tasks.get(key)?);
         let open = task.open_attempt()?;
         let previous = task.previous_reason().map(|r| r.name()).unwrap_or_default();
@@ -395,7 +399,11 @@ impl Core {
 
     /// Whether the cluster can ever provide a container for this task alone; `None` if that is
     /// unknown.
-    pub(super) fn own_fits(&self, key: TaskKey, memory: headroom_types::Bytes) -> Option<bool> {
+    pub(super) fn own_fits(
+        &self,
+        key: TaskPosition,
+        memory: headroom_types::Bytes,
+    ) -> Option<bool> {
         let (stage, set) = (self.stage_of(key)?, self.set_of(key)?);
         let rung = self.tasks.get(key)?.size.rung;
         let needs = spec::own_resource(&self.job.retry, set, stage, (memory, rung));
@@ -405,7 +413,7 @@ impl Core {
     /// Requests a container for each task that needs its own, and starts the tasks whose container
     /// is ready.
     pub(super) fn own_containers(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
-        let keys: Vec<TaskKey> = self.own.iter().copied().collect();
+        let keys: Vec<TaskPosition> = self.own.iter().copied().collect();
         let ready: BTreeMap<RequestId, ContainerId> = self
             .fleet
             .ready_own()
@@ -444,7 +452,7 @@ impl Core {
     /// Time at which the next task may start whose own container is ready already.
     pub(super) fn next_own_start(&self) -> Option<Tick> {
         let there = self.fleet.ready_own();
-        let start = |key: &TaskKey| {
+        let start = |key: &TaskPosition| {
             let task = self.tasks.get(*key)?;
             let LifecycleState::Pending { ready } = task.state else {
                 return None;
@@ -455,7 +463,7 @@ impl Core {
         self.own.iter().filter_map(start).min()
     }
 
-    fn is_ready(&self, key: TaskKey, now: EventTimestamp) -> bool {
+    fn is_ready(&self, key: TaskPosition, now: EventTimestamp) -> bool {
         self.tasks.get(key).is_some_and(|t| match t.state {
             LifecycleState::Pending { ready } => ready <= now.tick,
             LifecycleState::Blocked
@@ -467,9 +475,9 @@ impl Core {
 
     /// Ends own containers whose task is final or has moved to another rung.
     fn leave_unneeded_own(&mut self, out: &mut Vec<MasterEffect>) {
-        let needed = |purpose: Purpose, id: &RequestId| match purpose {
-            Purpose::Set(_) => true,
-            Purpose::Own(key) => {
+        let needed = |purpose: RequestPurpose, id: &RequestId| match purpose {
+            RequestPurpose::Set(_) => true,
+            RequestPurpose::Own(key) => {
                 let task = self.tasks.get(key).filter(|_| self.own.contains(&key));
                 task.is_some_and(|t| spec::own_request(&t.id, t.size.rung).as_ref() == Some(id))
             }

@@ -6,19 +6,19 @@ use headroom_config::MemoryQuantities;
 use headroom_types::{Bytes, Dimension, ExitReason};
 use headroom_wire::v1::job::TaskState;
 
-use super::Core;
+use super::MasterCore;
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::{AttemptSize, DecisionInput, SpentBudgets, TaskDecision, decide};
-use crate::taskset::TaskKey;
+use crate::taskset::TaskPosition;
 
 /// Maximum number of predicted sizes.
 const MAX_PREDICTED_SIZES: usize = 8;
 
-impl Core {
+impl MasterCore {
     /// Heap and overhead of each further size of a task that has started and has not ended.
-    pub(super) fn ahead(&self, key: TaskKey) -> Vec<Bytes> {
+    pub(super) fn ahead(&self, key: TaskPosition) -> Vec<Bytes> {
         let Some(task) = self.tasks.get(key).filter(|task| !task.attempts.is_empty()) else {
             return Vec::new();
         };
@@ -41,7 +41,7 @@ impl Core {
     /// The size after one more memory failure at this size, in the dimension of the last failure.
     fn next_size(
         &self,
-        key: TaskKey,
+        key: TaskPosition,
         size: &AttemptSize,
         spent: SpentBudgets,
     ) -> Option<AttemptSize> {

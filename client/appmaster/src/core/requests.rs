@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use headroom_types::{ContainerId, Name, NodeId, RequestId};
 use headroom_wire::v1::application_master::{AttributeMatch, PlacementRequest};
 
-use super::Core;
-use crate::executors::{DesiredRequest, Purpose};
+use super::MasterCore;
+use crate::executors::{DesiredRequest, RequestPurpose};
 use crate::spec::{self, ExecutorEnvironment};
 
-impl Core {
+impl MasterCore {
     /// All open requests in wire form. Requests for own containers have a higher priority than
     /// those of sets, which grows with the rung.
     pub fn open_requests(&self, greeting: &ExecutorEnvironment) -> Vec<PlacementRequest> {
@@ -47,8 +47,8 @@ impl Core {
     ) -> Option<PlacementRequest> {
         let mut avoid: BTreeSet<NodeId> = self.excluded_nodes().cloned().collect();
         let (resource, priority) = match wanted.purpose {
-            Purpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0),
-            Purpose::Own(key) => {
+            RequestPurpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0),
+            RequestPurpose::Own(key) => {
                 let task = self.tasks.get(key)?;
                 let memory = match spec::purpose_of(&self.job, &wanted.request)? {
                     spec::RequestOwner::Own { rung, .. } if rung == task.size.rung => {
@@ -79,9 +79,9 @@ impl Core {
         };
         let set = self.set_of_purpose(wanted.purpose)?;
         let files = match wanted.purpose {
-            Purpose::Own(key) if set.program.is_none() => self.stage_of(key)?.files.clone(),
+            RequestPurpose::Own(key) if set.program.is_none() => self.stage_of(key)?.files.clone(),
             // A program of the job may be a file that another stage names.
-            Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
+            RequestPurpose::Own(_) | RequestPurpose::Set(_) => self.job.files_for(&set.name),
         };
         let mut placement = self.preference(wanted.purpose, &avoid);
         let one_of = |(name, values): (&Name, &BTreeSet<String>)| {

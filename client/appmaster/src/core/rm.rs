@@ -6,13 +6,13 @@ use std::time::Duration;
 use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
 use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant};
 
-use super::{Core, MasterPhase};
+use super::{MasterCore, MasterPhase};
 use crate::event::{EventTimestamp, MasterEffect, SizeRefusal};
-use crate::executors::{ConnectionState, ExecutorEntry, Purpose};
+use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, GiveUpCause};
-use crate::record::Record;
-use crate::taskset::{LifecycleState, TaskInstance, TaskKey};
+use crate::record::JournalRecord;
+use crate::taskset::{LifecycleState, TaskInstance, TaskPosition};
 
 /// Timeout for executors to reconnect after a restart of this master; then their tasks run again.
 pub(super) const REATTACH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum duration of a refusal that contradicts earlier knowledge.
 const MIN_REFUSAL_DURATION: Duration = Duration::from_secs(10);
 
-impl Core {
+impl MasterCore {
     pub(super) fn on_registered(
         &mut self,
         now: EventTimestamp,
@@ -85,7 +85,7 @@ impl Core {
         }
         self.commit_again(out);
         if !self.started {
-            self.record(now, Record::JobStarted { at: now.unix }, out);
+            self.record(now, JournalRecord::JobStarted { at: now.unix }, out);
             self.tell_job_started(now);
         }
     }
@@ -124,7 +124,7 @@ impl Core {
             );
             self.record(
                 now,
-                Record::Gone {
+                JournalRecord::Gone {
                     container,
                     request: executor.request,
                     unused: false,
@@ -148,7 +148,7 @@ impl Core {
             .filter(|run| !self.runs.contains(run))
             .collect::<Vec<_>>()
         {
-            self.record(now, Record::Run { attempt }, out);
+            self.record(now, JournalRecord::Run { attempt }, out);
         }
     }
 
@@ -269,7 +269,7 @@ impl Core {
         } = granted;
         self.record(
             now,
-            Record::Gained {
+            JournalRecord::Gained {
                 container: container.clone(),
                 request,
                 node,
@@ -312,7 +312,7 @@ impl Core {
         if !entry.settled.contains(&container) {
             self.record(
                 now,
-                Record::Gone {
+                JournalRecord::Gone {
                     container,
                     request: request.clone(),
                     unused: false,
@@ -356,10 +356,10 @@ impl Core {
         &mut self,
         now: EventTimestamp,
         id: &RequestId,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         out: &mut Vec<MasterEffect>,
     ) -> bool {
-        let Purpose::Own(key) = purpose else {
+        let RequestPurpose::Own(key) = purpose else {
             return false;
         };
         if !self.shrink_to_cap(now, key, out) {
@@ -378,15 +378,15 @@ impl Core {
     pub(super) fn give_up_request(
         &mut self,
         now: EventTimestamp,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         cause: GiveUpCause,
         sentence: &str,
         out: &mut Vec<MasterEffect>,
     ) {
         let keys = match purpose {
-            Purpose::Own(key) => vec![key],
-            Purpose::Set(set) => {
-                let waits = |key: &TaskKey, task: &TaskInstance| {
+            RequestPurpose::Own(key) => vec![key],
+            RequestPurpose::Set(set) => {
+                let waits = |key: &TaskPosition, task: &TaskInstance| {
                     self.set_of.get(key.stage) == Some(&set)
                         && task.size.place == AttemptPlace::Shared
                 };
@@ -408,7 +408,7 @@ impl Core {
             let message = format!("{} cannot run: {sentence}", task.id);
             self.record(
                 now,
-                Record::GivenUp {
+                JournalRecord::GivenUp {
                     task: key,
                     cause,
                     message: message.clone(),

@@ -8,11 +8,11 @@
 
 use headroom_types::{ContainerId, Reason, ScaleOrder};
 
-use super::Core;
+use super::MasterCore;
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::record::Record;
+use crate::record::JournalRecord;
 
-impl Core {
+impl MasterCore {
     pub(super) fn on_scale(
         &mut self,
         now: EventTimestamp,
@@ -56,7 +56,7 @@ impl Core {
         if was != order.count {
             self.record(
                 now,
-                Record::Scaled {
+                JournalRecord::Scaled {
                     set,
                     count: order.count,
                 },

@@ -5,33 +5,33 @@ use std::time::Duration;
 use headroom_types::{Bytes, ContainerId, ExitReason, Resource, Tick};
 use headroom_wire::v1::task::ToExecutor;
 
-use super::{Core, send};
+use super::{MasterCore, send};
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::executors::{ConnectionState, ExecutorEntry, Purpose, next_round};
+use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose, next_round};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, AttemptSize, GiveUpCause, ladder};
-use crate::record::Record;
+use crate::record::JournalRecord;
 use crate::spec;
-use crate::taskset::{LifecycleState, TaskKey};
+use crate::taskset::{LifecycleState, TaskPosition};
 
 /// Timeout for the report of the end of a container that was ordered to end; then the container
 /// counts as gone.
 const CONTAINER_END_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Core {
+impl MasterCore {
     /// Memory of one container of this purpose. Bytes.
-    pub(super) fn container_memory(&self, purpose: Purpose) -> Bytes {
+    pub(super) fn container_memory(&self, purpose: RequestPurpose) -> Bytes {
         match purpose {
-            Purpose::Set(set) => self
+            RequestPurpose::Set(set) => self
                 .job
                 .executors
                 .get(set)
                 .map_or(Bytes::ZERO, |s| s.profile.memory()),
-            Purpose::Own(key) => self.own_memory(key),
+            RequestPurpose::Own(key) => self.own_memory(key),
         }
     }
 
-    pub(super) fn own_memory(&self, key: TaskKey) -> Bytes {
+    pub(super) fn own_memory(&self, key: TaskPosition) -> Bytes {
         let (Some(task), Some(set), Some(stage)) =
             (self.tasks.get(key), self.set_of(key), self.stage_of(key))
         else {
@@ -48,11 +48,11 @@ impl Core {
 
     pub(super) fn set_of_purpose(
         &self,
-        purpose: Purpose,
+        purpose: RequestPurpose,
     ) -> Option<&headroom_config::ExecutorSpec> {
         match purpose {
-            Purpose::Set(set) => self.job.executors.get(set),
-            Purpose::Own(key) => self.set_of(key),
+            RequestPurpose::Set(set) => self.job.executors.get(set),
+            RequestPurpose::Own(key) => self.set_of(key),
         }
     }
 
@@ -150,7 +150,7 @@ impl Core {
                 let sentence = format!("its executor needs {}", infeasible_text(&needs, &largest));
                 self.give_up_request(
                     now,
-                    Purpose::Set(set),
+                    RequestPurpose::Set(set),
                     GiveUpCause::NeverFits,
                     &sentence,
                     out,
@@ -176,7 +176,7 @@ impl Core {
                 let sentence = format!("it needs {}", infeasible_text(&needs, &largest));
                 self.give_up_request(
                     now,
-                    Purpose::Own(key),
+                    RequestPurpose::Own(key),
                     GiveUpCause::NeverFits,
                     &sentence,
                     out,
@@ -191,7 +191,7 @@ impl Core {
     pub(super) fn shrink_to_cap(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         out: &mut Vec<MasterEffect>,
     ) -> bool {
         let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else {
@@ -226,7 +226,7 @@ impl Core {
         };
         self.record(
             now,
-            Record::Moved {
+            JournalRecord::Moved {
                 task: key,
                 size,
                 why: why.clone(),
@@ -338,7 +338,7 @@ impl Core {
             .fleet
             .executors
             .values()
-            .filter(|e| e.purpose == Purpose::Set(set) && e.may_run_tasks());
+            .filter(|e| e.purpose == RequestPurpose::Set(set) && e.may_run_tasks());
         // A task that may finish in its warned container needs no other slot.
         let moves = |e: &&ExecutorEntry| e.warning.is_none_or(|warning| warning.until.is_some());
         let running: u64 = of_set.filter(moves).map(|e| u64::from(e.used())).sum();

@@ -2,10 +2,10 @@
 //! and the treatments that the job file orders.
 
 use headroom_config::MemoryQuantities;
-use headroom_types::{Charge, Dimension, Remedy, SubCause, Treatment};
+use headroom_types::{Dimension, ExitCharge, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode, TaskState};
 
-use super::Core;
+use super::MasterCore;
 use crate::event::EventTimestamp;
 use crate::policy::blame::AttemptFate;
 use crate::policy::chosen_treatment::ChosenTreatment;
@@ -13,14 +13,14 @@ use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::leak;
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::treatment::{TreatmentInput, asked, treatment};
-use crate::taskset::{TaskInstance, TaskKey};
+use crate::taskset::{TaskInstance, TaskPosition};
 
-impl Core {
+impl MasterCore {
     /// The treatment of the end in `row`, and the resulting class. A failure whose treatment is
     /// more memory becomes a memory failure. A leak becomes the first row of the diagnosis.
     pub(super) fn treat(
         &self,
-        key: TaskKey,
+        key: TaskPosition,
         row: &mut AttemptRow,
         class: AttemptEndClass,
         fate: AttemptFate,
@@ -90,11 +90,11 @@ impl Core {
 
     /// The leak that the attempts of a task show, including the one that has just ended. Memory
     /// that another task of the stage needed as well is no leak.
-    fn leaked(&self, key: TaskKey, row: &AttemptRow) -> Option<headroom_types::Diagnosis> {
+    fn leaked(&self, key: TaskPosition, row: &AttemptRow) -> Option<headroom_types::Diagnosis> {
         let task = self.tasks.get(key)?;
         let of_memory = |row: &&AttemptRow| {
             row.reason
-                .is_some_and(|reason| reason.charge() == Charge::Memory)
+                .is_some_and(|reason| reason.charge() == ExitCharge::Memory)
         };
         let earlier = task
             .attempts
@@ -109,7 +109,7 @@ impl Core {
     pub(super) fn leaks_while_it_grows(
         &self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
     ) -> Option<String> {
         let allowed = self
@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// True when a finished task of the stage has needed at least half of this attempt's memory.
-    fn another_needed(&self, key: TaskKey, row: &AttemptRow) -> bool {
+    fn another_needed(&self, key: TaskPosition, row: &AttemptRow) -> bool {
         let half = row.profile.memory().mul_ratio(1, 2);
         let done = self.tasks.iter().filter(|(other, task)| {
             other.stage == key.stage && task.row_state() == TaskState::Done

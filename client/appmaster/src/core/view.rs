@@ -3,26 +3,26 @@
 use headroom_types::spelling::counted_noun;
 use headroom_types::{Bytes, Dimension, ExitReason, Reason, SubCause, TaskAttemptId, TaskId};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::job::{AttemptRow, InputGap, JobPatch, JobTotals, TaskRow};
+use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, JobViewPatch, TaskRow};
 
-use super::Core;
+use super::MasterCore;
 use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
 use crate::ledger::changes_size;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision};
-use crate::taskset::{LifecycleState, TaskKey};
+use crate::taskset::{LifecycleState, TaskPosition};
 
 /// Maximum weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
 const MAX_PATCH_WEIGHT: usize = 5000;
 
-impl Core {
+impl MasterCore {
     /// True when changes wait to be reported.
     pub fn has_unreported_changes(&self) -> bool {
         !self.view.is_empty()
     }
 
-    /// The next patch of unreported changes. Pass it to [`Core::restore_patch`] if it could not be
+    /// The next patch of unreported changes. Pass it to [`MasterCore::restore_patch`] if it could not be
     /// sent.
-    pub fn take_patch(&mut self) -> JobPatch {
+    pub fn take_patch(&mut self) -> JobViewPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
         let events = self.view.take_events();
         let mut spent = 2 * events.len();
@@ -46,7 +46,7 @@ impl Core {
             folded: self.folded.counts(&self.job),
             ..self.ledger.totals().clone()
         };
-        JobPatch {
+        JobViewPatch {
             full,
             totals,
             tasks: rows,
@@ -56,7 +56,7 @@ impl Core {
     }
 
     /// Restores a patch that could not be sent.
-    pub fn restore_patch(&mut self, patch: JobPatch) {
+    pub fn restore_patch(&mut self, patch: JobViewPatch) {
         for row in &patch.tasks {
             if let Some(key) = self.tasks.find(&self.job, &row.task) {
                 self.folded.unfold(&mut self.tasks, key, row);
@@ -84,7 +84,7 @@ impl Core {
     pub(super) fn report_attempt_end(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         row: &AttemptRow,
         account: ChargeAccount,
         next: &TaskDecision,
@@ -204,7 +204,7 @@ impl Core {
             .add_event(now, Reason::GrowthRefused, attempt, message);
     }
 
-    pub(super) fn tell_moved(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
+    pub(super) fn tell_moved(&mut self, now: EventTimestamp, key: TaskPosition, why: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else {
             return;
         };
@@ -218,7 +218,7 @@ impl Core {
 
     /// Reports the first attempt of a stage whose read bytes differ much from the plan; further
     /// ones are only counted.
-    pub(super) fn tell_gap(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow) {
+    pub(super) fn tell_gap(&mut self, now: EventTimestamp, key: TaskPosition, row: &AttemptRow) {
         let Some((planned, read, gap)) = row
             .input
             .as_ref()
@@ -254,7 +254,7 @@ impl Core {
             .add_event(now, Reason::InputGap, stage.to_string(), message);
     }
 
-    pub(super) fn tell_badly_sized(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
+    pub(super) fn tell_badly_sized(&mut self, now: EventTimestamp, key: TaskPosition, why: &str) {
         let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else {
             return;
         };
@@ -266,7 +266,7 @@ impl Core {
     pub(super) fn tell_given_up(
         &mut self,
         now: EventTimestamp,
-        key: TaskKey,
+        key: TaskPosition,
         cause: GiveUpCause,
         message: &str,
     ) {
@@ -347,7 +347,7 @@ impl Core {
             "never run: a stage before it failed ({})",
             failed.join(", ")
         );
-        let blocked: Vec<TaskKey> = self
+        let blocked: Vec<TaskPosition> = self
             .tasks
             .iter()
             .filter(|(_, t)| t.state == LifecycleState::Blocked)

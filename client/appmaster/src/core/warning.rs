@@ -8,12 +8,12 @@
 
 use headroom_types::{ContainerId, ExitReason, NodeId, Reason, Tick, UnixMillis};
 
-use super::Core;
+use super::MasterCore;
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::executors::Warning;
+use crate::executors::DisruptionWarning;
 use crate::policy::classify::AttemptEndClass;
 
-impl Core {
+impl MasterCore {
     /// Processes the warning that a container will be preempted.
     pub(super) fn on_preempt_soon(
         &mut self,
@@ -118,7 +118,7 @@ impl Core {
         else {
             return false;
         };
-        let warning = Warning { until };
+        let warning = DisruptionWarning { until };
         let new = executor.warning != Some(warning);
         (executor.warning, executor.reserved) = (Some(warning), None);
         new

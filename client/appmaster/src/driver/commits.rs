@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::event::MasterEvent;
-use crate::output::{self, Commit, EarlierCommit, OutputError};
-use crate::taskset::TaskKey;
+use crate::output::{self, EarlierCommit, OutputCommit, OutputError};
+use crate::taskset::TaskPosition;
 
 /// Maximum number of concurrent commits.
 const MAX_CONCURRENT_COMMITS: usize = 8;
@@ -44,7 +44,12 @@ impl Default for Commits {
 
 impl Commits {
     /// Starts a commit.
-    pub(super) fn begin(&mut self, task: TaskKey, attempt: TaskAttemptId, commit: Commit) {
+    pub(super) fn begin(
+        &mut self,
+        task: TaskPosition,
+        attempt: TaskAttemptId,
+        commit: OutputCommit,
+    ) {
         let room = Arc::clone(&self.room);
         self.running.spawn(async move {
             let place = room.acquire_owned().await;
@@ -81,7 +86,7 @@ impl Commits {
     }
 }
 
-async fn carry_out(mut commit: Commit) -> Result<(), OutputError> {
+async fn carry_out(mut commit: OutputCommit) -> Result<(), OutputError> {
     for pause in PAUSES {
         match once(commit.clone()).await {
             Err(error) if error.is_transient() => {
@@ -101,7 +106,7 @@ async fn carry_out(mut commit: Commit) -> Result<(), OutputError> {
     once(commit).await
 }
 
-async fn once(commit: Commit) -> Result<(), OutputError> {
+async fn once(commit: OutputCommit) -> Result<(), OutputError> {
     match tokio::task::spawn_blocking(move || output::commit(&commit)).await {
         Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),

@@ -1,7 +1,7 @@
 //! Carries out the effects of the session with the resource manager.
 
 use super::MasterDriver;
-use crate::run_error::RunError;
+use crate::run_error::MasterRunError;
 use crate::session::{JobReport, SessionEffect, SessionFailure, SessionInput};
 
 impl MasterDriver {
@@ -25,12 +25,12 @@ impl MasterDriver {
     }
 
     /// Processes an input from the resource manager at `url`.
-    pub(super) fn hear_rm(&mut self, input: SessionInput, url: &str) -> Result<(), RunError> {
+    pub(super) fn hear_rm(&mut self, input: SessionInput, url: &str) -> Result<(), MasterRunError> {
         let now = self.now().tick;
         let taken = self.session.take(now, input, &mut self.session_effects);
         taken.map_err(|failure| match failure {
-            SessionFailure::Refused(error) => RunError::Refused(error),
-            SessionFailure::Unreachable(source) => RunError::Unreachable {
+            SessionFailure::Refused(error) => MasterRunError::Refused(error),
+            SessionFailure::Unreachable(source) => MasterRunError::Unreachable {
                 url: url.to_owned(),
                 source,
             },

@@ -38,7 +38,7 @@ pub enum AttemptFate {
 
 /// A task that ran when its executor died.
 #[derive(Clone, Copy, Debug)]
-pub struct Suspect {
+pub struct SuspectTask {
     /// Its size. Bytes.
     pub size: Bytes,
     /// Its measured peak. Bytes.
@@ -49,7 +49,7 @@ pub struct Suspect {
     pub kind_fits: bool,
 }
 
-impl Suspect {
+impl SuspectTask {
     fn overshoot(&self) -> Bytes {
         self.peak.unwrap_or_default().saturating_sub(self.size)
     }
@@ -77,7 +77,7 @@ pub fn at_own_limit(facts: &CgroupStats) -> bool {
 
 /// One fate for each suspect, in their order. `room` is the part of the executor's limit that is
 /// available to tasks.
-pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<AttemptFate> {
+pub fn blame(room: Bytes, suspects: &[SuspectTask]) -> Vec<AttemptFate> {
     if suspects.iter().any(|s| s.at_own_limit) {
         return suspects
             .iter()
@@ -148,16 +148,16 @@ mod tests {
     use super::*;
     use headroom_types::exit::MemoryEvents;
 
-    fn used(peak: u64) -> Suspect {
-        Suspect {
+    fn used(peak: u64) -> SuspectTask {
+        SuspectTask {
             size: Bytes::from_mib(64),
             peak: Some(Bytes::from_mib(peak)),
             at_own_limit: false,
             kind_fits: false,
         }
     }
-    fn unseen() -> Suspect {
-        Suspect {
+    fn unseen() -> SuspectTask {
+        SuspectTask {
             peak: None,
             ..used(0)
         }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_task_group_at_its_own_limit_is_proof() {
-        let at_limit = Suspect {
+        let at_limit = SuspectTask {
             at_own_limit: true,
             ..used(64)
         };
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_task_alone_in_its_executor_is_blamed() {
-        let fits = Suspect {
+        let fits = SuspectTask {
             kind_fits: true,
             ..unseen()
         };
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_slight_overshoot_is_not_blamed_while_another_task_explains_the_kill() {
-        let slight = Suspect {
+        let slight = SuspectTask {
             peak: Some(Bytes::from_kib(64 * 1024 + 300)),
             ..used(0)
         };
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn an_unmeasured_task_whose_kind_fits_is_not_charged() {
-        let fits = Suspect {
+        let fits = SuspectTask {
             kind_fits: true,
             ..unseen()
         };

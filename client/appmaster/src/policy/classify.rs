@@ -1,9 +1,9 @@
 //! Classification of an end for the policy: from the closed reason of a report to the quantity that
 //! must grow.
 
-use headroom_config::{MemoryQuantities, Runtime};
+use headroom_config::{MemoryQuantities, TaskRuntime};
 use headroom_types::exit::MemorySample;
-use headroom_types::{Bytes, Charge, Dimension, Evidence, ExitReason, Profile};
+use headroom_types::{Bytes, Dimension, Evidence, ExitCharge, ExitReason, Profile};
 
 /// The class of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,27 +51,27 @@ pub struct AttemptEndFacts<'a> {
     /// Size of the attempt.
     pub profile: &'a Profile,
     /// The manager of its memory.
-    pub runtime: Runtime,
+    pub runtime: TaskRuntime,
 }
 
 /// Returns the class of an end.
 pub fn classify(facts: &AttemptEndFacts<'_>) -> AttemptEndClass {
     match facts.reason.charge() {
-        Charge::Success => AttemptEndClass::Success,
-        Charge::Plain => AttemptEndClass::Plain,
-        Charge::Free
+        ExitCharge::Success => AttemptEndClass::Success,
+        ExitCharge::Plain => AttemptEndClass::Plain,
+        ExitCharge::Free
             if facts.reason == ExitReason::AncestorOom && hit_by_container(facts.evidence) =>
         {
             AttemptEndClass::Bystander
         }
-        Charge::Free
+        ExitCharge::Free
             if facts.reason == ExitReason::LaunchFailed && program_is_wrong(facts.evidence) =>
         {
             AttemptEndClass::Plain
         }
-        Charge::Free if is_outer(facts.reason) => AttemptEndClass::Collateral,
-        Charge::Free => AttemptEndClass::Transient,
-        Charge::Memory => AttemptEndClass::Memory(failure(facts)),
+        ExitCharge::Free if is_outer(facts.reason) => AttemptEndClass::Collateral,
+        ExitCharge::Free => AttemptEndClass::Transient,
+        ExitCharge::Memory => AttemptEndClass::Memory(failure(facts)),
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
     fn class(
         reason: ExitReason,
         dimension: Option<Dimension>,
-        runtime: Runtime,
+        runtime: TaskRuntime,
         e: &Evidence,
         timeline: &[MemorySample],
     ) -> AttemptEndClass {
@@ -240,20 +240,31 @@ mod tests {
             failed(class(reason, dimension, runtime, &e, &[])).dimension
         };
         assert_eq!(
-            of(ExitReason::HeapOom, Some(Dimension::Heap), Runtime::Native),
+            of(
+                ExitReason::HeapOom,
+                Some(Dimension::Heap),
+                TaskRuntime::Native
+            ),
             Dimension::Native
         );
-        assert_eq!(of(ExitReason::HeapOom, None, Runtime::Jvm), Dimension::Heap);
+        assert_eq!(
+            of(ExitReason::HeapOom, None, TaskRuntime::Jvm),
+            Dimension::Heap
+        );
         assert_eq!(
             of(
                 ExitReason::OverheadOom,
                 Some(Dimension::Overhead),
-                Runtime::Jvm
+                TaskRuntime::Jvm
             ),
             Dimension::Overhead
         );
         assert_eq!(
-            of(ExitReason::TaskOom, Some(Dimension::Native), Runtime::Jvm),
+            of(
+                ExitReason::TaskOom,
+                Some(Dimension::Native),
+                TaskRuntime::Jvm
+            ),
             Dimension::Overhead,
             "no evidence of a full heap"
         );
@@ -269,7 +280,7 @@ mod tests {
             max: Bytes::from_mib(64),
             ..HeapReport::default()
         });
-        let failure = failed(class(ExitReason::TaskOom, None, Runtime::Jvm, &e, &[]));
+        let failure = failed(class(ExitReason::TaskOom, None, TaskRuntime::Jvm, &e, &[]));
         assert_eq!(
             (failure.dimension, failure.off_heap),
             (Dimension::Heap, Bytes::from_mib(37))
@@ -285,16 +296,16 @@ mod tests {
         };
         e.outer = vec![OuterLevel::counted("container", None, hit)];
         assert_eq!(
-            class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]),
+            class(ExitReason::AncestorOom, None, TaskRuntime::Native, &e, &[]),
             AttemptEndClass::Bystander
         );
         e.outer[0].level = "containers".into();
         assert_eq!(
-            class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]),
+            class(ExitReason::AncestorOom, None, TaskRuntime::Native, &e, &[]),
             AttemptEndClass::Collateral
         );
         assert_eq!(
-            class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]),
+            class(ExitReason::NodeOom, None, TaskRuntime::Native, &e, &[]),
             AttemptEndClass::Collateral
         );
     }
@@ -303,13 +314,13 @@ mod tests {
     fn a_missing_program_is_a_failure_of_the_task() {
         let mut e = evidence();
         assert_eq!(
-            class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]),
+            class(ExitReason::LaunchFailed, None, TaskRuntime::Native, &e, &[]),
             AttemptEndClass::Transient,
             "no slot, no cgroup"
         );
         e.exit_code = Some(127);
         assert_eq!(
-            class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]),
+            class(ExitReason::LaunchFailed, None, TaskRuntime::Native, &e, &[]),
             AttemptEndClass::Plain
         );
     }
@@ -327,8 +338,9 @@ mod tests {
             limit: None,
             mark: None,
         };
-        let spike =
-            |reason, e: &Evidence, s| failed(class(reason, None, Runtime::Native, e, &[s])).spike;
+        let spike = |reason, e: &Evidence, s| {
+            failed(class(reason, None, TaskRuntime::Native, e, &[s])).spike
+        };
         assert!(spike(ExitReason::TaskOom, &e, sample(99, 65, 32)));
         assert!(
             !spike(ExitReason::HeapOom, &e, sample(99, 65, 32)),

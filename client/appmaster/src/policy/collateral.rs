@@ -29,7 +29,7 @@ const SAME_CAUSE: Duration = Duration::from_secs(2);
 
 /// Kills in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kills {
+struct CollateralKillCount {
     count: u32,
     /// Time of the first kill of the last cause.
     last: UnixMillis,
@@ -37,7 +37,7 @@ struct Kills {
     full: Option<UnixMillis>,
 }
 
-impl Kills {
+impl CollateralKillCount {
     /// Counts a kill. True when it reaches the maximum.
     fn add(&mut self, at: UnixMillis, most: u32) -> bool {
         if self.count > 0 && at.since(self.last) < SAME_CAUSE {
@@ -72,8 +72,8 @@ pub enum OtherNodeExists {
 /// All such kills of a job. The records reproduce it exactly.
 #[derive(Clone, Debug, Default)]
 pub struct CollateralKills {
-    nodes: BTreeMap<NodeId, Kills>,
-    containers: BTreeMap<ContainerId, Kills>,
+    nodes: BTreeMap<NodeId, CollateralKillCount>,
+    containers: BTreeMap<ContainerId, CollateralKillCount>,
     last: KillConsequence,
 }
 
@@ -85,7 +85,7 @@ impl CollateralKills {
         container: &ContainerId,
         at: UnixMillis,
     ) -> KillConsequence {
-        let none = Kills {
+        let none = CollateralKillCount {
             count: 0,
             last: at,
             full: None,

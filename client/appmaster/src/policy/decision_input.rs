@@ -1,7 +1,7 @@
 //! The facts about an ended attempt on which the policy decides. The core collects them; they
 //! contain no state and no decision.
 
-use headroom_config::{ExecutorSpec, Idempotent, RetrySpec, Runtime};
+use headroom_config::{ExecutorSpec, Idempotent, RetrySpec, TaskRuntime};
 use headroom_sizes::learn::SizeAfterKill;
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -30,7 +30,7 @@ pub struct DecisionInput<'a> {
     /// The executors of its stage.
     pub set: &'a ExecutorSpec,
     /// The manager of the task's memory.
-    pub runtime: Runtime,
+    pub runtime: TaskRuntime,
     /// Whether an attempt may be repeated.
     pub idempotent: Idempotent,
     /// The budgets.

@@ -6,7 +6,7 @@
 //! fixed at its start.
 
 pub use headroom_config::job::growth::mode_allows_growth;
-use headroom_config::{MemoryQuantities, Runtime};
+use headroom_config::{MemoryQuantities, TaskRuntime};
 use headroom_types::{Bytes, Profile};
 use headroom_wire::v1::job::MemoryFailureMode;
 
@@ -26,7 +26,7 @@ pub struct GrowthInput<'a> {
     /// Current profile of the attempt.
     pub profile: &'a Profile,
     /// The manager of its memory.
-    pub runtime: Runtime,
+    pub runtime: TaskRuntime,
     /// The largest size that a task can get.
     pub cap: TaskSizeCap,
     /// Number of earlier growth steps.
@@ -63,7 +63,7 @@ pub fn next(pressed: &GrowthInput<'_>) -> Result<Profile, String> {
 }
 
 /// `profile` enlarged to `memory`, with the heap of a managed runtime unchanged.
-pub fn filled(runtime: Runtime, profile: &Profile, memory: Bytes) -> Profile {
+pub fn filled(runtime: TaskRuntime, profile: &Profile, memory: Bytes) -> Profile {
     match runtime.memory() {
         MemoryQuantities::One => ladder::with_heap_filling(profile, memory),
         MemoryQuantities::HeapAndOverhead => ladder::with_overhead_filling(profile, memory),
@@ -82,7 +82,7 @@ mod tests {
     };
 
     fn grown(
-        runtime: Runtime,
+        runtime: TaskRuntime,
         heap: u64,
         overhead: u64,
         cap: TaskSizeCap,
@@ -104,15 +104,15 @@ mod tests {
 
     #[test]
     fn a_native_task_grows_by_half_and_a_jvm_outside_its_heap() {
-        assert_eq!(grown(Runtime::Native, 64, 0, NO_CAP), Ok((96, 0)));
+        assert_eq!(grown(TaskRuntime::Native, 64, 0, NO_CAP), Ok((96, 0)));
         assert_eq!(
-            grown(Runtime::Native, 8, 0, NO_CAP),
+            grown(TaskRuntime::Native, 8, 0, NO_CAP),
             Ok((16, 0)),
             "small tasks get the minimum step"
         );
-        assert_eq!(grown(Runtime::Jvm, 96, 32, NO_CAP), Ok((96, 48)));
+        assert_eq!(grown(TaskRuntime::Jvm, 96, 32, NO_CAP), Ok((96, 48)));
         assert_eq!(
-            grown(Runtime::Jvm, 400, 8, NO_CAP),
+            grown(TaskRuntime::Jvm, 400, 8, NO_CAP),
             Ok((400, 64)),
             "a small overhead does not set the step"
         );
@@ -125,8 +125,8 @@ mod tests {
             largest: None,
             by_job: true,
         };
-        assert_eq!(grown(Runtime::Native, 64, 0, cap), Ok((80, 0)));
-        assert!(grown(Runtime::Native, 80, 0, cap).is_err_and(|why| why.contains("retry.cap")));
+        assert_eq!(grown(TaskRuntime::Native, 64, 0, cap), Ok((80, 0)));
+        assert!(grown(TaskRuntime::Native, 80, 0, cap).is_err_and(|why| why.contains("retry.cap")));
         let profile = Profile {
             heap: Bytes::from_mib(64),
             overhead: Bytes::ZERO,
@@ -135,7 +135,7 @@ mod tests {
         let pressed = GrowthInput {
             mode: MemoryFailureMode::Headroom,
             profile: &profile,
-            runtime: Runtime::Native,
+            runtime: TaskRuntime::Native,
             cap: NO_CAP,
             steps: MOST_STEPS,
         };
@@ -162,7 +162,7 @@ mod tests {
             let pressed = GrowthInput {
                 mode: MemoryFailureMode::Headroom,
                 profile: &memory,
-                runtime: Runtime::Native,
+                runtime: TaskRuntime::Native,
                 cap: NO_CAP,
                 steps,
             };

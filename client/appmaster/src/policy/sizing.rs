@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::ladder;
 use super::learn::ladder::KillPrices;
 use super::learn::predict::PredictionMethod;
-use super::learn::{Learner, SizeAfterKill, SizeOrigin, SizeRequest};
+use super::learn::{SizeAfterKill, SizeLearner, SizeOrigin, SizeRequest};
 use super::tovar::ObservedNeeds;
 
 /// A task that needs a size.
@@ -79,18 +79,18 @@ enum SizingRule {
 
 /// The learned sizes of all kinds of a job.
 #[derive(Clone, Debug)]
-pub struct Sizer {
+pub struct TaskSizePredictor {
     way: SizingRule,
-    native: Learner,
-    heap: Learner,
-    overhead: Learner,
+    native: SizeLearner,
+    heap: SizeLearner,
+    overhead: SizeLearner,
     needs: ObservedNeeds,
 }
 
-impl Sizer {
+impl TaskSizePredictor {
     /// A sizer without observations. `grows`: tasks at their limit get more memory while they run,
     /// so that a size that is too small costs little.
-    pub fn new(mode: MemoryFailureMode, grows: bool) -> Sizer {
+    pub fn new(mode: MemoryFailureMode, grows: bool) -> TaskSizePredictor {
         let way = match mode {
             MemoryFailureMode::Tovar => SizingRule::Tovar,
             MemoryFailureMode::Headroom
@@ -104,8 +104,8 @@ impl Sizer {
         } else {
             KillPrices::default()
         };
-        let learner = || Learner::new(Bytes::ZERO, prices);
-        Sizer {
+        let learner = || SizeLearner::new(Bytes::ZERO, prices);
+        TaskSizePredictor {
             way,
             native: learner(),
             heap: learner(),
@@ -115,7 +115,7 @@ impl Sizer {
     }
 
     /// From now on a size that is too small costs an attempt, regardless of `grows` in
-    /// [`Sizer::new`].
+    /// [`TaskSizePredictor::new`].
     pub fn expect_kills(&mut self) {
         for learner in [&mut self.native, &mut self.heap, &mut self.overhead] {
             learner.set_prices(KillPrices::default());
@@ -251,7 +251,7 @@ impl Sizer {
         ask: &TaskSizeQuery<'_>,
         dimension: Dimension,
         size: &Profile,
-    ) -> (&mut Learner, Bytes, Bytes) {
+    ) -> (&mut SizeLearner, Bytes, Bytes) {
         match (ask.memory, dimension) {
             (MemoryQuantities::One, _) => (&mut self.native, size.memory(), ask.stated.memory()),
             (MemoryQuantities::HeapAndOverhead, Dimension::Heap) => {
@@ -284,7 +284,11 @@ fn stated(ask: &TaskSizeQuery<'_>) -> FirstTaskSize {
 }
 
 /// The first size of one quantity; `None` for the stated size.
-fn one(learner: &mut Learner, ask: &TaskSizeQuery<'_>, stated: Bytes) -> Option<(Bytes, String)> {
+fn one(
+    learner: &mut SizeLearner,
+    ask: &TaskSizeQuery<'_>,
+    stated: Bytes,
+) -> Option<(Bytes, String)> {
     let first = learner.first(&asks(ask, stated));
     let why = match first.source {
         SizeOrigin::Kind(way) => format!("learned from kind {} by {}", ask.kind, words(way)),

@@ -4,7 +4,7 @@
 //! Used in mode `headroom` only. The other modes imitate other systems, which do not distinguish
 //! sub-causes.
 
-use headroom_config::Runtime;
+use headroom_config::TaskRuntime;
 use headroom_types::treatment::usual_treatment;
 use headroom_types::{AppliedTreatment, Bytes, Dimension, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::AttemptRow;
@@ -21,7 +21,7 @@ pub struct TreatmentInput<'a> {
     /// The quantity that ran out.
     pub quantity: Dimension,
     /// The manager of the task's memory.
-    pub runtime: Runtime,
+    pub runtime: TaskRuntime,
     /// Total memory with the refused allocation included. Bytes.
     pub asked: Option<Bytes>,
     /// Memory of the largest container of any node. Bytes.
@@ -79,17 +79,18 @@ fn some_node_has(finding: &TreatmentInput<'_>) -> bool {
 }
 
 /// Whether a runtime accepts a remedy in its environment.
-fn works_for(remedy: Remedy, runtime: Runtime) -> bool {
+fn works_for(remedy: Remedy, runtime: TaskRuntime) -> bool {
     match (remedy, runtime) {
-        (Remedy::OneArena, Runtime::Native | Runtime::Jvm | Runtime::Node | Runtime::Python) => {
-            true
-        }
-        (Remedy::OneArena, Runtime::Go) => false,
+        (
+            Remedy::OneArena,
+            TaskRuntime::Native | TaskRuntime::Jvm | TaskRuntime::Node | TaskRuntime::Python,
+        ) => true,
+        (Remedy::OneArena, TaskRuntime::Go) => false,
         (Remedy::TmpOnDisk | Remedy::FewerThreads, _) => true,
-        (Remedy::SmallCodeCache, Runtime::Jvm) => true,
+        (Remedy::SmallCodeCache, TaskRuntime::Jvm) => true,
         (
             Remedy::SmallCodeCache,
-            Runtime::Native | Runtime::Node | Runtime::Python | Runtime::Go,
+            TaskRuntime::Native | TaskRuntime::Node | TaskRuntime::Python | TaskRuntime::Go,
         ) => false,
         (Remedy::Unknown, _) => false,
     }
@@ -173,7 +174,7 @@ mod tests {
         TreatmentInput {
             cause,
             quantity: Dimension::Native,
-            runtime: Runtime::Native,
+            runtime: TaskRuntime::Native,
             asked: None,
             largest: Some(Bytes::from_gib(8)),
             tried: &[],
@@ -190,7 +191,7 @@ mod tests {
             .filter(|cause| *cause != SubCause::PageCache)
         {
             let found = treatment(&TreatmentInput {
-                runtime: Runtime::Jvm,
+                runtime: TaskRuntime::Jvm,
                 ..finding(cause)
             });
             assert_eq!(
@@ -223,7 +224,7 @@ mod tests {
         };
         assert_eq!(treatment(&again).to_string(), "grow memory");
         let go = TreatmentInput {
-            runtime: Runtime::Go,
+            runtime: TaskRuntime::Go,
             ..finding(SubCause::NativeArenas)
         };
         assert_eq!(treatment(&go).to_string(), "grow memory");

@@ -20,7 +20,7 @@ use std::time::Duration;
 use headroom_types::Bytes;
 
 use super::hold::{CONTENTION_AFTER, FREEZE_TIMEOUT, ReplayHold};
-use super::run::{NextSize, ReplayEvent, ReplayRunState, SizeSource, asks};
+use super::run::{NextAttemptSize, ReplayEvent, ReplayRunState, SizeSource, asks};
 use super::ticks::{moment, seconds, ticks};
 use crate::policy::contention::{EvictionCandidate, cheaper, choose};
 
@@ -196,7 +196,7 @@ impl ReplayRunState<'_> {
         let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures);
         self.next_sizes.insert(
             n,
-            NextSize {
+            NextAttemptSize {
                 size: run.size,
                 failures,
             },

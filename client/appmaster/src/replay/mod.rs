@@ -112,17 +112,19 @@ pub struct ReplayProgress {
 /// Replays every dataset in every mode and at every utilisation of the scenario; the last rows are
 /// the totals. `progress` receives the progress.
 pub fn replay(
-    datasets: &[trace::Dataset],
+    datasets: &[trace::RecordedDataset],
     scenario: &ReplayScenario,
     progress: &mut dyn FnMut(ReplayProgress),
 ) -> Vec<ReplayResultRow> {
     let variants = scenario.variants();
     let loads = scenario.utilizations.len().max(1);
-    let each = |dataset: &trace::Dataset| count(dataset.tasks.len() * (variants.len() + 1) * loads);
+    let each = |dataset: &trace::RecordedDataset| {
+        count(dataset.tasks.len() * (variants.len() + 1) * loads)
+    };
     let of = datasets.iter().map(each).sum();
     let mut before = 0;
     let mut rows = Vec::new();
-    let mut totals: Vec<Total> = Vec::new();
+    let mut totals: Vec<ReplayModeTotals> = Vec::new();
     for dataset in datasets {
         let tasks = &dataset.tasks;
         // These runs submit all tasks at the start, independent of the target utilisation.
@@ -152,7 +154,7 @@ pub fn replay(
                     target_utilization: target,
                     ..sums.row(&dataset.name, mode, growth, load.cluster)
                 }));
-                let total = Total {
+                let total = ReplayModeTotals {
                     variant: *variant,
                     target,
                     cluster: load.cluster,
@@ -167,7 +169,7 @@ pub fn replay(
             }
         }
     }
-    let all: Vec<ReplayResultRow> = totals.iter().map(Total::row).collect();
+    let all: Vec<ReplayResultRow> = totals.iter().map(ReplayModeTotals::row).collect();
     let gates = if scenario.utilizations.is_empty() {
         requirements::all(&rows, &all)
     } else {
@@ -218,7 +220,7 @@ impl SideResults {
 }
 
 /// The sum of a mode over all datasets.
-struct Total {
+struct ReplayModeTotals {
     variant: (MemoryFailureMode, bool),
     target: Option<f64>,
     cluster: ClusterShape,
@@ -226,8 +228,8 @@ struct Total {
     sides: SideResults,
 }
 
-impl Total {
-    fn add(&mut self, other: &Total) {
+impl ReplayModeTotals {
+    fn add(&mut self, other: &ReplayModeTotals) {
         self.sums.add(&other.sums);
         self.sides.shared.add(&other.sides.shared);
         self.sides.tight.add(&other.sides.tight);

@@ -4,7 +4,7 @@ use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::policy::learn::ladder::KillPrices;
-use crate::policy::learn::{Learner, SizeRequest};
+use crate::policy::learn::{SizeLearner, SizeRequest};
 use crate::policy::tovar::ObservedNeeds;
 
 /// Default share of a slot.
@@ -20,7 +20,7 @@ const MOST: u32 = 6;
 #[derive(Debug)]
 pub(super) struct ModeSizeSource {
     mode: MemoryFailureMode,
-    learner: Learner,
+    learner: SizeLearner,
     needs: ObservedNeeds,
 }
 
@@ -33,7 +33,7 @@ impl ModeSizeSource {
         };
         ModeSizeSource {
             mode,
-            learner: Learner::new(SHARE, prices),
+            learner: SizeLearner::new(SHARE, prices),
             needs: ObservedNeeds::default(),
         }
     }

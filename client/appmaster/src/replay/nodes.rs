@@ -8,7 +8,7 @@ use super::cluster_shape::ClusterShape;
 
 /// One node.
 #[derive(Clone, Debug)]
-struct NodeRoom {
+struct ReplayNodeCapacity {
     /// Free processors.
     cpus: u32,
     /// Free memory.
@@ -22,14 +22,14 @@ struct NodeRoom {
 /// All nodes.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayNodes {
-    all: Vec<NodeRoom>,
+    all: Vec<ReplayNodeCapacity>,
     shape: ClusterShape,
 }
 
 impl ReplayNodes {
     /// Nodes without attempts.
     pub(super) fn new(shape: ClusterShape) -> ReplayNodes {
-        let node = NodeRoom {
+        let node = ReplayNodeCapacity {
             cpus: shape.cpus,
             memory: shape.memory,
             running: BTreeSet::new(),
@@ -82,8 +82,9 @@ impl ReplayNodes {
     /// Reserves memory for a task on the fitting node with the least free memory, and returns the
     /// node. A node with frozen tasks accepts no new task: its free memory is for them.
     pub(super) fn take(&mut self, task: usize, cpus: u32, memory: Bytes) -> Option<usize> {
-        let fits =
-            |node: &NodeRoom| node.cpus >= cpus && node.memory >= memory && node.held.is_empty();
+        let fits = |node: &ReplayNodeCapacity| {
+            node.cpus >= cpus && node.memory >= memory && node.held.is_empty()
+        };
         let (at, _) = self
             .all
             .iter()

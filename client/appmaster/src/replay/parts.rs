@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_config::{ExecutorSpec, Idempotent, MemoryQuantities, RetrySpec, Runtime};
+use headroom_config::{ExecutorSpec, Idempotent, MemoryQuantities, RetrySpec, TaskRuntime};
 use headroom_types::{Bytes, Cpus, Dimension, ExitReason, Profile};
 use headroom_wire::v1::job::MemoryFailureMode;
 use serde::Serialize;
@@ -20,8 +20,8 @@ use super::trace::RecordedTask;
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::learn::ladder::KillPrices;
-use crate::policy::learn::{Learner, SizeRequest};
-use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::learn::{SizeLearner, SizeRequest};
+use crate::policy::sizing::{MeasuredNeed, TaskSizePredictor, TaskSizeQuery};
 use crate::policy::{
     AttemptPlace, AttemptSize, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide,
 };
@@ -69,8 +69,8 @@ pub(super) enum MemorySplitRule {
 #[derive(Debug)]
 pub(super) struct MemorySplitSizes {
     rule: MemorySplitRule,
-    knob: Learner,
-    sizer: Sizer,
+    knob: SizeLearner,
+    sizer: TaskSizePredictor,
     set: Option<(ExecutorSpec, RetrySpec)>,
     /// Current profile of each task.
     has: BTreeMap<usize, Profile>,
@@ -87,8 +87,8 @@ impl MemorySplitSizes {
         let job = headroom_config::job::compile(text, "trace").ok();
         let set = job.and_then(|job| Some((job.executors.first()?.clone(), job.retry)));
         let (knob, sizer) = (
-            Learner::new(SHARE, KillPrices::default()),
-            Sizer::new(MemoryFailureMode::Headroom, false),
+            SizeLearner::new(SHARE, KillPrices::default()),
+            TaskSizePredictor::new(MemoryFailureMode::Headroom, false),
         );
         MemorySplitSizes {
             rule,
@@ -220,7 +220,7 @@ impl MemorySplitSizes {
             fate: AttemptFate::Own,
             size: &size,
             set,
-            runtime: Runtime::Jvm,
+            runtime: TaskRuntime::Jvm,
             idempotent: Idempotent::Yes,
             retry,
             spent: SpentBudgets {

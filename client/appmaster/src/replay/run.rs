@@ -25,7 +25,7 @@ const REPORTED_EVERY: u64 = 64;
 
 /// The size with which a task waits or runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NextSize {
+pub(super) struct NextAttemptSize {
     pub(super) size: Bytes,
     pub(super) failures: u32,
 }
@@ -85,7 +85,7 @@ pub(super) struct ReplayRunState<'a> {
     lines: BTreeMap<&'a str, usize>,
     /// Start of each task's wait. Ticks.
     waits_since: Vec<u64>,
-    pub(super) next_sizes: BTreeMap<usize, NextSize>,
+    pub(super) next_sizes: BTreeMap<usize, NextAttemptSize>,
     pub(super) running: BTreeMap<usize, ReplayAttempt>,
     /// Tasks that were evicted.
     pub(super) evicted: BTreeSet<usize>,
@@ -323,7 +323,7 @@ impl<'a> ReplayRunState<'a> {
         let failures = self
             .next_sizes
             .entry(n)
-            .or_insert(NextSize { size, failures: 0 })
+            .or_insert(NextAttemptSize { size, failures: 0 })
             .failures;
         let fits = match &self.sizes {
             SizeSource::Oracle | SizeSource::Mode(_) => task.peak <= size,
@@ -422,7 +422,8 @@ impl<'a> ReplayRunState<'a> {
         };
         match next {
             Some(size) => {
-                self.next_sizes.insert(n, NextSize { size, failures });
+                self.next_sizes
+                    .insert(n, NextAttemptSize { size, failures });
                 self.wait_again(n, now);
             }
             None => self.lose(n),

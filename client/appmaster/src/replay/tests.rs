@@ -1,5 +1,5 @@
 use super::*;
-use trace::{Dataset, RecordedTask};
+use trace::{RecordedDataset, RecordedTask};
 
 fn task(kind: &str, peak_mib: u64) -> RecordedTask {
     let peak = Bytes::from_mib(peak_mib);
@@ -28,7 +28,7 @@ fn on(
     cluster: ClusterShape,
 ) -> Vec<ReplayResultRow> {
     replay(
-        &[Dataset {
+        &[RecordedDataset {
             name: "made".into(),
             tasks,
         }],
@@ -129,7 +129,7 @@ fn a_partition_larger_than_any_node_costs_three_attempts() {
 fn progress_rises_and_never_exceeds_the_total() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task("sort", 500 + n)).collect();
     let mut told: Vec<ReplayProgress> = Vec::new();
-    let data = [Dataset {
+    let data = [RecordedDataset {
         name: "made".into(),
         tasks,
     }];
@@ -327,7 +327,7 @@ fn a_paced_trace_reaches_about_the_requested_utilization() {
     let tasks: Vec<RecordedTask> = (0..600)
         .map(|n| task("sort", 900 + (n * 7919) % 200))
         .collect();
-    let data = [Dataset {
+    let data = [RecordedDataset {
         name: "made".into(),
         tasks,
     }];

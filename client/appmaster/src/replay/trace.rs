@@ -24,7 +24,7 @@ pub struct RecordedTask {
 
 /// Tasks that were recorded together, in the order of their submission.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dataset {
+pub struct RecordedDataset {
     /// Its name.
     pub name: String,
     /// Its tasks.
@@ -70,7 +70,7 @@ pub enum TraceError {
 }
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct TraceFileRow {
     dataset: String,
     task_type: String,
     seq: u64,
@@ -82,7 +82,7 @@ struct Row {
 }
 
 /// Tasks by dataset, each with its sequence number.
-type Found = Vec<(String, Vec<(u64, RecordedTask)>)>;
+type TasksByDataset = Vec<(String, Vec<(u64, RecordedTask)>)>;
 
 /// Maximum number of processors of a task; larger values are reduced.
 const MOST_CPUS: f64 = 1024.0;
@@ -91,8 +91,8 @@ const MOST_CPUS: f64 = 1024.0;
 ///
 /// # Errors
 /// The folder cannot be read or has no such file, or one of them is not a trace.
-pub fn read(path: &Path) -> Result<Vec<Dataset>, TraceError> {
-    let mut found = Found::new();
+pub fn read(path: &Path) -> Result<Vec<RecordedDataset>, TraceError> {
+    let mut found = TasksByDataset::new();
     let files = if path.is_file() {
         vec![path.to_owned()]
     } else {
@@ -124,8 +124,8 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, TraceError> {
 ///
 /// # Errors
 /// It is not a trace.
-pub fn parse(text: &str, name: &str) -> Result<Vec<Dataset>, TraceError> {
-    let mut found = Found::new();
+pub fn parse(text: &str, name: &str) -> Result<Vec<RecordedDataset>, TraceError> {
+    let mut found = TasksByDataset::new();
     read_rows(
         csv::Reader::from_reader(text.as_bytes()),
         Path::new(name),
@@ -134,10 +134,10 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<Dataset>, TraceError> {
     Ok(in_order(found))
 }
 
-fn in_order(found: Found) -> Vec<Dataset> {
+fn in_order(found: TasksByDataset) -> Vec<RecordedDataset> {
     let whole = |(name, mut rows): (String, Vec<(u64, RecordedTask)>)| {
         rows.sort_by_key(|(seq, _)| *seq);
-        Dataset {
+        RecordedDataset {
             name,
             tasks: rows.into_iter().map(|(_, task)| task).collect(),
         }
@@ -145,7 +145,7 @@ fn in_order(found: Found) -> Vec<Dataset> {
     found.into_iter().map(whole).collect()
 }
 
-fn read_file(path: &Path, found: &mut Found) -> Result<(), TraceError> {
+fn read_file(path: &Path, found: &mut TasksByDataset) -> Result<(), TraceError> {
     let reader = csv::Reader::from_path(path).map_err(|source| TraceError::Row {
         path: path.to_owned(),
         source,
@@ -156,13 +156,13 @@ fn read_file(path: &Path, found: &mut Found) -> Result<(), TraceError> {
 fn read_rows<R: std::io::Read>(
     mut reader: csv::Reader<R>,
     path: &Path,
-    found: &mut Found,
+    found: &mut TasksByDataset,
 ) -> Result<(), TraceError> {
     let wrong = |source| TraceError::Row {
         path: path.to_owned(),
         source,
     };
-    for (n, row) in reader.deserialize::<Row>().enumerate() {
+    for (n, row) in reader.deserialize::<TraceFileRow>().enumerate() {
         let row = row.map_err(wrong)?;
         let bad = |what| TraceError::Value {
             path: path.to_owned(),

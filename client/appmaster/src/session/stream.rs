@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{CallFailureKind, ClientError};
 use headroom_types::{Epoch, Tick};
 
@@ -41,7 +41,7 @@ pub(super) struct UpdateStream {
     from: StreamPosition,
     number: StreamNumber,
     phase: StreamPhase,
-    backoff: Backoff,
+    backoff: ExponentialBackoff,
 }
 
 impl UpdateStream {
@@ -53,7 +53,7 @@ impl UpdateStream {
             },
             number: StreamNumber::default(),
             phase: StreamPhase::NoPosition,
-            backoff: Backoff::new(FIRST_RETRY_BACKOFF, MAX_RETRY_BACKOFF),
+            backoff: ExponentialBackoff::new(FIRST_RETRY_BACKOFF, MAX_RETRY_BACKOFF),
         }
     }
 

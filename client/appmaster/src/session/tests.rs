@@ -38,7 +38,7 @@ fn registered() -> SessionInput {
 
 fn report() -> JobReport {
     JobReport {
-        patch: JobPatch::default(),
+        patch: JobViewPatch::default(),
         complete: true,
         acknowledged: 4,
         open: Vec::new(),

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use headroom_types::{Bytes, Charge, ExitReason, UnixMillis};
+use headroom_types::{Bytes, ExitCharge, ExitReason, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 use opentelemetry::trace::{
     Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
@@ -229,7 +229,7 @@ impl TraceIdentity {
         }));
         let failure = row
             .reason
-            .filter(|reason| reason.charge() != Charge::Success);
+            .filter(|reason| reason.charge() != ExitCharge::Success);
         events.events.extend(failure.map(|reason| {
             let attributes = vec![
                 KeyValue::new("exception.type", reason.name()),
@@ -315,7 +315,7 @@ fn attempt_attributes(row: &AttemptRow) -> Vec<KeyValue> {
     ));
     all.extend(
         row.reason
-            .filter(|r| r.charge() != Charge::Success)
+            .filter(|r| r.charge() != ExitCharge::Success)
             .map(|r| KeyValue::new("error.type", r.name())),
     );
     if let Some(ExitReason::Exit { code }) = row.reason {

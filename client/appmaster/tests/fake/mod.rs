@@ -20,13 +20,13 @@ use headroom_types::{
     RequestId, Resource, TaskAttemptId, UnixMillis,
 };
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, FinishApp, MasterRegistered,
-    MasterSync, MasterSyncReply, PlacementRequest, PlacementResponse, PlacementVerdict,
-    RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, FinishApplicationRequest,
+    MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest, PlacementResponse,
+    PlacementVerdict, RegisterMaster,
 };
-use headroom_wire::v1::apps::{SubmissionResult, SubmitApp};
+use headroom_wire::v1::apps::{SubmissionResult, SubmitApplicationRequest};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow};
+use headroom_wire::v1::job::{JobEvent, JobTotals, JobViewPatch, TaskRow};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor, VERSION};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -219,7 +219,7 @@ impl Cluster {
             .unwrap_or_else(|_| panic!("until {what}: {:?}", self.seen().totals));
     }
 
-    fn take_patch(i: &mut Inner, patch: Option<JobPatch>) {
+    fn take_patch(i: &mut Inner, patch: Option<JobViewPatch>) {
         let Some(patch) = patch else { return };
         if patch.full {
             i.seen.rows.clear();
@@ -320,7 +320,10 @@ fn refuse(code: ErrorCode, detail: &str) -> Response {
     (status, Json(ProblemDetails::new(code, detail))).into_response()
 }
 
-async fn submit(State(cluster): State<Cluster>, Json(app): Json<SubmitApp>) -> Response {
+async fn submit(
+    State(cluster): State<Cluster>,
+    Json(app): Json<SubmitApplicationRequest>,
+) -> Response {
     let id = headroom_types::AppId::new(app.name, 1);
     let epoch = Epoch(cluster.with(|i| i.epoch));
     Json(SubmissionResult {
@@ -417,7 +420,10 @@ fn ended(update: &ApplicationUpdate) -> Option<ContainerId> {
     }
 }
 
-async fn finish(State(cluster): State<Cluster>, Json(body): Json<FinishApp>) -> Response {
+async fn finish(
+    State(cluster): State<Cluster>,
+    Json(body): Json<FinishApplicationRequest>,
+) -> Response {
     cluster.with(|i| {
         Cluster::take_patch(i, body.job);
         i.seen.finished = Some(body.succeeded);

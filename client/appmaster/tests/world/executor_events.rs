@@ -171,7 +171,7 @@ impl SimulatedCluster {
                     return;
                 };
                 start.limit = Some(limit);
-                let set = Box::new(LimitSet {
+                let set = Box::new(TaskLimitResult {
                     attempt: attempt.clone(),
                     limit,
                     held_us: Some(1500),

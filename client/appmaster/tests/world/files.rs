@@ -46,7 +46,7 @@ impl Files {
     }
 
     /// Carries out a commit; returns the error.
-    fn rename(&mut self, commit: &Commit) -> Option<String> {
+    fn rename(&mut self, commit: &OutputCommit) -> Option<String> {
         match (
             self.made.contains(&commit.from),
             self.places.contains_key(&commit.to),
@@ -66,7 +66,12 @@ impl Files {
 }
 
 impl SimulatedCluster {
-    pub(super) fn put_in_place(&mut self, task: TaskKey, attempt: TaskAttemptId, commit: &Commit) {
+    pub(super) fn put_in_place(
+        &mut self,
+        task: TaskPosition,
+        attempt: TaskAttemptId,
+        commit: &OutputCommit,
+    ) {
         let error = self.files.rename(commit);
         if self.files.die_after == Some(self.files.renamed) {
             self.files.die_after = None;

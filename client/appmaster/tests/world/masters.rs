@@ -4,15 +4,15 @@ use super::*;
 
 impl SimulatedCluster {
     /// A master that has read the journal.
-    pub fn successor(&self) -> Core {
-        Core::replay(self.job.clone(), setup(self.attempt), &self.records)
+    pub fn successor(&self) -> MasterCore {
+        MasterCore::replay(self.job.clone(), setup(self.attempt), &self.records)
     }
 
     pub(super) fn master_dies(&mut self) {
         self.die_after = None;
         self.master_up = false;
         self.attempt += 1;
-        self.core = Core::replay(self.job.clone(), setup(self.attempt), &self.records);
+        self.core = MasterCore::replay(self.job.clone(), setup(self.attempt), &self.records);
         self.core.assert_invariants();
         if let Some(outcome) = self.core.outcome() {
             self.outcome = Some(outcome.clone());
@@ -49,7 +49,7 @@ impl SimulatedCluster {
             .insert(left, std::mem::replace(&mut self.records, found));
         self.master_dies();
         if self.records.is_empty() {
-            self.core = Core::new(self.job.clone(), setup(self.attempt));
+            self.core = MasterCore::new(self.job.clone(), setup(self.attempt));
         }
         // The next run reports itself how many ends it knows.
         self.granted.clear();

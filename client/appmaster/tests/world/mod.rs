@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use headroom_appmaster::event::{
-    EventTimestamp, ExecutorHello, JobOutcome, LimitSet, MasterEffect, MasterEvent,
+    EventTimestamp, ExecutorHello, JobOutcome, MasterEffect, MasterEvent, TaskLimitResult,
 };
 use headroom_appmaster::{
-    Core, MasterSetup, output::Commit, record::Record, spec::ExecutorEnvironment, taskset::TaskKey,
+    MasterCore, MasterSetup, output::OutputCommit, record::JournalRecord,
+    spec::ExecutorEnvironment, taskset::TaskPosition,
 };
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapReport, TaskGroupStats, TaskReport};
@@ -27,7 +28,7 @@ use headroom_types::{
 use headroom_wire::v1::application_master::{
     ApplicationUpdateKind, ContainerGrant, Placement, PlacementRequest,
 };
-use headroom_wire::v1::job::{JobEvent, JobPatch, MemoryFailureMode, TaskRow};
+use headroom_wire::v1::job::{JobEvent, JobViewPatch, MemoryFailureMode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
 pub use behaviour::TaskBehaviour;
@@ -115,7 +116,7 @@ enum SimulatedEvent {
     Nth(usize, ExitReason),
     Cut(usize, u64),
     Healed(ContainerId),
-    Commit(TaskKey, TaskAttemptId, Commit),
+    Commit(TaskPosition, TaskAttemptId, OutputCommit),
     Warned(usize, u64),
     LeftBehind(usize, u64),
     Resized(ContainerId, Resource),
@@ -229,10 +230,10 @@ impl MasterScenario {
 
 pub struct SimulatedCluster {
     job: JobSpec,
-    pub core: Core,
-    pub records: Vec<Record>,
+    pub core: MasterCore,
+    pub records: Vec<JournalRecord>,
     host: usize,
-    journals: BTreeMap<usize, Vec<Record>>,
+    journals: BTreeMap<usize, Vec<JournalRecord>>,
     attempt: u32,
     /// Requests for which this run of the master has not reported yet how many ends it knows.
     unreported: BTreeSet<RequestId>,
@@ -298,7 +299,7 @@ fn greeting() -> ExecutorEnvironment {
 impl SimulatedCluster {
     fn new(s: &MasterScenario) -> Self {
         let mut world = SimulatedCluster {
-            core: Core::new(s.job.clone(), setup(1)),
+            core: MasterCore::new(s.job.clone(), setup(1)),
             job: s.job.clone(),
             records: Vec::new(),
             host: 0,
@@ -672,7 +673,7 @@ impl SimulatedCluster {
         );
     }
 
-    fn take(&mut self, patch: JobPatch) {
+    fn take(&mut self, patch: JobViewPatch) {
         for row in &patch.tasks {
             self.notes.insert(format!("{}: {}", row.task, row.note));
             if row.attempts.last().is_some_and(|a| a.ended.is_none()) {

@@ -13,8 +13,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, detect};
-use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
+use headroom_node_cgroup::{EnforcedGroup, Enforcer, EnforcerRequest, GroupLimits, detect};
+use headroom_node_exec::{ChildProcess, ProcessEnd, SpawnCommand, spawn};
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
 
@@ -52,7 +52,7 @@ pub(crate) struct ExecutorHarness {
     pub(crate) listener: TcpListener,
     pub(crate) dir: tempfile::TempDir,
     pub(crate) kind: EnforcerKind,
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<EnforcedGroup>,
     enforcer: Option<Enforcer>,
     executor: Option<ChildProcess>,
 }
@@ -119,20 +119,20 @@ impl ExecutorHarness {
         let procs_files = self
             .group
             .as_ref()
-            .map(Group::procs_files)
+            .map(EnforcedGroup::procs_files)
             .unwrap_or_default();
         let env = self.environment(setup);
         let (program, args) = match &setup.program {
             Some((program, args)) => (program.as_path(), args),
             None => (Path::new(env!("CARGO_BIN_EXE_executor")), &setup.args),
         };
-        let command = Command {
+        let command = SpawnCommand {
             args,
             env: &env,
             stderr: Some(&log),
             procs_files: &procs_files,
             new_session: true,
-            ..Command::new(program, &work)
+            ..SpawnCommand::new(program, &work)
         };
         self.executor = Some(spawn(&command).expect("the executor starts"));
     }
@@ -156,7 +156,7 @@ impl ExecutorHarness {
         env.insert("HEADROOM_CONTAINER", "job.1.e1.c1".into());
         env.insert("HEADROOM_CONTAINER_DIR", self.dir.path().into());
         env.insert("HEADROOM_ENFORCER", self.kind.as_str().into());
-        if let Some(path) = self.group.as_ref().and_then(Group::path) {
+        if let Some(path) = self.group.as_ref().and_then(EnforcedGroup::path) {
             env.insert("HEADROOM_CGROUP", path.into());
         }
         if let Some(rm) = &setup.rm {

@@ -6,39 +6,39 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use headroom_types::NodeId;
 
-use super::output::Rows;
+use super::output::ListOptions;
 use super::value_parser::duration;
 
 /// Verbs about tokens and policies.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AclVerb {
+pub(crate) enum AclSubcommand {
     /// Create the first token of the cluster, with every right; works once, on the host of the
     /// resource manager
     Bootstrap,
     /// Manage tokens of users
     Token {
         #[command(subcommand)]
-        what: TokenVerb,
+        what: TokenSubcommand,
     },
     /// Manage policies: rights of users and groups that differ from the default
     Policy {
         #[command(subcommand)]
-        what: PolicyVerb,
+        what: PolicySubcommand,
     },
     /// Manage tokens with which hosts join the cluster
     JoinToken {
         #[command(subcommand)]
-        what: JoinTokenVerb,
+        what: JoinTokenSubcommand,
     },
 }
 
 /// Verbs about tokens of users.
 #[derive(Debug, Subcommand)]
-pub(crate) enum TokenVerb {
+pub(crate) enum TokenSubcommand {
     /// Create a token; its secret is printed only this once
-    Create(CreateToken),
+    Create(TokenCreateArgs),
     /// List valid tokens, without their secrets
-    List(Rows),
+    List(ListOptions),
     /// Revoke a token; the next call with it fails
     Revoke {
         /// Accessor of the token; `rmctl acl token list` shows it
@@ -51,7 +51,7 @@ pub(crate) enum TokenVerb {
 
 /// Arguments of `rmctl acl token create`.
 #[derive(Debug, Args)]
-pub(crate) struct CreateToken {
+pub(crate) struct TokenCreateArgs {
     /// User of the token [default: the caller]
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
@@ -82,9 +82,9 @@ pub(crate) struct CreateToken {
 
 /// Verbs about policies.
 #[derive(Debug, Subcommand)]
-pub(crate) enum PolicyVerb {
+pub(crate) enum PolicySubcommand {
     /// List all policies
-    List(Rows),
+    List(ListOptions),
     /// Replace the rights of a user, or of a @group of the resource manager's host
     Set {
         /// alice, or @etl for a group
@@ -107,14 +107,14 @@ pub(crate) enum PolicyVerb {
 
 /// Verbs about join tokens.
 #[derive(Debug, Subcommand)]
-pub(crate) enum JoinTokenVerb {
+pub(crate) enum JoinTokenSubcommand {
     /// Create a join token; one host can use it once
-    Create(CreateJoinToken),
+    Create(JoinTokenCreateArgs),
 }
 
 /// Arguments of `rmctl acl join-token create`.
 #[derive(Debug, Args)]
-pub(crate) struct CreateJoinToken {
+pub(crate) struct JoinTokenCreateArgs {
     /// Node that can use it [default: any]
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<NodeId>,
@@ -132,7 +132,7 @@ pub(crate) struct CreateJoinToken {
 
 /// Arguments of `rmctl node join`.
 #[derive(Debug, Args)]
-pub(crate) struct JoinNode {
+pub(crate) struct NodeJoinArgs {
     /// SHA-256 of the cluster's authority, as `rmctl acl join-token create` prints it
     #[arg(long, value_name = "HEX")]
     pub(crate) pin: String,

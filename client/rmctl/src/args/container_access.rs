@@ -32,7 +32,7 @@ pub(crate) struct SignalArgs {
 
 /// Verbs about the files of a container.
 #[derive(Debug, Subcommand)]
-pub(crate) enum FilesVerb {
+pub(crate) enum FilesSubcommand {
     /// List a directory
     #[command(visible_alias = "list")]
     Ls {
@@ -117,7 +117,7 @@ pub(crate) struct ExecOptions {
 
 /// Arguments of `rmctl container exec`.
 #[derive(Debug, Args)]
-pub(crate) struct Exec {
+pub(crate) struct ContainerExecArgs {
     /// The container
     #[arg(add = Completer::new(complete::containers))]
     pub(crate) container: ContainerId,
@@ -127,7 +127,7 @@ pub(crate) struct Exec {
 
 /// Arguments of `rmctl task exec`.
 #[derive(Debug, Args)]
-pub(crate) struct ExecTask {
+pub(crate) struct TaskExecArgs {
     /// The task, such as last/map/7
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) task: String,

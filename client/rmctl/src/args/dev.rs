@@ -16,7 +16,7 @@ use super::value_parser::enforcer;
 /// Arguments of `rmctl dev`.
 #[cfg(feature = "dev")]
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Dev {
+pub(crate) struct DevClusterArgs {
     /// Number of simulated nodes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) nodes: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Dev {
 /// Arguments of `rmctl demo`.
 #[cfg(feature = "dev")]
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// A CSV file with a header, instead of the generated data set
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) struct Demo {
 
 /// Sample programs for tasks.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Sample {
+pub(crate) enum SampleProgram {
     /// Count, sum and median of a CSV file's values by key, all of it in memory
     GroupBy {
         /// CSV file with a header

@@ -9,7 +9,7 @@ use crate::complete;
 
 /// Arguments of `rmctl doctor`.
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Configuration file of the node agent; it sets the directories that are checked
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -8,13 +8,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter as Completer;
 
-use super::output::Output;
+use super::output::OutputOptions;
 use super::value_parser::duration;
 use crate::complete;
 
 /// Options of every verb.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalOptions {
     /// Address of the resource manager, or unix:PATH [default: of the context, else this host's
     /// socket, else http://127.0.0.1:7070]
     #[arg(long, global = true, env = "HEADROOM_ADDR", value_name = "URL")]
@@ -32,7 +32,7 @@ pub(crate) struct Global {
         env = "HEADROOM_OUTPUT",
         value_name = "FORMAT"
     )]
-    pub(crate) output: Option<Output>,
+    pub(crate) output: Option<OutputOptions>,
     /// Print ids only
     #[arg(short = 'q', long, global = true)]
     pub(crate) quiet: bool,
@@ -47,12 +47,12 @@ pub(crate) struct Global {
     pub(crate) curl: bool,
     /// When to use colour; colour never carries information of its own
     #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
-    pub(crate) color: Color,
+    pub(crate) color: ColorMode,
 }
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
+pub(crate) enum ColorMode {
     /// On a terminal, unless NO_COLOR is set; always if CLICOLOR_FORCE is set
     Auto,
     /// Always

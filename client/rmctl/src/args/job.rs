@@ -13,19 +13,19 @@ use headroom_types::Name;
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::confirm::ConfirmOptions;
-use super::kill::Kill;
-use super::output::{Rows, Watched};
-use super::submission::Submit;
+use super::kill::KillArgs;
+use super::output::{ListOptions, WatchedListOptions};
+use super::submission::SubmitArgs;
 use crate::complete;
 
 /// Verbs about jobs.
 #[derive(Debug, Subcommand)]
-pub(crate) enum JobVerb {
+pub(crate) enum JobSubcommand {
     /// List all jobs
     #[command(visible_alias = "ls")]
     List {
         #[command(flatten)]
-        list: Watched,
+        list: WatchedListOptions,
     },
     /// Show one job with its tasks
     Show {
@@ -33,12 +33,12 @@ pub(crate) enum JobVerb {
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
         #[command(flatten)]
-        list: Watched,
+        list: WatchedListOptions,
     },
     /// Submit a job file, as `rmctl submit`
-    Submit(Submit),
+    Submit(SubmitArgs),
     /// End a job and all its containers, as `rmctl kill`
-    Kill(Kill),
+    Kill(KillArgs),
     /// Follow a job and print its events, as `rmctl attach`
     #[command(visible_alias = "attach")]
     Watch {
@@ -48,7 +48,7 @@ pub(crate) enum JobVerb {
     },
     /// List ended jobs, the latest first, with results, memory kills and cost; 20 unless --limit is
     /// given
-    History(Rows),
+    History(ListOptions),
     /// Delete an ended job with its tasks and containers; its job history stays
     Purge {
         /// The job
@@ -95,7 +95,7 @@ pub(crate) enum JobVerb {
     },
     /// Replay recorded tasks on simulated nodes in several sizing modes
     #[cfg(feature = "dev")]
-    Replay(Replay),
+    Replay(JobReplayArgs),
     /// List job names with a job history
     Families {
         /// Only of this user
@@ -126,7 +126,7 @@ pub(crate) enum JobVerb {
 /// Arguments of `rmctl job replay`.
 #[cfg(feature = "dev")]
 #[derive(Debug, Args)]
-pub(crate) struct Replay {
+pub(crate) struct JobReplayArgs {
     /// A trace, or a directory of traces: CSV with dataset, task_type, seq, input_bytes,
     /// peak_mem_bytes, runtime_s, user_mem_bytes, cpus
     #[arg(long, value_name = "DIR", required_unless_present = "job")]
@@ -136,7 +136,7 @@ pub(crate) struct Replay {
     pub(crate) job: Option<String>,
     /// headroom, pinterest, uber, databricks, tovar, fixed, or all of them
     #[arg(long, default_value = "all", value_parser = modes, value_name = "MODE")]
-    pub(crate) mode: Modes,
+    pub(crate) mode: ReplayModes,
     /// Let tasks grow in place at their limit; the default in the modes with growth
     #[arg(long)]
     pub(crate) growth: bool,
@@ -163,12 +163,12 @@ pub(crate) struct Replay {
 /// The modes to replay.
 #[cfg(feature = "dev")]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Modes(pub(crate) Vec<MemoryFailureMode>);
+pub(crate) struct ReplayModes(pub(crate) Vec<MemoryFailureMode>);
 
 #[cfg(feature = "dev")]
-fn modes(text: &str) -> Result<Modes, String> {
+fn modes(text: &str) -> Result<ReplayModes, String> {
     if text == "all" {
-        return Ok(Modes(MemoryFailureMode::ALL.to_vec()));
+        return Ok(ReplayModes(MemoryFailureMode::ALL.to_vec()));
     }
     let unknown = |_| {
         format!(
@@ -178,7 +178,9 @@ fn modes(text: &str) -> Result<Modes, String> {
                 .join(", ")
         )
     };
-    text.parse().map(|mode| Modes(vec![mode])).map_err(unknown)
+    text.parse()
+        .map(|mode| ReplayModes(vec![mode]))
+        .map_err(unknown)
 }
 
 /// Parses a share: `0.8` or `80%`.

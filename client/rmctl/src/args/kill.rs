@@ -8,7 +8,7 @@ use crate::complete;
 
 /// Arguments of `rmctl kill`.
 #[derive(Debug, Args)]
-pub(crate) struct Kill {
+pub(crate) struct KillArgs {
     /// The job
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: String,

@@ -7,7 +7,7 @@ use crate::complete;
 
 /// Arguments of `rmctl logs`.
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct LogsArgs {
     /// A job, a task, an attempt, or a container; or several tasks: map/1-3,7, map/all, map/last
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) target: String,

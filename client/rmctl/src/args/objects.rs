@@ -9,24 +9,26 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, ContainerId, Cpus, Name, NodeId, QueuePath, RequestId};
 use headroom_wire::v1::queues::QueueRunState;
 
-use super::acl::JoinNode;
+use super::acl::NodeJoinArgs;
 use super::confirm::ConfirmOptions;
-use super::container_access::{Exec, ExecTask, FilesVerb, SignalArgs};
-use super::logs::Logs;
-use super::ordered::{SetTask, TaskOrderArgs};
-use super::output::{Rows, Watched};
-use super::tags::{Bench, CordonNode, LabelNode, TaintNode, UncordonNode, taint};
+use super::container_access::{ContainerExecArgs, FilesSubcommand, SignalArgs, TaskExecArgs};
+use super::logs::LogsArgs;
+use super::ordered::{TaskOrderArgs, TaskSetArgs};
+use super::output::{ListOptions, WatchedListOptions};
+use super::tags::{
+    NodeBenchArgs, NodeCordonArgs, NodeLabelArgs, NodeTaintArgs, NodeUncordonArgs, taint,
+};
 use super::value_parser::{duration, variable};
 use crate::complete;
 
 /// Verbs about nodes.
 #[derive(Debug, Subcommand)]
-pub(crate) enum NodeVerb {
+pub(crate) enum NodeSubcommand {
     /// Join this host to the cluster: create a key and get a certificate for it
-    Join(JoinNode),
+    Join(NodeJoinArgs),
     /// List all nodes with their allocated resources
     #[command(visible_alias = "ls")]
-    List(Watched),
+    List(WatchedListOptions),
     /// Show one node with its containers
     Show {
         /// The node
@@ -43,20 +45,20 @@ pub(crate) enum NodeVerb {
         watch: bool,
     },
     /// Drain a node: no new containers, and wait until its containers have ended
-    Drain(Drain),
+    Drain(NodeDrainArgs),
     /// Cordon a node: no new containers; running ones continue
-    Cordon(CordonNode),
+    Cordon(NodeCordonArgs),
     /// Uncordon a node: it gets new containers again
-    Uncordon(UncordonNode),
+    Uncordon(NodeUncordonArgs),
     /// Set labels and attributes of a node, in addition to those of its configuration: gpu, zone=b;
     /// gpu- removes one
-    Label(LabelNode),
+    Label(NodeLabelArgs),
     /// Set taints, which keep containers away that do not tolerate them: etl, team=etl; etl-
     /// removes one. Running containers stay
-    Taint(TaintNode),
+    Taint(NodeTaintArgs),
     /// Benchmark a node with a job: container starts, tasks, memory, and the report of a memory
     /// kill
-    Bench(Bench),
+    Bench(NodeBenchArgs),
     /// End the drain of a node
     Undrain {
         /// The node
@@ -67,7 +69,7 @@ pub(crate) enum NodeVerb {
 
 /// Arguments of `rmctl node drain`.
 #[derive(Debug, Args)]
-pub(crate) struct Drain {
+pub(crate) struct NodeDrainArgs {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
@@ -89,7 +91,7 @@ pub(crate) struct Drain {
 
 /// Arguments of `rmctl request create`.
 #[derive(Debug, Args)]
-pub(crate) struct NewRequest {
+pub(crate) struct RequestCreateArgs {
     /// The job; its master must be registered
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: String,
@@ -153,10 +155,10 @@ pub(crate) struct NewRequest {
 
 /// Verbs about queues.
 #[derive(Debug, Subcommand)]
-pub(crate) enum QueueVerb {
+pub(crate) enum QueueSubcommand {
     /// Show the tree of queues with their use
     #[command(visible_alias = "ls")]
-    List(Watched),
+    List(WatchedListOptions),
     /// Show one queue
     Show {
         /// The queue, such as etl.nightly
@@ -208,7 +210,7 @@ pub(crate) enum QueueVerb {
 
 /// Verbs about container requests.
 #[derive(Debug, Subcommand)]
-pub(crate) enum RequestVerb {
+pub(crate) enum RequestSubcommand {
     /// List the open requests of a job's master
     #[command(visible_alias = "ls")]
     List {
@@ -216,7 +218,7 @@ pub(crate) enum RequestVerb {
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
         #[command(flatten)]
-        rows: Rows,
+        rows: ListOptions,
     },
     /// Show one request as its master sent it
     Show {
@@ -228,7 +230,7 @@ pub(crate) enum RequestVerb {
     },
     /// Request containers for a job; the answer is whether they fit, wait (exit code 10 with
     /// --dry-run) or never fit (7)
-    Create(Box<NewRequest>),
+    Create(Box<RequestCreateArgs>),
     /// Withdraw a request; containers that it already has stay
     Cancel {
         /// The job
@@ -251,7 +253,7 @@ pub(crate) enum RequestVerb {
 
 /// Verbs about tasks.
 #[derive(Debug, Subcommand)]
-pub(crate) enum TaskVerb {
+pub(crate) enum TaskSubcommand {
     /// List the tasks of a job
     #[command(visible_alias = "ls")]
     List {
@@ -259,7 +261,7 @@ pub(crate) enum TaskVerb {
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
         #[command(flatten)]
-        rows: Rows,
+        rows: ListOptions,
     },
     /// Show one task with all its attempts
     Show {
@@ -279,21 +281,21 @@ pub(crate) enum TaskVerb {
         #[arg(add = Completer::new(complete::jobs))]
         task: String,
         #[command(flatten)]
-        rows: Rows,
+        rows: ListOptions,
     },
     /// End a task for good; the other tasks of its job continue
     Kill(TaskOrderArgs),
     /// Replace the running attempt by a new one; not charged
     Retry(TaskOrderArgs),
     /// Set the size or the priority of a waiting task
-    Set(SetTask),
+    Set(TaskSetArgs),
     /// Run a program in the container of the running attempt, as `rmctl container exec`
-    Exec(ExecTask),
+    Exec(TaskExecArgs),
 }
 
 /// Verbs about one application.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AppVerb {
+pub(crate) enum AppSubcommand {
     /// Move a job to another queue
     Move {
         /// The job
@@ -334,13 +336,13 @@ pub(crate) enum AppVerb {
         job: String,
         /// Lifetime from its submission, such as 2h; `none` for no limit
         #[arg(value_parser = life)]
-        time: Life,
+        time: LifetimeArgument,
     },
 }
 
 /// Lifetime of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum LifetimeArgument {
     /// No limit.
     Unbounded,
     /// Maximum lifetime.
@@ -349,9 +351,9 @@ pub(crate) enum Life {
 
 /// Verbs about containers.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ContainerVerb {
+pub(crate) enum ContainerSubcommand {
     /// Change the size of a running container
-    Resize(Resize),
+    Resize(ContainerResizeArgs),
     /// List containers
     #[command(visible_alias = "ls")]
     List {
@@ -365,7 +367,7 @@ pub(crate) enum ContainerVerb {
         #[arg(short = 'a', long)]
         all: bool,
         #[command(flatten)]
-        list: Watched,
+        list: WatchedListOptions,
     },
     /// Show one container
     Show {
@@ -383,7 +385,7 @@ pub(crate) enum ContainerVerb {
         follow: bool,
     },
     /// Print its logs
-    Logs(Logs),
+    Logs(LogsArgs),
     /// End a container and notify its master
     Kill {
         /// The container
@@ -398,7 +400,7 @@ pub(crate) enum ContainerVerb {
     /// stderr
     Files {
         #[command(subcommand)]
-        what: FilesVerb,
+        what: FilesSubcommand,
     },
     /// Run a program in a container, with its output and exit code
     ///
@@ -406,7 +408,7 @@ pub(crate) enum ContainerVerb {
     /// directory. Its memory counts in the container: if both together reach the container's limit,
     /// the container is killed. Exit code: that of the program, 128+N for signal N, 125 for a
     /// failure of rmctl, 126 if the program cannot be started, 127 if there is no such program
-    Exec(Exec),
+    Exec(ContainerExecArgs),
     /// Show its events and its memory over time
     History {
         /// The container
@@ -423,7 +425,7 @@ pub(crate) enum ContainerVerb {
 
 /// Arguments of `rmctl top`.
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub(crate) struct TopArgs {
     /// Only containers of this job
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: Option<String>,
@@ -431,12 +433,12 @@ pub(crate) struct Top {
     #[arg(long)]
     pub(crate) once: bool,
     #[command(flatten)]
-    pub(crate) rows: Rows,
+    pub(crate) rows: ListOptions,
 }
 
 /// Arguments of `rmctl container resize`.
 #[derive(Debug, Args)]
-pub(crate) struct Resize {
+pub(crate) struct ContainerResizeArgs {
     /// The container
     #[arg(add = Completer::new(complete::containers))]
     pub(crate) container: ContainerId,
@@ -467,11 +469,11 @@ fn queue_state(text: &str) -> Result<QueueRunState, String> {
         .ok_or_else(|| "use running, paused, draining or stopped".to_owned())
 }
 
-fn life(text: &str) -> Result<Life, String> {
+fn life(text: &str) -> Result<LifetimeArgument, String> {
     if text == "none" {
-        Ok(Life::Unbounded)
+        Ok(LifetimeArgument::Unbounded)
     } else {
-        duration(text).map(Life::AtMost)
+        duration(text).map(LifetimeArgument::AtMost)
     }
 }
 
@@ -484,8 +486,8 @@ mod tests {
         assert_eq!(
             (life("none"), life("2h")),
             (
-                Ok(Life::Unbounded),
-                Ok(Life::AtMost(Duration::from_secs(7200)))
+                Ok(LifetimeArgument::Unbounded),
+                Ok(LifetimeArgument::AtMost(Duration::from_secs(7200)))
             )
         );
         assert!(life("never").is_err() && queue_state("open").is_err());

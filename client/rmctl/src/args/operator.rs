@@ -10,7 +10,7 @@ use crate::complete;
 
 /// Verbs for operators of the cluster.
 #[derive(Debug, Subcommand)]
-pub(crate) enum OperatorVerb {
+pub(crate) enum OperatorSubcommand {
     /// Show the state of the resource manager itself: version, loop, disk, calls, log
     Status,
     /// Reload the configuration of the resource manager; a file with a mistake changes nothing
@@ -23,19 +23,19 @@ pub(crate) enum OperatorVerb {
         level: Option<LogLevel>,
     },
     /// Print the metrics of the resource manager or of a node agent, as a scraper reads them
-    Metrics(Metrics),
+    Metrics(OperatorMetricsArgs),
     /// Write a support bundle without secrets: state of the cluster, events, checks of this host
-    Debug(DebugBundle),
+    Debug(DebugBundleArgs),
     /// Check, back up or restore the state directory of a stopped resource manager
     State {
         #[command(subcommand)]
-        what: StateVerb,
+        what: StateSubcommand,
     },
 }
 
 /// Arguments of `rmctl operator metrics`.
 #[derive(Debug, Args)]
-pub(crate) struct Metrics {
+pub(crate) struct OperatorMetricsArgs {
     /// Only metrics whose name contains this
     #[arg(long, value_name = "NAME")]
     pub(crate) filter: Option<String>,
@@ -46,7 +46,7 @@ pub(crate) struct Metrics {
 
 /// Arguments of `rmctl operator debug`.
 #[derive(Debug, Args)]
-pub(crate) struct DebugBundle {
+pub(crate) struct DebugBundleArgs {
     /// New file [default: headroom-debug-TIME.tgz]
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
@@ -54,13 +54,13 @@ pub(crate) struct DebugBundle {
 
 /// Verbs about a state directory.
 #[derive(Debug, Subcommand)]
-pub(crate) enum StateVerb {
+pub(crate) enum StateSubcommand {
     /// Check its contents
-    Check(Place),
+    Check(StateDirectoryArg),
     /// Write a backup into one file
     Backup {
         #[command(flatten)]
-        place: Place,
+        place: StateDirectoryArg,
         /// New file
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
@@ -68,7 +68,7 @@ pub(crate) enum StateVerb {
     /// Restore it from a backup, or from a snapshot of another state directory
     Restore {
         #[command(flatten)]
-        place: Place,
+        place: StateDirectoryArg,
         /// The backup, or a snapshot-….jsonl
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
@@ -83,7 +83,7 @@ pub(crate) enum StateVerb {
 
 /// A state directory.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct StateDirectoryArg {
     /// State directory, as `state` in resourcemanager.toml
     #[arg(long, value_name = "DIR")]
     pub(crate) state: PathBuf,

@@ -25,7 +25,7 @@ pub(crate) struct TaskOrderArgs {
 
 /// Arguments of `rmctl task set`.
 #[derive(Debug, Args)]
-pub(crate) struct SetTask {
+pub(crate) struct TaskSetArgs {
     #[command(flatten)]
     pub(crate) ordered: TaskOrderArgs,
     /// Heap and overhead together, such as 9.5GiB; only of a waiting task

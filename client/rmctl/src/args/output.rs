@@ -7,11 +7,11 @@ use clap::Args;
 
 use super::value_parser::duration;
 use crate::render::forms;
-use crate::select::{RowSelection, RowSortOrder, filter::Filter};
+use crate::select::{RowSelection, RowSortOrder, filter::RowFilter};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// A table for users.
     Table,
     /// A table with more columns and every row.
@@ -32,51 +32,51 @@ pub(crate) enum Format {
     Template,
 }
 
-impl Format {
+impl OutputFormat {
     /// True for formats for users, which contain more than data.
     pub(crate) fn is_screen(self) -> bool {
-        matches!(self, Format::Table | Format::Wide)
+        matches!(self, OutputFormat::Table | OutputFormat::Wide)
     }
     /// The formats without parameters.
-    const PLAIN: [(&'static str, Format); 7] = [
-        ("table", Format::Table),
-        ("wide", Format::Wide),
-        ("json", Format::Json),
-        ("jsonl", Format::Jsonl),
-        ("yaml", Format::Yaml),
-        ("csv", Format::Csv),
-        ("name", Format::Name),
+    const PLAIN: [(&'static str, OutputFormat); 7] = [
+        ("table", OutputFormat::Table),
+        ("wide", OutputFormat::Wide),
+        ("json", OutputFormat::Json),
+        ("jsonl", OutputFormat::Jsonl),
+        ("yaml", OutputFormat::Yaml),
+        ("csv", OutputFormat::Csv),
+        ("name", OutputFormat::Name),
     ];
 }
 
 /// A format with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Output {
+pub(crate) struct OutputOptions {
     /// The format.
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// The columns, or the template.
     pub(crate) detail: String,
     /// Whether a header line is printed.
     pub(crate) headers: bool,
 }
 
-impl Output {
+impl OutputOptions {
     /// The format for an endless list: JSON becomes one line per row, because an endless list is no
     /// single document.
     pub(crate) fn endless(&self) -> Self {
-        let format = if self.format == Format::Json {
-            Format::Jsonl
+        let format = if self.format == OutputFormat::Json {
+            OutputFormat::Jsonl
         } else {
             self.format
         };
-        Output {
+        OutputOptions {
             format,
             ..self.clone()
         }
     }
     /// A format without parameters.
-    pub(crate) fn plain(format: Format) -> Self {
-        Output {
+    pub(crate) fn plain(format: OutputFormat) -> Self {
+        OutputOptions {
             format,
             detail: String::new(),
             headers: true,
@@ -84,19 +84,19 @@ impl Output {
     }
 }
 
-impl std::fmt::Display for Output {
+impl std::fmt::Display for OutputOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.format {
-            Format::Cols => write!(f, "cols={}", self.detail),
-            Format::Template => write!(f, "tmpl={}", self.detail),
-            Format::Table
-            | Format::Wide
-            | Format::Json
-            | Format::Jsonl
-            | Format::Yaml
-            | Format::Csv
-            | Format::Name => {
-                let name = Format::PLAIN
+            OutputFormat::Cols => write!(f, "cols={}", self.detail),
+            OutputFormat::Template => write!(f, "tmpl={}", self.detail),
+            OutputFormat::Table
+            | OutputFormat::Wide
+            | OutputFormat::Json
+            | OutputFormat::Jsonl
+            | OutputFormat::Yaml
+            | OutputFormat::Csv
+            | OutputFormat::Name => {
+                let name = OutputFormat::PLAIN
                     .iter()
                     .find(|(_, format)| *format == self.format)
                     .map_or("", |(name, _)| name);
@@ -105,22 +105,24 @@ impl std::fmt::Display for Output {
         }
     }
 }
-impl FromStr for Output {
+impl FromStr for OutputOptions {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some((_, format)) = Format::PLAIN.iter().find(|(name, _)| *name == text) {
-            return Ok(Output::plain(*format));
+        if let Some((_, format)) = OutputFormat::PLAIN.iter().find(|(name, _)| *name == text) {
+            return Ok(OutputOptions::plain(*format));
         }
         match text.split_once('=') {
-            Some(("cols", names)) if names.split(',').any(|n| !n.trim().is_empty()) => Ok(Output {
-                detail: names.to_owned(),
-                ..Output::plain(Format::Cols)
-            }),
+            Some(("cols", names)) if names.split(',').any(|n| !n.trim().is_empty()) => {
+                Ok(OutputOptions {
+                    detail: names.to_owned(),
+                    ..OutputOptions::plain(OutputFormat::Cols)
+                })
+            }
             Some(("tmpl", template)) => {
                 forms::check(template)?;
-                Ok(Output {
+                Ok(OutputOptions {
                     detail: template.to_owned(),
-                    ..Output::plain(Format::Template)
+                    ..OutputOptions::plain(OutputFormat::Template)
                 })
             }
             Some(_) | None => Err(
@@ -134,11 +136,11 @@ impl FromStr for Output {
 /// Options of every list.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Rows")]
-pub(crate) struct Rows {
+pub(crate) struct ListOptions {
     /// Only rows that match: 'state==pending && limit>4GiB'; ==, !=, <, <=, >, >=, =~ (contains),
     /// &&, ||, !, ()
     #[arg(long, value_name = "CONDITION")]
-    pub(crate) filter: Option<Filter>,
+    pub(crate) filter: Option<RowFilter>,
     /// Sort by this field; -FIELD for the largest first
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
     pub(crate) sort_by: Option<RowSortOrder>,
@@ -153,7 +155,7 @@ pub(crate) struct Rows {
     pub(crate) no_headers: bool,
 }
 
-impl Rows {
+impl ListOptions {
     /// The selected rows and their order.
     pub(crate) fn wanted(&self) -> RowSelection {
         RowSelection {
@@ -167,9 +169,9 @@ impl Rows {
 
 /// Options of lists that can be watched.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedListOptions {
     #[command(flatten)]
-    pub(crate) rows: Rows,
+    pub(crate) rows: ListOptions,
     /// Update the list when it changes: a terminal is redrawn, a pipe gets each changed row as a
     /// line of JSON
     #[arg(short = 'w', long)]
@@ -182,30 +184,30 @@ mod tests {
 
     #[test]
     fn formats_are_read() {
-        assert_eq!("yaml".parse(), Ok(Output::plain(Format::Yaml)));
-        let endless = |format| Output::plain(format).endless().format;
+        assert_eq!("yaml".parse(), Ok(OutputOptions::plain(OutputFormat::Yaml)));
+        let endless = |format| OutputOptions::plain(format).endless().format;
         assert_eq!(
-            (endless(Format::Json), endless(Format::Csv)),
-            (Format::Jsonl, Format::Csv)
+            (endless(OutputFormat::Json), endless(OutputFormat::Csv)),
+            (OutputFormat::Jsonl, OutputFormat::Csv)
         );
-        let cols: Output = "cols=id,state".parse().expect("columns");
+        let cols: OutputOptions = "cols=id,state".parse().expect("columns");
         assert_eq!(
             (cols.format, cols.detail.as_str()),
-            (Format::Cols, "id,state")
+            (OutputFormat::Cols, "id,state")
         );
-        let template: Output = "tmpl={{.id}}={{state}}".parse().expect("a template");
+        let template: OutputOptions = "tmpl={{.id}}={{state}}".parse().expect("a template");
         assert_eq!(
             (template.format, template.detail.as_str()),
-            (Format::Template, "{{.id}}={{state}}")
+            (OutputFormat::Template, "{{.id}}={{state}}")
         );
         for text in ["jsonl", "cols=a,b", "tmpl={{a}}"] {
             assert_eq!(
-                text.parse::<Output>().map(|o| o.to_string()),
+                text.parse::<OutputOptions>().map(|o| o.to_string()),
                 Ok(text.to_owned())
             );
         }
         for wrong in ["xml", "cols=", "cols=,", "tmpl={{id", ""] {
-            assert!(wrong.parse::<Output>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<OutputOptions>().is_err(), "{wrong:?}");
         }
     }
 }

@@ -7,16 +7,16 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath};
 
-use super::output::Rows;
+use super::output::ListOptions;
 use super::value_parser::{duration, variable};
 use crate::complete;
 
 /// Verbs about profiles of the cluster.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ProfileVerb {
+pub(crate) enum ProfileSubcommand {
     /// List all profiles
     #[command(visible_alias = "ls")]
-    List(Rows),
+    List(ListOptions),
     /// Show one profile, and how a job file names it
     Show {
         /// The profile
@@ -24,7 +24,7 @@ pub(crate) enum ProfileVerb {
         name: Name,
     },
     /// Create or replace a profile; jobs that were submitted before keep their sizes
-    Set(SetProfile),
+    Set(ProfileSetArgs),
     /// Delete a profile; jobs that were submitted with it keep their sizes
     Unset {
         /// The profile
@@ -49,7 +49,7 @@ pub(crate) enum ProfileVerb {
     },
     /// Run one command once at the size of a profile and show the memory it used. Exit code 0:
     /// enough, 9: killed for memory, 1: it failed
-    Test(TestProfile),
+    Test(ProfileTestArgs),
     /// Set every [profiles.NAME] of a job file or of a file with profiles only; other profiles stay
     Import {
         /// TOML file; - for standard input
@@ -62,7 +62,7 @@ pub(crate) enum ProfileVerb {
 
 /// Arguments of `rmctl profile test`.
 #[derive(Debug, Args)]
-pub(crate) struct TestProfile {
+pub(crate) struct ProfileTestArgs {
     /// The profile
     #[arg(add = Completer::new(complete::profiles))]
     pub(crate) name: Name,
@@ -85,7 +85,7 @@ pub(crate) struct TestProfile {
 
 /// Arguments of `rmctl profile set`.
 #[derive(Debug, Args)]
-pub(crate) struct SetProfile {
+pub(crate) struct ProfileSetArgs {
     /// Name in job files
     #[arg(add = Completer::new(complete::profiles))]
     pub(crate) name: Name,

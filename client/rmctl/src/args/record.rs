@@ -5,12 +5,12 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::reason::{EventTopic, Reason};
 use headroom_wire::v1::events::EventLevel;
 
-use super::output::Rows;
+use super::output::ListOptions;
 use crate::complete;
 
 /// Arguments of `rmctl events`.
 #[derive(Debug, Args)]
-pub(crate) struct Events {
+pub(crate) struct EventsArgs {
     /// Only of this job
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: Option<String>,
@@ -36,20 +36,20 @@ pub(crate) struct Events {
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
     #[command(flatten)]
-    pub(crate) rows: Rows,
+    pub(crate) rows: ListOptions,
 }
 
 /// Verbs about the audit log.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AuditVerb {
+pub(crate) enum AuditSubcommand {
     /// List calls that change something, the oldest first
     #[command(visible_alias = "ls")]
-    List(AuditList),
+    List(AuditListArgs),
 }
 
 /// Arguments of `rmctl audit list`.
 #[derive(Debug, Args)]
-pub(crate) struct AuditList {
+pub(crate) struct AuditListArgs {
     /// Print new calls as they occur
     #[arg(short = 'w', long)]
     pub(crate) watch: bool,
@@ -69,7 +69,7 @@ pub(crate) struct AuditList {
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
     #[command(flatten)]
-    pub(crate) rows: Rows,
+    pub(crate) rows: ListOptions,
 }
 
 fn level(text: &str) -> Result<EventLevel, String> {

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 /// Verbs about contexts.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ContextVerb {
+pub(crate) enum ContextSubcommand {
     /// List all contexts
     #[command(visible_alias = "ls")]
     List,
@@ -28,7 +28,7 @@ pub(crate) enum ContextVerb {
 
 /// Verbs about settings.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConfigVerb {
+pub(crate) enum ConfigSubcommand {
     /// Show every setting with its source
     Show,
     /// Check the settings files

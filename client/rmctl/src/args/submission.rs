@@ -13,7 +13,7 @@ use crate::complete;
 
 /// Arguments of `rmctl submit`.
 #[derive(Debug, Args)]
-pub(crate) struct Submit {
+pub(crate) struct SubmitArgs {
     /// The job file
     pub(crate) file: PathBuf,
     /// Follow the job and print its events; the exit code is the result of the job
@@ -33,7 +33,7 @@ pub(crate) struct Submit {
 
 /// Arguments of `rmctl run`.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// Memory of the command, such as 1G; near this limit it grows in place, if the node has free
     /// memory
     #[arg(short = 'm', long, default_value = "256MiB", value_name = "SIZE")]

@@ -8,7 +8,7 @@ use crate::complete;
 
 /// Arguments of `rmctl node cordon`.
 #[derive(Debug, Args)]
-pub(crate) struct CordonNode {
+pub(crate) struct NodeCordonArgs {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
@@ -22,7 +22,7 @@ pub(crate) struct CordonNode {
 
 /// Arguments of `rmctl node bench`.
 #[derive(Debug, Args)]
-pub(crate) struct Bench {
+pub(crate) struct NodeBenchArgs {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
@@ -36,7 +36,7 @@ pub(crate) struct Bench {
 
 /// Arguments of `rmctl node uncordon`.
 #[derive(Debug, Args)]
-pub(crate) struct UncordonNode {
+pub(crate) struct NodeUncordonArgs {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
@@ -47,7 +47,7 @@ pub(crate) struct UncordonNode {
 
 /// Arguments of `rmctl node label`.
 #[derive(Debug, Args)]
-pub(crate) struct LabelNode {
+pub(crate) struct NodeLabelArgs {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
@@ -61,7 +61,7 @@ pub(crate) struct LabelNode {
 
 /// Arguments of `rmctl node taint`.
 #[derive(Debug, Args)]
-pub(crate) struct TaintNode {
+pub(crate) struct NodeTaintArgs {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,

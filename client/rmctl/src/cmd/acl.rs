@@ -6,27 +6,33 @@ use std::time::Duration;
 use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
 use headroom_identity::files::{self, FileReaders, OverwritePolicy};
 use headroom_identity::{Certificate, authority};
-use headroom_transport::KeyFiles;
+use headroom_transport::CertificateFiles;
 use headroom_types::NodeId;
-use headroom_wire::v1::acl::{JoinRequest, MintedToken, NewJoinToken, NewToken, PolicySpec};
+use headroom_wire::v1::acl::{
+    CreateJoinTokenRequest, CreateTokenRequest, MintedToken, NodeJoinRequest, PolicySpec,
+};
 
 use crate::args::{
-    AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb,
+    AclSubcommand, JoinTokenCreateArgs, JoinTokenSubcommand, NodeJoinArgs, PolicySubcommand,
+    TokenCreateArgs, TokenSubcommand,
 };
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::acl as screens;
 use crate::render::json::MachineOutput;
 
 /// Runs an `acl` verb.
-pub(crate) async fn run(context: &Context, what: AclVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: AclSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     match what {
-        AclVerb::Bootstrap => shown(context, &client.bootstrap().await?, None),
-        AclVerb::Token { what } => tokens(context, &client, what).await,
-        AclVerb::Policy { what } => policies(context, &client, what).await,
-        AclVerb::JoinToken {
-            what: JoinTokenVerb::Create(args),
+        AclSubcommand::Bootstrap => shown(context, &client.bootstrap().await?, None),
+        AclSubcommand::Token { what } => tokens(context, &client, what).await,
+        AclSubcommand::Policy { what } => policies(context, &client, what).await,
+        AclSubcommand::JoinToken {
+            what: JoinTokenSubcommand::Create(args),
         } => join_token(context, &client, &args).await,
     }
 }
@@ -35,17 +41,21 @@ fn seconds(lifetime: Option<Duration>) -> Option<u64> {
     lifetime.map(|lifetime| lifetime.as_secs().max(1))
 }
 
-async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<Exit, Failure> {
+async fn tokens(
+    context: &CommandContext,
+    client: &Client,
+    what: TokenSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match what {
-        TokenVerb::Create(args) => {
-            let CreateToken {
+        TokenSubcommand::Create(args) => {
+            let TokenCreateArgs {
                 user,
                 rights,
                 lifetime,
                 about,
                 out,
             } = args;
-            let token = NewToken {
+            let token = CreateTokenRequest {
                 user,
                 rights,
                 lifetime_s: seconds(lifetime),
@@ -53,7 +63,7 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
             };
             shown(context, &client.mint(&token).await?, out.as_deref())
         }
-        TokenVerb::List(rows) => {
+        TokenSubcommand::List(rows) => {
             let context = &context.list(&rows);
             let all = client.tokens().await?;
             let found = MachineOutput {
@@ -64,16 +74,16 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
             context
                 .term
                 .print(&text.unwrap_or_else(|| screens::tokens(&all, now(), context.look())));
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
-        TokenVerb::Revoke { accessor } => {
+        TokenSubcommand::Revoke { accessor } => {
             let gone = client.revoke(&accessor).await?;
             context
                 .term
                 .say(&format!("token {} is revoked", gone.accessor));
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
-        TokenVerb::Own => {
+        TokenSubcommand::Own => {
             let own = client.who_am_i().await?;
             let found = MachineOutput {
                 items: std::slice::from_ref(&own),
@@ -83,24 +93,28 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
             context
                 .term
                 .print(&text.unwrap_or_else(|| screens::own(&own, now())));
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
     }
 }
 
-async fn policies(context: &Context, client: &Client, what: PolicyVerb) -> Result<Exit, Failure> {
+async fn policies(
+    context: &CommandContext,
+    client: &Client,
+    what: PolicySubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let (all, context) = match what {
-        PolicyVerb::List(rows) => (client.policies().await?, context.list(&rows)),
-        PolicyVerb::Set { subject, rights } => (
+        PolicySubcommand::List(rows) => (client.policies().await?, context.list(&rows)),
+        PolicySubcommand::Set { subject, rights } => (
             vec![client.set_policy(&subject, &PolicySpec { rights }).await?],
             context.clone(),
         ),
-        PolicyVerb::Unset { subject } => {
+        PolicySubcommand::Unset { subject } => {
             client.forget_policy(&subject).await?;
             context.term.say(&format!(
                 "{subject} has the default rights again: see and submit jobs, and end its own jobs"
             ));
-            return Ok(Exit::Ok);
+            return Ok(CommandExitCode::Ok);
         }
     };
     let found = MachineOutput {
@@ -111,15 +125,15 @@ async fn policies(context: &Context, client: &Client, what: PolicyVerb) -> Resul
     context
         .term
         .print(&text.unwrap_or_else(|| screens::policies(&all, context.look())));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 async fn join_token(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
-    args: &CreateJoinToken,
-) -> Result<Exit, Failure> {
-    let wanted = NewJoinToken {
+    args: &JoinTokenCreateArgs,
+) -> Result<CommandExitCode, CommandFailure> {
+    let wanted = CreateJoinTokenRequest {
         node: args.node.clone(),
         names: args.names.clone(),
         lifetime_s: seconds(args.lifetime),
@@ -135,11 +149,15 @@ async fn join_token(
     context.term.say(&format!(
         "On the host: rmctl node join --addr https://MANAGER:7070 --token-file FILE --pin {pin}{name} --at ADDRESS"
     ));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Prints a token, or writes it to a file without printing its secret.
-fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<Exit, Failure> {
+fn shown(
+    context: &CommandContext,
+    minted: &MintedToken,
+    out: Option<&Path>,
+) -> Result<CommandExitCode, CommandFailure> {
     if let Some(path) = out {
         files::write(
             path,
@@ -152,7 +170,7 @@ fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<
             now(),
             context.look(),
         ));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let found = MachineOutput {
         items: std::slice::from_ref(minted),
@@ -163,15 +181,18 @@ fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<
         .term
         .print(&text.unwrap_or_else(|| format!("{}\n", minted.token.0)));
     context.term.say("The token is shown only once. Keep it in a file that only you can read, and set HEADROOM_TOKEN_FILE");
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Joins this host to the cluster as a node. The key is created on this host and never leaves it.
-pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Failure> {
+pub(crate) async fn join(
+    context: &CommandContext,
+    args: &NodeJoinArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let addr = &context.addr;
     if !addr.starts_with("https://") {
-        let failure = Failure::new(
-            Exit::Usage,
+        let failure = CommandFailure::new(
+            CommandExitCode::Usage,
             format!("a host joins over https, but the address is {addr}"),
         );
         return Err(failure.help("rmctl node join --addr https://MANAGER:7070 …"));
@@ -186,8 +207,8 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
     }
     let token = context.settings.trust.token.clone();
     if token == TokenSource::Nowhere {
-        let failure = Failure::new(
-            Exit::Usage,
+        let failure = CommandFailure::new(
+            CommandExitCode::Usage,
             "a host needs a token to join, but none was given",
         );
         return Err(failure.help("add --token-file FILE; create a token on the manager's host: rmctl acl join-token create"));
@@ -207,7 +228,7 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
 }
 
 /// The authority of the cluster, if its fingerprint is the pin.
-async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
+async fn vouched(addr: &str, pin: &str) -> Result<String, CommandFailure> {
     let stranger = Client::with_credentials(
         addr,
         ClientCredentials {
@@ -216,13 +237,14 @@ async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
         },
     )?;
     let ca = stranger.ca().await?.ca;
-    let read = Certificate::from_pem(&ca)
-        .map_err(|error| Failure::new(Exit::Failed, format!("{addr}: {error}")))?;
+    let read = Certificate::from_pem(&ca).map_err(|error| {
+        CommandFailure::new(CommandExitCode::Failed, format!("{addr}: {error}"))
+    })?;
     if read.fingerprint.to_string() == pin.trim().to_ascii_lowercase() {
         return Ok(ca);
     }
-    let failure = Failure::new(
-        Exit::Auth,
+    let failure = CommandFailure::new(
+        CommandExitCode::Auth,
         format!(
             "the authority of {addr} has the fingerprint {}, not that of --pin",
             read.fingerprint
@@ -232,19 +254,23 @@ async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
         .help("check the pin and the address: another server may answer there; no token was sent"))
 }
 
-async fn certify(context: &Context, args: &JoinNode, token: TokenSource) -> Result<Exit, Failure> {
+async fn certify(
+    context: &CommandContext,
+    args: &NodeJoinArgs,
+    token: TokenSource,
+) -> Result<CommandExitCode, CommandFailure> {
     let at = |name: &str| args.out.join(name);
     let node = match args.name.clone().or_else(own_name) {
         Some(node) => node,
         None => {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(CommandFailure::new(
+                CommandExitCode::Usage,
                 "the name of this host is not a valid node name",
             )
             .help("--name NODE"));
         }
     };
-    let files = KeyFiles {
+    let files = CertificateFiles {
         ca: Some(at("ca.pem")),
         own: None,
     };
@@ -258,7 +284,7 @@ async fn certify(context: &Context, args: &JoinNode, token: TokenSource) -> Resu
     )?;
     let (request, key) = authority::request()?;
     let joined = client
-        .join(&JoinRequest {
+        .join(&NodeJoinRequest {
             node: node.clone(),
             names: args.names.clone(),
             request,
@@ -285,7 +311,7 @@ async fn certify(context: &Context, args: &JoinNode, token: TokenSource) -> Resu
         context.addr,
         args.out.display()
     ));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn own_name() -> Option<NodeId> {

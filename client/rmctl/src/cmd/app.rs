@@ -2,46 +2,51 @@
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::apps::{AppView, ChangeApp};
+use headroom_wire::v1::apps::{AppView, ChangeApplicationRequest};
 
-use crate::args::{AppVerb, Life};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{AppSubcommand, LifetimeArgument};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{figures::span, json::MachineOutput};
 
 /// Runs an `app` verb.
-pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: AppSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let (job, body) = match what {
-        AppVerb::Share {
+        AppSubcommand::Share {
             job,
             view,
             change,
             nobody,
         } => return share(context, &job, AppAccess { view, change }, nobody).await,
-        AppVerb::Move { job, queue } => (
+        AppSubcommand::Move { job, queue } => (
             job,
-            ChangeApp {
+            ChangeApplicationRequest {
                 queue: Some(queue),
-                ..ChangeApp::default()
+                ..ChangeApplicationRequest::default()
             },
         ),
-        AppVerb::Priority { job, priority } => (
+        AppSubcommand::Priority { job, priority } => (
             job,
-            ChangeApp {
+            ChangeApplicationRequest {
                 priority: Some(priority),
-                ..ChangeApp::default()
+                ..ChangeApplicationRequest::default()
             },
         ),
-        AppVerb::Lifetime { job, time } => {
+        AppSubcommand::Lifetime { job, time } => {
             let ms = match time {
-                Life::Unbounded => 0,
-                Life::AtMost(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1),
+                LifetimeArgument::Unbounded => 0,
+                LifetimeArgument::AtMost(time) => {
+                    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+                }
             };
             (
                 job,
-                ChangeApp {
+                ChangeApplicationRequest {
                     lifetime_ms: Some(ms),
-                    ..ChangeApp::default()
+                    ..ChangeApplicationRequest::default()
                 },
             )
         }
@@ -57,16 +62,16 @@ pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failur
     context
         .term
         .print(&machine.unwrap_or_else(|| people(&after, now())));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Sets or shows the users and groups that may view or change a job.
 async fn share(
-    context: &Context,
+    context: &CommandContext,
     job: &str,
     wanted: AppAccess,
     nobody: bool,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let access = if nobody || wanted != AppAccess::default() {
@@ -82,7 +87,7 @@ async fn share(
     context
         .term
         .print(&machine.unwrap_or_else(|| with_whom(&app, &access)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn with_whom(app: &AppView, access: &AppAccess) -> String {

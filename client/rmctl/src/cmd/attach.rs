@@ -1,11 +1,14 @@
 //! `rmctl attach`: follows a job that was submitted before.
 
 use super::submit::{print_view, stay};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Prints the events of a job until it has ended. Ctrl-C detaches and leaves the job running.
-pub(crate) async fn run(context: &Context, job: &str) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    job: &str,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let people = context.format.is_screen();
@@ -13,9 +16,9 @@ pub(crate) async fn run(context: &Context, job: &str) -> Result<Exit, Failure> {
         app = stay(context, &client, &app.id, people) => app?,
         _ = tokio::signal::ctrl_c() => {
             context.term.say(&format!("detached; {} keeps running: rmctl attach {}", app.id, app.id));
-            return Ok(Exit::Ok);
+            return Ok(CommandExitCode::Ok);
         }
     };
     print_view(context, &app, people);
-    Ok(Exit::of_app(&app))
+    Ok(CommandExitCode::of_app(&app))
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use headroom_client::AuditQuery;
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_wire::v1::audit::AuditLine;
 use tokio::time::Instant;
 
-use crate::args::{AuditList, Format};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{AuditListArgs, OutputFormat};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::audit;
 use crate::render::json::MachineOutput;
@@ -18,10 +18,13 @@ use crate::render::json::MachineOutput;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Prints the audit log, and with `watch` also new entries.
-pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Failure> {
+pub(crate) async fn list(
+    context: &CommandContext,
+    args: AuditListArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(&args.rows);
     let client = context.client()?;
-    let AuditList {
+    let AuditListArgs {
         who,
         verb,
         about,
@@ -41,14 +44,14 @@ pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Fai
     let skipped = args.tail.map_or(0, |n| all.len().saturating_sub(n));
     print_all(context, &all[skipped..], args.watch);
     if !args.watch {
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
-    let (mut silent, mut backoff) = (None::<Instant>, Backoff::usual());
+    let (mut silent, mut backoff) = (None::<Instant>, ExponentialBackoff::usual());
     let mut wait = LOOK;
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         }
         match client.audit(&of, after).await {
             Ok(more) => {
@@ -72,8 +75,8 @@ pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Fai
     }
 }
 
-fn print_all(context: &Context, all: &[AuditLine], watch: bool) {
-    let wide = context.format == Format::Wide;
+fn print_all(context: &CommandContext, all: &[AuditLine], watch: bool) {
+    let wide = context.format == OutputFormat::Wide;
     let output = if watch {
         context.output.endless()
     } else {

@@ -16,15 +16,15 @@ use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 use serde::Serialize;
 
 use super::feasibility::refuse_infeasible;
-use super::job_file::Job;
+use super::job_file::CompiledJob;
 use super::submission::submit;
-use crate::args::Bench;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::NodeBenchArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::follow::{JobObservation, follow};
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::render::figures::short;
-use crate::render::{Paint, count, json::MachineOutput};
+use crate::render::{TextPainter, count, json::MachineOutput};
 
 /// Memory of each container.
 const SIZE: Bytes = Bytes::from_mib(96);
@@ -59,14 +59,18 @@ struct NodeBenchReport {
 
 /// Runs the job and prints the measurements. Exit code 1 if a task failed, or if the kill was not
 /// reported as a memory kill.
-pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: NodeBenchArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let node = client.node(&args.node).await?;
     let text = job_file(&args);
-    let spec = headroom_config::job::compile(&text, "bench")
-        .map_err(|problems| Failure::laid_out(Exit::Failed, headroom_config::render(&problems)))?;
+    let spec = headroom_config::job::compile(&text, "bench").map_err(|problems| {
+        CommandFailure::laid_out(CommandExitCode::Failed, headroom_config::render(&problems))
+    })?;
     refuse_infeasible(&spec, std::slice::from_ref(&node))?;
-    let job = Job {
+    let job = CompiledJob {
         spec,
         text,
         named: ClusterProfiles::new(),
@@ -79,7 +83,7 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
         app = to_its_end(context, &client, &id, u64::from(args.tasks) + 2) => app?,
         _ = tokio::signal::ctrl_c() => {
             client.kill(&id, Some("interrupted".to_owned())).await?;
-            return Err(Failure::new(Exit::Failed, format!("{id} was interrupted")));
+            return Err(CommandFailure::new(CommandExitCode::Failed, format!("{id} was interrupted")));
         }
     };
     let figures = figures(&args, &app, &client.containers(Some(&id)).await?);
@@ -93,23 +97,23 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
         .print(&machine.unwrap_or_else(|| people(&figures, context.term.paint)));
     let killed_for_memory = figures
         .kill
-        .is_some_and(|reason| reason.charge() == headroom_types::Charge::Memory);
+        .is_some_and(|reason| reason.charge() == headroom_types::ExitCharge::Memory);
     Ok(
         if killed_for_memory && figures.tasks == args.tasks && figures.fill_mib_per_s.is_some() {
-            Exit::Ok
+            CommandExitCode::Ok
         } else {
-            Exit::Failed
+            CommandExitCode::Failed
         },
     )
 }
 
 async fn to_its_end(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     id: &AppId,
     of: u64,
-) -> Result<AppView, Failure> {
-    let progress = Progress::tasks(&context.term);
+) -> Result<AppView, CommandFailure> {
+    let progress = ProgressLine::tasks(&context.term);
     let see = |sight: JobObservation<'_>| match sight {
         JobObservation::View(view) => {
             let over = view.job.as_ref().map_or(0, |job| {
@@ -123,8 +127,8 @@ async fn to_its_end(
     Ok(follow(client, id, see).await?)
 }
 
-fn job_file(args: &Bench) -> String {
-    let Bench {
+fn job_file(args: &NodeBenchArgs) -> String {
+    let NodeBenchArgs {
         node,
         containers,
         tasks,
@@ -140,7 +144,7 @@ fn job_file(args: &Bench) -> String {
     )
 }
 
-fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> NodeBenchReport {
+fn figures(args: &NodeBenchArgs, app: &AppView, containers: &[ContainerView]) -> NodeBenchReport {
     let attempts = |stage: &str| -> Vec<&AttemptRow> {
         let tasks = app
             .job
@@ -151,7 +155,7 @@ fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> NodeBen
     };
     let well = |a: &&AttemptRow| {
         a.reason
-            .is_some_and(|reason| reason.charge() == headroom_types::Charge::Success)
+            .is_some_and(|reason| reason.charge() == headroom_types::ExitCharge::Success)
     };
     let took = |a: &AttemptRow| a.ended.map(|end| end.since(a.started));
     let started: Vec<&AttemptRow> = attempts("start").into_iter().filter(well).collect();
@@ -219,7 +223,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn people(f: &NodeBenchReport, paint: Paint) -> String {
+fn people(f: &NodeBenchReport, paint: TextPainter) -> String {
     let ms = |ms: Option<u64>| ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms} ms"));
     let rate = |rate: Option<f64>, unit: &str| {
         rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0} {unit}"))
@@ -254,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_job_file_compiles_and_names_the_node() {
-        let args = Bench {
+        let args = NodeBenchArgs {
             node: "worker-03".parse().expect("a node"),
             containers: 4,
             tasks: 40,

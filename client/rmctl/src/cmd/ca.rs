@@ -6,52 +6,55 @@ use std::time::Duration;
 
 use headroom_identity::authority::{self, AuthorityError, CertificateRequest};
 use headroom_identity::files::{self, FileError, FileReaders, OverwritePolicy};
-use headroom_identity::{Authority, Certificate, IssuedCertificate, Role};
+use headroom_identity::{Authority, Certificate, CertificateRole, IssuedCertificate};
 
-use crate::args::{CaIssue, CaPlace, CaVerb};
-use crate::certificate::Shown;
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{AuthorityDirectory, CaIssueArgs, CaSubcommand};
+use crate::certificate::TemplateFieldFormat;
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::ca as screen;
 use crate::render::json::MachineOutput;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-impl From<FileError> for Failure {
+impl From<FileError> for CommandFailure {
     fn from(error: FileError) -> Self {
         let exit = match &error {
             FileError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                Exit::NotFound
+                CommandExitCode::NotFound
             }
-            FileError::There { .. } => Exit::Conflict,
-            FileError::Io { .. } => Exit::Failed,
-            FileError::Open { .. } | FileError::Long { .. } => Exit::Usage,
+            FileError::There { .. } => CommandExitCode::Conflict,
+            FileError::Io { .. } => CommandExitCode::Failed,
+            FileError::Open { .. } | FileError::Long { .. } => CommandExitCode::Usage,
         };
-        Failure::new(exit, error.to_string())
+        CommandFailure::new(exit, error.to_string())
     }
 }
 
-impl From<AuthorityError> for Failure {
+impl From<AuthorityError> for CommandFailure {
     fn from(error: AuthorityError) -> Self {
         let exit = match error {
-            AuthorityError::Randomness(_) => Exit::Failed,
+            AuthorityError::Randomness(_) => CommandExitCode::Failed,
             AuthorityError::Rcgen { .. }
             | AuthorityError::Certificate(_)
             | AuthorityError::NoAuthority
             | AuthorityError::Name(_)
-            | AuthorityError::Names(_) => Exit::Usage,
+            | AuthorityError::Names(_) => CommandExitCode::Usage,
         };
-        Failure::new(exit, error.to_string())
+        CommandFailure::new(exit, error.to_string())
     }
 }
 
 /// Runs a `ca` verb.
-pub(crate) fn run(context: &Context, what: CaVerb) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    context: &CommandContext,
+    what: CaSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match what {
-        CaVerb::Init { place, name, days } => init(context, &place, &name, days),
-        CaVerb::Issue(args) => issue(context, &args),
-        CaVerb::Renew { file, place, days } => renew(context, &file, &place, days),
-        CaVerb::Show { files } => {
+        CaSubcommand::Init { place, name, days } => init(context, &place, &name, days),
+        CaSubcommand::Issue(args) => issue(context, &args),
+        CaSubcommand::Renew { file, place, days } => renew(context, &file, &place, days),
+        CaSubcommand::Show { files } => {
             let files = if files.is_empty() {
                 vec![PathBuf::from("ca.pem")]
             } else {
@@ -62,7 +65,12 @@ pub(crate) fn run(context: &Context, what: CaVerb) -> Result<Exit, Failure> {
     }
 }
 
-fn init(context: &Context, place: &CaPlace, name: &str, days: u32) -> Result<Exit, Failure> {
+fn init(
+    context: &CommandContext,
+    place: &AuthorityDirectory,
+    name: &str,
+    days: u32,
+) -> Result<CommandExitCode, CommandFailure> {
     folder(&place.dir)?;
     let made = authority::create(name, now(), days * DAY)?;
     let written = put(&made, &place.dir, "ca")?;
@@ -70,11 +78,11 @@ fn init(context: &Context, place: &CaPlace, name: &str, days: u32) -> Result<Exi
     show(context, &[written])
 }
 
-fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
+fn issue(context: &CommandContext, args: &CaIssueArgs) -> Result<CommandExitCode, CommandFailure> {
     let authority = open(&args.place)?;
-    if args.names.is_empty() && !matches!(args.role, Role::User(_)) {
-        return Err(Failure::new(
-            Exit::Usage,
+    if args.names.is_empty() && !matches!(args.role, CertificateRole::User(_)) {
+        return Err(CommandFailure::new(
+            CommandExitCode::Usage,
             format!(
                 "a certificate of {} needs a host name or an address",
                 args.role
@@ -104,11 +112,11 @@ fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
 /// Writes the three files of a daemon's directory. Other users must be able to read ca.pem, because
 /// masters and executors use it to verify their peers.
 fn lay_out(
-    context: &Context,
-    place: &CaPlace,
+    context: &CommandContext,
+    place: &AuthorityDirectory,
     issued: &IssuedCertificate,
     dir: &Path,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     folder(dir)?;
     let (ca, key, cert) = (
         dir.join("ca.pem"),
@@ -145,12 +153,17 @@ fn key_of(certificate: &Path) -> PathBuf {
     certificate.with_extension("key")
 }
 
-fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<Exit, Failure> {
+fn renew(
+    context: &CommandContext,
+    file: &Path,
+    place: &AuthorityDirectory,
+    days: u32,
+) -> Result<CommandExitCode, CommandFailure> {
     let authority = open(place)?;
     let old = read(file)?;
     let Some(role) = old.role else {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(CommandFailure::new(
+            CommandExitCode::Usage,
             format!(
                 "{} names no role of Headroom: another authority issued it",
                 file.display()
@@ -174,10 +187,10 @@ fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<E
     show(context, &[file.to_owned()])
 }
 
-fn show(context: &Context, files: &[PathBuf]) -> Result<Exit, Failure> {
-    let all: Result<Vec<Shown>, Failure> = files
+fn show(context: &CommandContext, files: &[PathBuf]) -> Result<CommandExitCode, CommandFailure> {
+    let all: Result<Vec<TemplateFieldFormat>, CommandFailure> = files
         .iter()
-        .map(|file| Ok(Shown::of(file, &read(file)?)))
+        .map(|file| Ok(TemplateFieldFormat::of(file, &read(file)?)))
         .collect();
     let all = all?;
     let found = MachineOutput {
@@ -188,19 +201,23 @@ fn show(context: &Context, files: &[PathBuf]) -> Result<Exit, Failure> {
     context
         .term
         .print(&text.unwrap_or_else(|| screen::certificates(&all, now())));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-fn read(file: &Path) -> Result<Certificate, Failure> {
+fn read(file: &Path) -> Result<Certificate, CommandFailure> {
     let text = files::read(file)?;
-    Certificate::from_pem(&text)
-        .map_err(|error| Failure::new(Exit::Usage, format!("{}: {error}", file.display())))
+    Certificate::from_pem(&text).map_err(|error| {
+        CommandFailure::new(
+            CommandExitCode::Usage,
+            format!("{}: {error}", file.display()),
+        )
+    })
 }
 
-fn open(place: &CaPlace) -> Result<Authority, Failure> {
+fn open(place: &AuthorityDirectory) -> Result<Authority, CommandFailure> {
     let (certificate, key) = (place.dir.join("ca.pem"), place.dir.join("ca.key"));
-    let missing = |failure: Failure| {
-        if failure.exit() != Exit::NotFound {
+    let missing = |failure: CommandFailure| {
+        if failure.exit() != CommandExitCode::NotFound {
             return failure;
         }
         failure.help("rmctl ca init creates an authority; --dir names its directory")
@@ -211,7 +228,7 @@ fn open(place: &CaPlace) -> Result<Authority, Failure> {
 }
 
 /// Writes the key before the certificate, so that no certificate exists without its key.
-fn put(made: &IssuedCertificate, folder: &Path, name: &str) -> Result<PathBuf, Failure> {
+fn put(made: &IssuedCertificate, folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
     let (certificate, key) = (
         folder.join(format!("{name}.pem")),
         folder.join(format!("{name}.key")),
@@ -229,7 +246,7 @@ fn put(made: &IssuedCertificate, folder: &Path, name: &str) -> Result<PathBuf, F
     Ok(certificate)
 }
 
-fn folder(path: &Path) -> Result<(), Failure> {
+fn folder(path: &Path) -> Result<(), CommandFailure> {
     std::fs::create_dir_all(path).map_err(|source| {
         FileError::Io {
             path: path.to_owned(),

@@ -8,9 +8,9 @@ use headroom_wire::v1::apps::{ContainerView, ResizeContainer};
 
 use super::container_chart::{CHART, MARGIN, container_chart};
 use super::{container_access, container_views};
-use crate::args::{ContainerVerb, Resize};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::{ContainerResizeArgs, ContainerSubcommand};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{figures::short, json::MachineOutput};
 
 /// Longest wait for the confirmation of a node.
@@ -19,32 +19,40 @@ const CONFIRM: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Runs a `container` verb.
-pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: ContainerSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match what {
-        ContainerVerb::Resize(args) => resize(context, args).await,
-        ContainerVerb::Timeline { container } => timeline(context, &container).await,
-        ContainerVerb::List {
+        ContainerSubcommand::Resize(args) => resize(context, args).await,
+        ContainerSubcommand::Timeline { container } => timeline(context, &container).await,
+        ContainerSubcommand::List {
             job,
             node,
             all,
             list,
         } => container_views::list(context, job, node, all, list).await,
-        ContainerVerb::Show { container } => container_views::show(context, &container).await,
-        ContainerVerb::Stats { container, follow } => {
+        ContainerSubcommand::Show { container } => container_views::show(context, &container).await,
+        ContainerSubcommand::Stats { container, follow } => {
             container_views::stats(context, &container, follow).await
         }
-        ContainerVerb::Logs(args) => super::logs::run(context, args).await,
-        ContainerVerb::Kill { container, sure } => {
+        ContainerSubcommand::Logs(args) => super::logs::run(context, args).await,
+        ContainerSubcommand::Kill { container, sure } => {
             container_views::kill(context, &container, sure).await
         }
-        ContainerVerb::Signal(args) => container_access::signal(context, args).await,
-        ContainerVerb::Files { what } => container_access::files(context, what).await,
-        ContainerVerb::Exec(args) => container_access::exec(context, args).await,
-        ContainerVerb::History { container } => container_views::history(context, &container).await,
+        ContainerSubcommand::Signal(args) => container_access::signal(context, args).await,
+        ContainerSubcommand::Files { what } => container_access::files(context, what).await,
+        ContainerSubcommand::Exec(args) => container_access::exec(context, args).await,
+        ContainerSubcommand::History { container } => {
+            container_views::history(context, &container).await
+        }
     }
 }
 
-async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Failure> {
+async fn timeline(
+    context: &CommandContext,
+    container: &ContainerId,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let found = client.timeline(container).await?;
     // The node may still have the timeline of a container that the resource manager has deleted.
@@ -62,10 +70,13 @@ async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Fa
     context.term.print(
         &machine.unwrap_or_else(|| container_chart(&found, peak, width, context.term.paint)),
     );
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
+async fn resize(
+    context: &CommandContext,
+    args: ContainerResizeArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let before = client.container(&args.container).await?;
     let mut resource = before.resource.clone();
@@ -91,7 +102,7 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
             to.cpus.words(),
             answer.version
         ));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let mut view = client.container(&args.container).await?;
     let until = tokio::time::Instant::now() + CONFIRM;
@@ -112,7 +123,11 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
         .term
         .print(&machine.unwrap_or_else(|| people(&view)));
     let refused = !args.no_wait && view.version < answer.version;
-    Ok(if refused { Exit::Failed } else { Exit::Ok })
+    Ok(if refused {
+        CommandExitCode::Failed
+    } else {
+        CommandExitCode::Ok
+    })
 }
 
 fn people(c: &ContainerView) -> String {

@@ -8,19 +8,25 @@ use std::path::{Path, PathBuf};
 use headroom_client::{Client, LogStream};
 use headroom_types::ContainerId;
 use headroom_wire::v1::container_access::{
-    ExecContainer, ExecExitStatus, ExecLine, MAX_EXEC_INPUT_BYTES, SignalContainer, TextOrBytes,
+    ExecContainer, ExecExitStatus, ExecOutputLine, MAX_EXEC_INPUT_BYTES, SignalContainer,
+    TextOrBytes,
 };
 use headroom_wire::v1::job::TaskState;
 
 use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
-use crate::args::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
-use crate::context::{Context, user};
-use crate::exit::{Exit, Failure};
+use crate::args::{
+    ByteRange, ContainerExecArgs, ExecOptions, FilesSubcommand, SignalArgs, TaskExecArgs,
+};
+use crate::context::{CommandContext, user};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{files, json::MachineOutput};
-use crate::target::{self, Part};
+use crate::target::{self, TargetPart};
 
 /// Sends a signal.
-pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, Failure> {
+pub(crate) async fn signal(
+    context: &CommandContext,
+    args: SignalArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let id = &args.container;
     let receiver = if args.all {
@@ -31,7 +37,7 @@ pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, 
     let would = format!("{id}: {receiver} would get {}", args.signal);
     if args.sure.dry_run {
         context.term.line(&would);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     context.confirm(args.sure, &would)?;
     let reason = args
@@ -59,7 +65,7 @@ pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, 
             done.signal
         )
     }));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn processes(n: u32) -> String {
@@ -71,10 +77,13 @@ fn processes(n: u32) -> String {
 }
 
 /// Lists, prints or copies files.
-pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Failure> {
+pub(crate) async fn files(
+    context: &CommandContext,
+    what: FilesSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     match what {
-        FilesVerb::Ls { container, path } => {
+        FilesSubcommand::Ls { container, path } => {
             let rows = client.files(&container, &path).await?;
             let machine = MachineOutput {
                 items: &rows,
@@ -85,7 +94,7 @@ pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Fa
                 .term
                 .print(&machine.unwrap_or_else(|| files::table(&rows, context.look())));
         }
-        FilesVerb::Cat {
+        FilesSubcommand::Cat {
             container,
             path,
             range,
@@ -95,7 +104,7 @@ pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Fa
                 context.term.bytes(&bytes?);
             }
         }
-        FilesVerb::Get {
+        FilesSubcommand::Get {
             container,
             path,
             to,
@@ -104,8 +113,10 @@ pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Fa
         } => {
             let to = destination(&path, to)?;
             if !force && to.exists() {
-                let there =
-                    Failure::new(Exit::Conflict, format!("{} already exists", to.display()));
+                let there = CommandFailure::new(
+                    CommandExitCode::Conflict,
+                    format!("{} already exists", to.display()),
+                );
                 return Err(there.help("use --force to overwrite it, or name another file"));
             }
             let stream = opened(&client, &container, &path, range).await?;
@@ -115,7 +126,7 @@ pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Fa
                 .line(&format!("{}  {length} bytes", to.display()));
         }
     }
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 async fn opened(
@@ -123,7 +134,7 @@ async fn opened(
     container: &ContainerId,
     path: &str,
     range: ByteRange,
-) -> Result<LogStream, Failure> {
+) -> Result<LogStream, CommandFailure> {
     Ok(client
         .file(container, path, range.header().as_deref())
         .await?)
@@ -131,8 +142,8 @@ async fn opened(
 
 /// The local path of a copy: `to`, or below `to` if it is a directory. The default is the file's
 /// name in the working directory.
-fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    let none = || Failure::new(Exit::Usage, format!("{path:?} names no file"));
+fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, CommandFailure> {
+    let none = || CommandFailure::new(CommandExitCode::Usage, format!("{path:?} names no file"));
     let name = Path::new(path).file_name().ok_or_else(none)?;
     Ok(match to {
         None => name.into(),
@@ -142,10 +153,10 @@ fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 /// Writes to a temporary name first, so that an interrupted copy leaves no incomplete file.
-async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, Failure> {
+async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, CommandFailure> {
     let failed = |error: std::io::Error| {
-        Failure::new(
-            Exit::Failed,
+        CommandFailure::new(
+            CommandExitCode::Failed,
             format!("{} cannot be written: {error}", to.display()),
         )
     };
@@ -154,7 +165,7 @@ async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, Failure> {
     let mut file = File::create(&part).map_err(failed)?;
     let mut length = 0;
     while let Some(bytes) = stream.next().await {
-        let written = bytes.map_err(Failure::from).and_then(|bytes| {
+        let written = bytes.map_err(CommandFailure::from).and_then(|bytes| {
             length += bytes.len() as u64;
             file.write_all(&bytes).map_err(failed)
         });
@@ -169,13 +180,19 @@ async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, Failure> {
 }
 
 /// Runs a program in a container and ends this process with the program's exit code.
-pub(crate) async fn exec(context: &Context, args: Exec) -> Result<Exit, Failure> {
+pub(crate) async fn exec(
+    context: &CommandContext,
+    args: ContainerExecArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let ran = stay(context, &args.container, &args.beside).await;
     leave(context, ran)
 }
 
 /// Runs a program in the container of a task's running attempt.
-pub(crate) async fn exec_task(context: &Context, args: ExecTask) -> Result<Exit, Failure> {
+pub(crate) async fn exec_task(
+    context: &CommandContext,
+    args: TaskExecArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let ran = match container_of(context, &args.task).await {
         Ok(container) => stay(context, &container, &args.beside).await,
         Err(failure) => Err(failure),
@@ -183,13 +200,14 @@ pub(crate) async fn exec_task(context: &Context, args: ExecTask) -> Result<Exit,
     leave(context, ran)
 }
 
-async fn container_of(context: &Context, text: &str) -> Result<ContainerId, Failure> {
+async fn container_of(context: &CommandContext, text: &str) -> Result<ContainerId, CommandFailure> {
     let (app, target) = context.app(&context.client()?, text).await?;
     let attempt = match &target.part {
-        Part::Attempt(id) => Some(target::attempt(&app, id)?.1),
-        Part::Task(id) => target::task(&app, id)?.attempts.last(),
-        Part::Whole | Part::Container(_) | Part::Several(_) => {
-            let wrong = Failure::new(Exit::Usage, format!("{text} is not a task"));
+        TargetPart::Attempt(id) => Some(target::attempt(&app, id)?.1),
+        TargetPart::Task(id) => target::task(&app, id)?.attempts.last(),
+        TargetPart::Whole | TargetPart::Container(_) | TargetPart::Several(_) => {
+            let wrong =
+                CommandFailure::new(CommandExitCode::Usage, format!("{text} is not a task"));
             return Err(wrong.help(format!("write for example {}/map/7", app.id)));
         }
     };
@@ -205,8 +223,8 @@ async fn container_of(context: &Context, text: &str) -> Result<ContainerId, Fail
         .is_some_and(|row| row.state == TaskState::Running);
     let attempt = attempt.filter(|attempt| runs && attempt.ended.is_none());
     let over = || {
-        let failure = Failure::new(
-            Exit::Conflict,
+        let failure = CommandFailure::new(
+            CommandExitCode::Conflict,
             format!("no attempt at {}/{id} runs", app.id),
         );
         failure.help(format!("rmctl task show {}/{id}", app.id))
@@ -215,10 +233,10 @@ async fn container_of(context: &Context, text: &str) -> Result<ContainerId, Fail
 }
 
 async fn stay(
-    context: &Context,
+    context: &CommandContext,
     container: &ContainerId,
     beside: &ExecOptions,
-) -> Result<i32, Failure> {
+) -> Result<i32, CommandFailure> {
     let input = if beside.stdin {
         Some(TextOrBytes::of(&standard_input()?))
     } else {
@@ -234,39 +252,45 @@ async fn stay(
     let mut lines = client.exec(container, &body).await?;
     while let Some(line) = lines.next().await {
         match line? {
-            ExecLine::Stdout { data } => context.term.bytes(&bytes(&data)?),
-            ExecLine::Stderr { data } => context
+            ExecOutputLine::Stdout { data } => context.term.bytes(&bytes(&data)?),
+            ExecOutputLine::Stderr { data } => context
                 .term
                 .aside()
                 .print(&String::from_utf8_lossy(&bytes(&data)?)),
-            ExecLine::Ended { end } => return Ok(ended(context, &client, container, &end).await),
+            ExecOutputLine::Ended { end } => {
+                return Ok(ended(context, &client, container, &end).await);
+            }
         }
     }
-    let cut = Failure::new(
-        Exit::Failed,
+    let cut = CommandFailure::new(
+        CommandExitCode::Failed,
         format!("the connection to container {container} was lost before the program ended"),
     );
     Err(cut.help(format!("rmctl container show {container}")))
 }
 
-fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, Failure> {
-    data.bytes()
-        .map_err(|why| Failure::new(Exit::Failed, format!("the response cannot be read: {why}")))
+fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, CommandFailure> {
+    data.bytes().map_err(|why| {
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("the response cannot be read: {why}"),
+        )
+    })
 }
 
-fn standard_input() -> Result<Vec<u8>, Failure> {
+fn standard_input() -> Result<Vec<u8>, CommandFailure> {
     let mut input = Vec::new();
     let most = MAX_EXEC_INPUT_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(most).read_to_end(&mut input);
     read.map_err(|error| {
-        Failure::new(
-            Exit::Failed,
+        CommandFailure::new(
+            CommandExitCode::Failed,
             format!("standard input cannot be read: {error}"),
         )
     })?;
     if input.len() > MAX_EXEC_INPUT_BYTES {
-        let long = Failure::new(
-            Exit::Usage,
+        let long = CommandFailure::new(
+            CommandExitCode::Usage,
             format!(
                 "standard input is longer than {} KiB",
                 MAX_EXEC_INPUT_BYTES >> 10
@@ -279,7 +303,7 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
 
 /// The exit code. Prints a sentence if the program did not exit by itself.
 async fn ended(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     container: &ContainerId,
     end: &ExecExitStatus,
@@ -339,7 +363,10 @@ mod tests {
             destination("work/part-0", Some("other".into())),
             Ok("other".into())
         );
-        assert_eq!(destination("", None).expect_err("none").exit(), Exit::Usage);
+        assert_eq!(
+            destination("", None).expect_err("none").exit(),
+            CommandExitCode::Usage
+        );
     }
 
     #[test]

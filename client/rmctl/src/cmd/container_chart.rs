@@ -1,10 +1,10 @@
 //! Chart of a container's memory over time, for the verbs that show one container.
 
-use headroom_types::{Bytes, Charge};
+use headroom_types::{Bytes, ExitCharge};
 use headroom_wire::v1::apps::ContainerTimeline;
 
-use crate::render::timeline::{self, End};
-use crate::render::{Paint, figures::short};
+use crate::render::timeline::{self, TimelineEnd};
+use crate::render::{TextPainter, figures::short};
 
 /// Maximum width of a chart. Columns.
 pub(super) const CHART: usize = 72;
@@ -18,12 +18,16 @@ pub(super) fn container_chart(
     found: &ContainerTimeline,
     peak: Option<Bytes>,
     width: usize,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let killed = found
         .reason
-        .is_some_and(|reason| reason.charge() == Charge::Memory);
-    let end = if killed { End::Killed } else { End::Other };
+        .is_some_and(|reason| reason.charge() == ExitCharge::Memory);
+    let end = if killed {
+        TimelineEnd::Killed
+    } else {
+        TimelineEnd::Other
+    };
     let state = found
         .reason
         .map_or_else(|| "runs".to_owned(), |reason| format!("ended: {reason}"));
@@ -63,7 +67,7 @@ mod tests {
             reason: None,
             samples,
         };
-        let text = container_chart(&found, None, 40, Paint::PLAIN);
+        let text = container_chart(&found, None, 40, TextPainter::PLAIN);
         assert!(
             text.starts_with("wordcount.7.e1.c2 on n1  runs, 4.4G at most in the samples\n"),
             "{text}"
@@ -71,7 +75,8 @@ mod tests {
         assert!(text.contains('█') && text.contains('└'), "{text}");
         found.samples.truncate(1);
         assert!(
-            container_chart(&found, None, 40, Paint::PLAIN).contains("fewer than two samples"),
+            container_chart(&found, None, 40, TextPainter::PLAIN)
+                .contains("fewer than two samples"),
             "one point makes no chart"
         );
     }
@@ -88,7 +93,7 @@ mod tests {
             samples,
         };
         let first = |peak| {
-            container_chart(&found, peak, 40, Paint::PLAIN)
+            container_chart(&found, peak, 40, TextPainter::PLAIN)
                 .lines()
                 .next()
                 .map(str::to_owned)

@@ -6,8 +6,8 @@ use headroom_client::{Client, ClientError};
 use headroom_wire::v1::apps::ContainerView;
 
 use crate::context::now;
-use crate::exit::Failure;
-use crate::render::top::{self, Usage};
+use crate::exit::CommandFailure;
+use crate::render::top::{self, ContainerUsageRow};
 use crate::select::RowSelection;
 
 /// Maximum number of concurrent calls.
@@ -22,7 +22,7 @@ pub(super) async fn fetch_usage(
     client: &Client,
     path: &str,
     wanted: &RowSelection,
-) -> Result<Vec<Usage>, Failure> {
+) -> Result<Vec<ContainerUsageRow>, CommandFailure> {
     let mut all: Vec<ContainerView> = client.get(path).await?;
     all.sort_by_key(|c| {
         std::cmp::Reverse(
@@ -36,9 +36,10 @@ pub(super) async fn fetch_usage(
         // A container that has ended meanwhile, or whose node does not answer, keeps the values of
         // the resource manager.
         let samples = client.timeline(&c.id).await.map(|t| t.samples);
-        Ok::<_, ClientError>(Usage::of(&c, &samples.unwrap_or_default()))
+        Ok::<_, ClientError>(ContainerUsageRow::of(&c, &samples.unwrap_or_default()))
     });
-    let answers: Vec<Result<Usage, ClientError>> = past.buffered(AT_ONCE).collect().await;
+    let answers: Vec<Result<ContainerUsageRow, ClientError>> =
+        past.buffered(AT_ONCE).collect().await;
     let mut all = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
     if wanted.order.is_none() {
         all.sort_by_key(|u| std::cmp::Reverse(top::share(u)));

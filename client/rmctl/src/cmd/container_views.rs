@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use headroom_client::{Client, Follow};
+use headroom_client::{Client, FollowMode};
 use headroom_types::{ContainerId, NodeId};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::events::LoggedEvent;
 
 use super::container_chart::{CHART, MARGIN, container_chart};
-use crate::args::{ConfirmOptions, Watched};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{ConfirmOptions, WatchedListOptions};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{containers, events, figures::short, json, json::MachineOutput, top};
 use crate::watch::watch;
 
@@ -19,12 +19,12 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Lists containers.
 pub(super) async fn list(
-    context: &Context,
+    context: &CommandContext,
     job: Option<String>,
     node: Option<NodeId>,
     all: bool,
-    list: Watched,
-) -> Result<Exit, Failure> {
+    list: WatchedListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(&list.rows);
     let client = context.client()?;
     let mut filters = Vec::new();
@@ -55,11 +55,14 @@ pub(super) async fn list(
     }
     .rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&rows)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Shows one container.
-pub(super) async fn show(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
+pub(super) async fn show(
+    context: &CommandContext,
+    id: &ContainerId,
+) -> Result<CommandExitCode, CommandFailure> {
     let view = context.client()?.container(id).await?;
     let text = MachineOutput {
         items: std::slice::from_ref(&view),
@@ -69,20 +72,20 @@ pub(super) async fn show(context: &Context, id: &ContainerId) -> Result<Exit, Fa
     context
         .term
         .print(&text.unwrap_or_else(|| containers::one(&view, now(), context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Prints the row of `top` for one container, once or until the container has ended.
 pub(super) async fn stats(
-    context: &Context,
+    context: &CommandContext,
     id: &ContainerId,
     follow: bool,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let mut headers = true;
     loop {
         let (view, timeline) = tokio::try_join!(client.container(id), client.timeline(id))?;
-        let row = top::Usage::of(&view, &timeline.samples);
+        let row = top::ContainerUsageRow::of(&view, &timeline.samples);
         let text = match (MachineOutput {
             items: std::slice::from_ref(&row),
             list: false,
@@ -101,22 +104,22 @@ pub(super) async fn stats(
         context.term.print(&text);
         headers = false;
         if !follow || view.ended.is_some() || timeline.reason.is_some() {
-            return Ok(Exit::Ok);
+            return Ok(CommandExitCode::Ok);
         }
         // A change of the memory use does not end a long poll, so poll at intervals.
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         }
     }
 }
 
 /// Ends a container.
 pub(super) async fn kill(
-    context: &Context,
+    context: &CommandContext,
     id: &ContainerId,
     sure: ConfirmOptions,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let before = client.container(id).await?;
     let whose = before.request.as_ref().map_or_else(
@@ -129,7 +132,7 @@ pub(super) async fn kill(
             "{id} would end: {whose}, {size} on {}",
             before.node
         ));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     context.confirm(
         sure,
@@ -148,11 +151,14 @@ pub(super) async fn kill(
         )
     };
     context.term.print(&text.unwrap_or_else(people));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Shows the events of a container, and its memory if its node still stores it.
-pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
+pub(super) async fn history(
+    context: &CommandContext,
+    id: &ContainerId,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let view = client.container(id).await?;
     let happened = happened(&client, id).await?;
@@ -163,7 +169,7 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
     .rows(&context.output)
     {
         context.term.print(&text);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let paint = context.term.paint;
     let mut text = containers::one(&view, now(), paint);
@@ -182,13 +188,13 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
         ));
     }
     context.term.print(&text);
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Events about a container, or whose message names it.
-async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<LoggedEvent>, Failure> {
+async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<LoggedEvent>, CommandFailure> {
     let name = id.to_string();
-    let mut lines = client.events_of(Some(&id.app), 0, Follow::No).await?;
+    let mut lines = client.events_of(Some(&id.app), 0, FollowMode::No).await?;
     let mut found = Vec::new();
     while let Some(event) = lines.next().await {
         let event = event?;

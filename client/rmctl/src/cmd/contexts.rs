@@ -4,20 +4,23 @@ use std::path::PathBuf;
 
 use headroom_client::Client;
 
-use crate::args::{ConfigVerb, ContextVerb};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::{ConfigSubcommand, ContextSubcommand};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::json::MachineOutput;
 use crate::render::settings as screens;
-use crate::settings::file::{self, Shown, Time, UserFile};
+use crate::settings::file::{self, DurationSetting, OutputSetting, UserSettingsFile};
 use crate::settings::{self, SettingSource};
 
 /// Runs a `context` verb.
-pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Failure> {
+pub(crate) fn contexts(
+    context: &CommandContext,
+    what: ContextSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let place = file::user_place();
     let mut user = file::user(&place)?;
     match what {
-        ContextVerb::List => {
+        ContextSubcommand::List => {
             let found = MachineOutput {
                 items: std::slice::from_ref(&user),
                 list: false,
@@ -33,20 +36,20 @@ pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Fai
                 None => screens::contexts(&user, context.term.paint),
             };
             context.term.print(&text);
-            return Ok(Exit::Ok);
+            return Ok(CommandExitCode::Ok);
         }
-        ContextVerb::Use { name } => take(&mut user, &name)?,
-        ContextVerb::Set { name } => set(context, &mut user, &name)?,
-        ContextVerb::Rm { name } => forget(&mut user, &name)?,
+        ContextSubcommand::Use { name } => take(&mut user, &name)?,
+        ContextSubcommand::Set { name } => set(context, &mut user, &name)?,
+        ContextSubcommand::Rm { name } => forget(&mut user, &name)?,
     }
     file::write(&place, &user)?;
     context
         .term
         .print(&screens::contexts(&user, context.term.paint));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-fn take(user: &mut UserFile, name: &str) -> Result<(), Failure> {
+fn take(user: &mut UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
     if name == "-" {
         user.current = None;
         return Ok(());
@@ -56,17 +59,24 @@ fn take(user: &mut UserFile, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn known(user: &UserFile, name: &str) -> Result<(), Failure> {
+fn known(user: &UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
     if user.contexts.contains_key(name) {
         return Ok(());
     }
-    let failure = Failure::new(Exit::NotFound, format!("there is no context {name}"));
+    let failure = CommandFailure::new(
+        CommandExitCode::NotFound,
+        format!("there is no context {name}"),
+    );
     Err(failure
         .near(name, user.contexts.keys().map(String::as_str))
         .help("rmctl context list"))
 }
 
-fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure> {
+fn set(
+    context: &CommandContext,
+    user: &mut UserSettingsFile,
+    name: &str,
+) -> Result<(), CommandFailure> {
     let said = &context.settings;
     let typed = |by: &SettingSource| matches!(by, SettingSource::Argument(_));
     let saved = user.contexts.entry(name.to_owned()).or_default();
@@ -76,10 +86,10 @@ fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure
         saved.addr = Some(said.addr.value.clone());
     }
     if typed(&said.output.by) {
-        saved.output = Some(Shown::of(said.output.value.clone()));
+        saved.output = Some(OutputSetting::of(said.output.value.clone()));
     }
     if typed(&said.timeout.by) {
-        saved.timeout = Some(Time(said.timeout.value));
+        saved.timeout = Some(DurationSetting(said.timeout.value));
     }
     let proofs = &context.given.proofs;
     let absolute = |path: &Option<PathBuf>| {
@@ -91,16 +101,17 @@ fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure
     saved.key = absolute(&proofs.key).or(saved.key.take());
     saved.token_file = absolute(&proofs.token_file).or(saved.token_file.take());
     if saved.addr.is_none() {
-        return Err(
-            Failure::new(Exit::Usage, format!("context {name} has no address"))
-                .help(format!("rmctl context set {name} --addr http://HOST:7070")),
-        );
+        return Err(CommandFailure::new(
+            CommandExitCode::Usage,
+            format!("context {name} has no address"),
+        )
+        .help(format!("rmctl context set {name} --addr http://HOST:7070")));
     }
     user.current.get_or_insert_with(|| name.to_owned());
     Ok(())
 }
 
-fn forget(user: &mut UserFile, name: &str) -> Result<(), Failure> {
+fn forget(user: &mut UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
     known(user, name)?;
     user.contexts.remove(name);
     if user.current.as_deref() == Some(name) {
@@ -110,10 +121,13 @@ fn forget(user: &mut UserFile, name: &str) -> Result<(), Failure> {
 }
 
 /// Runs a `config` verb.
-pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failure> {
+pub(crate) fn config(
+    context: &CommandContext,
+    what: ConfigSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let places = [file::user_place(), file::machine_place()];
     match what {
-        ConfigVerb::Show => {
+        ConfigSubcommand::Show => {
             let settings = settings::load(context.given.clone())?;
             let files = places.map(|p| (p.display().to_string(), p.exists()));
             let doc = settings.json();
@@ -126,7 +140,7 @@ pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failur
                 &text.unwrap_or_else(|| screens::settings(&settings, &files, context.term.paint)),
             );
         }
-        ConfigVerb::Validate => {
+        ConfigSubcommand::Validate => {
             settings::load(context.given.clone())?;
             for place in places {
                 let found = if place.exists() {
@@ -138,7 +152,7 @@ pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failur
             }
         }
     }
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::{Bytes, LogLevel};
-use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevel};
+use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevelRequest};
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::figures::{short, span};
-use crate::render::metrics::{self, Series};
-use crate::render::{Paint, json::MachineOutput};
+use crate::render::metrics::{self, MetricSeries};
+use crate::render::{TextPainter, json::MachineOutput};
 
 /// State of the daemon, from its metrics.
 #[derive(Debug, PartialEq, Serialize)]
@@ -45,7 +45,7 @@ struct DaemonView {
 }
 
 /// Shows the state of the daemon.
-pub(crate) async fn status(context: &Context) -> Result<Exit, Failure> {
+pub(crate) async fn status(context: &CommandContext) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (cluster, page, log) =
         tokio::join!(client.status(), client.get_text("/metrics"), log(&client));
@@ -64,7 +64,7 @@ pub(crate) async fn status(context: &Context) -> Result<Exit, Failure> {
     context
         .term
         .print(&machine.unwrap_or_else(|| people(&view, context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// The log level, or `None` if the daemon has no adjustable log.
@@ -77,7 +77,7 @@ async fn log(client: &Client) -> Result<Option<LogLevelView>, ClientError> {
 }
 
 /// Reloads the configuration of the resource manager.
-pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
+pub(crate) async fn reload(context: &CommandContext) -> Result<CommandExitCode, CommandFailure> {
     let reloaded = context.client()?.reload().await?;
     let machine = MachineOutput {
         items: std::slice::from_ref(&reloaded),
@@ -87,14 +87,17 @@ pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
     context
         .term
         .print(&machine.unwrap_or_else(|| changes(&reloaded, context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Shows or sets the log level.
-pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Result<Exit, Failure> {
+pub(crate) async fn loglevel(
+    context: &CommandContext,
+    level: Option<LogLevel>,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let view = match level {
-        Some(level) => client.set_log_level(SetLogLevel { level }).await?,
+        Some(level) => client.set_log_level(SetLogLevelRequest { level }).await?,
         None => client.log_level().await?,
     };
     let machine = MachineOutput {
@@ -105,7 +108,7 @@ pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Resu
     context
         .term
         .print(&machine.unwrap_or_else(|| format!("log  {}\n", in_words(&view))));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn in_words(log: &LogLevelView) -> String {
@@ -123,7 +126,7 @@ fn in_words(log: &LogLevelView) -> String {
     }
 }
 
-fn changes(reloaded: &ReloadResult, paint: Paint) -> String {
+fn changes(reloaded: &ReloadResult, paint: TextPainter) -> String {
     let ReloadResult {
         holds,
         waits,
@@ -147,7 +150,7 @@ fn changes(reloaded: &ReloadResult, paint: Paint) -> String {
 
 fn view(
     (version, epoch, up_s): (String, u64, u64),
-    all: &[Series],
+    all: &[MetricSeries],
     log: Option<LogLevelView>,
 ) -> DaemonView {
     let spread = |name: &str| (quantile(all, name, 0.5), quantile(all, name, 0.99));
@@ -155,7 +158,7 @@ fn view(
         spread("headroom_rm_scheduler_cycle_seconds"),
         spread("headroom_rm_state_write_seconds"),
     );
-    let fault = |s: &&Series| {
+    let fault = |s: &&MetricSeries| {
         s.labels
             .get("code")
             .is_some_and(|code| code.starts_with('5'))
@@ -197,7 +200,7 @@ fn view(
     clippy::cast_sign_loss,
     reason = "counts are whole and not negative"
 )]
-fn whole<'s>(series: impl Iterator<Item = &'s Series>) -> u64 {
+fn whole<'s>(series: impl Iterator<Item = &'s MetricSeries>) -> u64 {
     series
         .filter_map(|s| s.value)
         .filter(|v| *v > 0.0)
@@ -206,9 +209,9 @@ fn whole<'s>(series: impl Iterator<Item = &'s Series>) -> u64 {
 
 /// The upper bound of the histogram bucket that contains the quantile `share`. `None` for an empty
 /// histogram, or if that bucket is unbounded.
-fn quantile(all: &[Series], name: &str, share: f64) -> Option<f64> {
+fn quantile(all: &[MetricSeries], name: &str, share: f64) -> Option<f64> {
     let bucket = format!("{name}_bucket");
-    let bound = |s: &Series| {
+    let bound = |s: &MetricSeries| {
         s.labels.get("le").and_then(|le| {
             if le == "+Inf" {
                 Some(f64::INFINITY)
@@ -234,7 +237,7 @@ fn quantile(all: &[Series], name: &str, share: f64) -> Option<f64> {
         .filter(|bound| bound.is_finite())
 }
 
-fn people(v: &DaemonView, paint: Paint) -> String {
+fn people(v: &DaemonView, paint: TextPainter) -> String {
     let time =
         |s: Option<f64>| s.map_or_else(|| "–".to_owned(), |s| format!("{:.1} ms", s * 1000.0));
     let bad = |n: u64, what: &str| {
@@ -293,7 +296,7 @@ mod tests {
             configured: LogLevel::Info,
             by_environment: false,
         };
-        insta::assert_snapshot!(people(&seen(Some(log)), Paint::PLAIN), @r"
+        insta::assert_snapshot!(people(&seen(Some(log)), TextPainter::PLAIN), @r"
         resourcemanager 0.1.0 · epoch 4 · up 1h01m
         loop    a cycle takes p50 1.0 ms, p99 10.0 ms · 0 inputs wait
         disk    a commit takes p50 –, p99 – · 2M of state
@@ -328,12 +331,14 @@ mod tests {
                 waits: vec!["listen".into()],
                 notes: vec![],
             },
-            Paint::PLAIN,
+            TextPainter::PLAIN,
         );
         assert_eq!(
             text,
             "✓ log: a → b\n… listen  after a restart\nnext: rmctl operator status\n"
         );
-        assert!(changes(&ReloadResult::default(), Paint::PLAIN).starts_with("no key has changed"));
+        assert!(
+            changes(&ReloadResult::default(), TextPainter::PLAIN).starts_with("no key has changed")
+        );
     }
 }

@@ -7,15 +7,15 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use headroom_client::{Client, EventQuery, Follow};
+use headroom_client::{Client, EventQuery, FollowMode};
 use headroom_wire::v1::apps::AppView;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::DebugBundle;
+use crate::args::DebugBundleArgs;
 use crate::bundle::{self, BundleFile};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::figures::{rfc3339, short};
 use crate::render::json::{self, MachineOutput};
 
@@ -36,7 +36,7 @@ const DOCUMENTS: [(&str, &str); 7] = [
 
 /// The written bundle.
 #[derive(Debug, Serialize)]
-struct Written {
+struct WrittenBundle {
     file: PathBuf,
     /// Size of the bundle in bytes.
     bytes: u64,
@@ -46,24 +46,24 @@ struct Written {
 }
 
 /// The parts gathered so far.
-struct Gathered<'a> {
-    context: &'a Context,
+struct BundleCollector<'a> {
+    context: &'a CommandContext,
     pieces: Vec<BundleFile>,
     missing: Vec<String>,
     unreachable: bool,
 }
 
-impl Gathered<'_> {
+impl BundleCollector<'_> {
     /// Adds a document without possible secrets.
-    fn document(&mut self, name: &str, found: Result<Value, Failure>) {
+    fn document(&mut self, name: &str, found: Result<Value, CommandFailure>) {
         self.take(name, found.map(|value| json::pretty(&bundle::clean(value))));
     }
 
-    fn text(&mut self, name: &str, found: Result<String, Failure>) {
+    fn text(&mut self, name: &str, found: Result<String, CommandFailure>) {
         self.take(name, found.map(|text| bundle::clean_text(&text)));
     }
 
-    fn take(&mut self, name: &str, found: Result<String, Failure>) {
+    fn take(&mut self, name: &str, found: Result<String, CommandFailure>) {
         match found {
             Ok(text) => {
                 let size =
@@ -77,7 +77,7 @@ impl Gathered<'_> {
                 });
             }
             Err(failure) => {
-                self.unreachable |= failure.exit() == Exit::Unreachable;
+                self.unreachable |= failure.exit() == CommandExitCode::Unreachable;
                 let why = failure
                     .to_string()
                     .lines()
@@ -93,7 +93,10 @@ impl Gathered<'_> {
 }
 
 /// Writes the bundle and lists its files and the missing parts.
-pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: DebugBundleArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let stamp: String = rfc3339(now())
         .chars()
         .filter(|c| c.is_ascii_alphanumeric())
@@ -110,7 +113,7 @@ pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Fa
         .open(&path)
         .map_err(|e| unwritable(&path, &e))?;
     let client = context.client()?;
-    let mut gathered = Gathered {
+    let mut gathered = BundleCollector {
         context,
         pieces: Vec::new(),
         missing: Vec::new(),
@@ -119,17 +122,26 @@ pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Fa
     gathered.document("versions.json", Ok(versions()));
     gathered.document("settings.json", Ok(context.settings.json()));
     for (name, from) in DOCUMENTS {
-        gathered.document(name, client.get::<Value>(from).await.map_err(Failure::from));
+        gathered.document(
+            name,
+            client
+                .get::<Value>(from)
+                .await
+                .map_err(CommandFailure::from),
+        );
     }
     gathered.document("waits.json", waits(&client).await);
     gathered.take("events.jsonl", events(&client).await);
     gathered.text(
         "metrics.txt",
-        client.get_text("/metrics").await.map_err(Failure::from),
+        client
+            .get_text("/metrics")
+            .await
+            .map_err(CommandFailure::from),
     );
     #[cfg(feature = "dev")]
     gathered.document("doctor.json", doctor().await);
-    let Gathered {
+    let BundleCollector {
         mut pieces,
         missing,
         unreachable,
@@ -144,7 +156,7 @@ pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Fa
     );
     bundle::pack(&file, &folder, &pieces, now()).map_err(|e| unwritable(&path, &e))?;
     let bytes = file.metadata().map_or(0, |m| m.len());
-    let written = Written {
+    let written = WrittenBundle {
         file: path,
         bytes,
         files: pieces.into_iter().map(|p| p.name).collect(),
@@ -159,13 +171,13 @@ pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Fa
         .term
         .print(&text.unwrap_or_else(|| people(&written)));
     Ok(if unreachable {
-        Exit::Unreachable
+        CommandExitCode::Unreachable
     } else {
-        Exit::Ok
+        CommandExitCode::Ok
     })
 }
 
-fn people(w: &Written) -> String {
+fn people(w: &WrittenBundle) -> String {
     let file = w.file.display();
     let size = short(headroom_types::Bytes::new(w.bytes));
     let lacks = if w.missing.is_empty() {
@@ -179,13 +191,14 @@ fn people(w: &Written) -> String {
     )
 }
 
-fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
+fn unwritable(path: &Path, e: &std::io::Error) -> CommandFailure {
     let exit = if e.kind() == std::io::ErrorKind::AlreadyExists {
-        Exit::Conflict
+        CommandExitCode::Conflict
     } else {
-        Exit::Failed
+        CommandExitCode::Failed
     };
-    Failure::new(exit, format!("{}: {e}", path.display())).help("name another file with --to FILE")
+    CommandFailure::new(exit, format!("{}: {e}", path.display()))
+        .help("name another file with --to FILE")
 }
 
 fn about(pieces: &[BundleFile], missing: &[String]) -> String {
@@ -218,7 +231,7 @@ fn versions() -> Value {
 }
 
 /// Reasons why requests are pending, by application.
-async fn waits(client: &Client) -> Result<Value, Failure> {
+async fn waits(client: &Client) -> Result<Value, CommandFailure> {
     let apps = client.apps().await?;
     let waiting = apps
         .iter()
@@ -234,9 +247,9 @@ async fn waits(client: &Client) -> Result<Value, Failure> {
     Ok(Value::Object(all))
 }
 
-async fn events(client: &Client) -> Result<String, Failure> {
+async fn events(client: &Client) -> Result<String, CommandFailure> {
     let mut lines = client
-        .events_wanted(&EventQuery::default(), 0, Follow::No)
+        .events_wanted(&EventQuery::default(), 0, FollowMode::No)
         .await?;
     let mut latest = std::collections::VecDeque::new();
     while let Some(event) = lines.next().await {
@@ -255,11 +268,16 @@ async fn events(client: &Client) -> Result<String, Failure> {
 
 /// The checks of this host for a node agent.
 #[cfg(feature = "dev")]
-async fn doctor() -> Result<Value, Failure> {
+async fn doctor() -> Result<Value, CommandFailure> {
     use headroom_config::NodeAgentConfig;
     use headroom_nodeagent::doctor::examine;
     let look = tokio::task::spawn_blocking(|| examine(&NodeAgentConfig::default())).await;
-    let findings = look
-        .map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))?;
-    serde_json::to_value(&findings).map_err(|e| Failure::new(Exit::Failed, e.to_string()))
+    let findings = look.map_err(|e| {
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("the checks of this host failed: {e}"),
+        )
+    })?;
+    serde_json::to_value(&findings)
+        .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))
 }

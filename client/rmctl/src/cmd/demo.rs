@@ -10,21 +10,21 @@ use headroom_types::{Bytes, Cpus, EnforcerKind};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use crate::args::{Demo, Format};
+use crate::args::{DemoArgs, OutputFormat};
 use crate::cmd::dev::begin_log;
 use crate::cmd::feasibility::refuse_infeasible;
-use crate::cmd::job_file::{Job, compiled};
+use crate::cmd::job_file::{CompiledJob, compiled};
 use crate::cmd::submission::submit;
 use crate::cmd::submit::stay;
-use crate::context::Context;
-use crate::demo::data::{self, Data, DataSetParams};
+use crate::context::CommandContext;
+use crate::demo::data::{self, DataSetParams, DemoDataSet};
 use crate::demo::reference::{ComparisonResult, compare};
 use crate::demo::{DemoError, job};
-use crate::exit::{Exit, Failure};
-use crate::groupby::Done;
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::groupby::GroupByStats;
 use crate::interrupt::Interrupt;
-use crate::local_cluster::{Home, LocalCluster, LocalClusterParams};
-use crate::render::demo::{Fixed, Report, Run, outcome};
+use crate::local_cluster::{ClusterDirectory, LocalCluster, LocalClusterParams};
+use crate::render::demo::{DemoReport, DemoRun, FixedSizeRun, outcome};
 use crate::render::{count, json};
 
 /// Smallest and largest share for generated data. A larger share would make the data set too large.
@@ -38,17 +38,22 @@ const LOG: &str = "error";
 const CPUS: u32 = 16;
 
 /// Runs the demonstration.
-pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: DemoArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     begin_log(LOG, context.term.live);
     check(&args)?;
-    let home = Home::make(args.keep.as_deref())?;
+    let home = ClusterDirectory::make(args.keep.as_deref())?;
     let interrupt = Interrupt::listen()?;
     let report = play(context, &args, home.path(), &interrupt).await?;
     match context.format {
-        Format::Table | Format::Wide => context.term.print(&outcome(&report, context.term.paint)),
-        Format::Json | Format::Jsonl => context.term.line(&json::line(&report.json())),
-        Format::Name => context.term.line(&report.run.app),
-        Format::Yaml | Format::Csv | Format::Cols | Format::Template => {
+        OutputFormat::Table | OutputFormat::Wide => {
+            context.term.print(&outcome(&report, context.term.paint))
+        }
+        OutputFormat::Json | OutputFormat::Jsonl => context.term.line(&json::line(&report.json())),
+        OutputFormat::Name => context.term.line(&report.run.app),
+        OutputFormat::Yaml | OutputFormat::Csv | OutputFormat::Cols | OutputFormat::Template => {
             let whole = report.json();
             let found = json::MachineOutput {
                 items: std::slice::from_ref(&whole),
@@ -61,7 +66,7 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
             );
         }
     }
-    if let Home::Kept(dir) = &home {
+    if let ClusterDirectory::Kept(dir) = &home {
         context.term.say(&format!(
             "kept   {}: data, parts, results, job files",
             dir.display()
@@ -70,11 +75,11 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
     Ok(report.exit())
 }
 
-fn check(args: &Demo) -> Result<(), Failure> {
+fn check(args: &DemoArgs) -> Result<(), CommandFailure> {
     match args.share {
         Some(share) if args.input.is_none() && !(SHARES.0..=SHARES.1).contains(&share) => {
-            Err(Failure::new(
-                Exit::Usage,
+            Err(CommandFailure::new(
+                CommandExitCode::Usage,
                 format!("--share {share} is outside the range of the generated data set"),
             )
             .help(format!(
@@ -87,18 +92,18 @@ fn check(args: &Demo) -> Result<(), Failure> {
 }
 
 async fn play(
-    context: &Context,
-    args: &Demo,
+    context: &CommandContext,
+    args: &DemoArgs,
     dir: &Path,
     interrupt: &Interrupt,
-) -> Result<Report, Failure> {
+) -> Result<DemoReport, CommandFailure> {
     let data = tokio::select! {
         data = prepare(context, args, dir) => data?,
-        () = interrupt.asked() => return Err(Failure::new(Exit::Failed, "interrupted; nothing had been started")),
+        () = interrupt.asked() => return Err(CommandFailure::new(CommandExitCode::Failed, "interrupted; nothing had been started")),
     };
     if context.addr_named {
         let client = context.client()?;
-        let stage = Stage {
+        let stage = DemoRunInputs {
             context,
             args,
             client: &client,
@@ -108,7 +113,7 @@ async fn play(
         return tokio::select! {
             shown = stage.show() => shown,
             () = interrupt.asked() => {
-                Err(Failure::new(Exit::Failed, "interrupted; the job keeps running").help("rmctl kill last"))
+                Err(CommandFailure::new(CommandExitCode::Failed, "interrupted; the job keeps running").help("rmctl kill last"))
             }
         };
     }
@@ -136,7 +141,7 @@ async fn play(
         ));
     }
     let client = Client::new(cluster.url())?;
-    let stage = Stage {
+    let stage = DemoRunInputs {
         context,
         args,
         client: &client,
@@ -146,7 +151,7 @@ async fn play(
     // From here on an interruption must end every container first.
     let shown = tokio::select! {
         shown = stage.show() => shown,
-        () = interrupt.asked() => Err(Failure::new(Exit::Failed, "interrupted; every container was ended")),
+        () = interrupt.asked() => Err(CommandFailure::new(CommandExitCode::Failed, "interrupted; every container was ended")),
     };
     cluster.stop().await;
     if args.keep.is_none() {
@@ -159,7 +164,11 @@ fn n_cpus(machine: usize) -> u32 {
     u32::try_from(machine).unwrap_or(CPUS).max(CPUS)
 }
 
-async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Failure> {
+async fn prepare(
+    context: &CommandContext,
+    args: &DemoArgs,
+    dir: &Path,
+) -> Result<DemoDataSet, CommandFailure> {
     let wanted = DataSetParams {
         input: args.input.clone(),
         key: args.key.clone(),
@@ -171,7 +180,12 @@ async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Fai
     let term = context.term;
     let made = tokio::task::spawn_blocking(move || data::prepare(&wanted, &term)).await;
     let mut data = made
-        .map_err(|e| Failure::new(Exit::Failed, format!("the data set was not created: {e}")))?
+        .map_err(|e| {
+            CommandFailure::new(
+                CommandExitCode::Failed,
+                format!("the data set was not created: {e}"),
+            )
+        })?
         .map_err(|e| refused(&e))?;
     if !data.generated && args.share.is_none() {
         data.share = probe(context, &data, dir).await?;
@@ -180,21 +194,25 @@ async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Fai
 }
 
 /// Errors in the user's data are usage errors; errors of the disk are not.
-fn refused(e: &DemoError) -> Failure {
+fn refused(e: &DemoError) -> CommandFailure {
     let exit = match e {
         DemoError::File { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
-            Exit::Failed
+            CommandExitCode::Failed
         }
         DemoError::File { .. }
         | DemoError::Csv(_)
         | DemoError::NoRows { .. }
-        | DemoError::NoNumbers { .. } => Exit::Usage,
+        | DemoError::NoNumbers { .. } => CommandExitCode::Usage,
     };
-    Failure::new(exit, e.to_string())
+    CommandFailure::new(exit, e.to_string())
 }
 
 /// Groups the median partition once without a limit. The share is the used memory plus a quarter.
-async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Failure> {
+async fn probe(
+    context: &CommandContext,
+    data: &DemoDataSet,
+    dir: &Path,
+) -> Result<Bytes, CommandFailure> {
     let Some(part) = data::median(&data.parts) else {
         return Ok(data.share);
     };
@@ -206,8 +224,8 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
         .kill_on_drop(true)
         .output();
     let wrong = |e: String| {
-        Failure::new(
-            Exit::Failed,
+        CommandFailure::new(
+            CommandExitCode::Failed,
             format!(
                 "the median partition {} could not be measured: {e}",
                 part.index
@@ -218,7 +236,7 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
         .await
         .map_err(|e| wrong(e.to_string()))?
         .map_err(|e| wrong(e.to_string()))?;
-    let done: Done = serde_json::from_slice(&output.stdout)
+    let done: GroupByStats = serde_json::from_slice(&output.stdout)
         .map_err(|_| wrong(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
     let share = data::fitted(&done);
     context.term.say(&format!(
@@ -232,27 +250,27 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
 }
 
 /// This program, which the tasks also run.
-fn program() -> Result<PathBuf, Failure> {
+fn program() -> Result<PathBuf, CommandFailure> {
     std::env::current_exe().map_err(|e| {
-        Failure::new(
-            Exit::Failed,
+        CommandFailure::new(
+            CommandExitCode::Failed,
             format!("the path of this program cannot be read: {e}"),
         )
     })
 }
 
 /// The inputs of a run.
-struct Stage<'a> {
-    context: &'a Context,
-    args: &'a Demo,
+struct DemoRunInputs<'a> {
+    context: &'a CommandContext,
+    args: &'a DemoArgs,
     client: &'a Client,
-    data: &'a Data,
+    data: &'a DemoDataSet,
     dir: &'a Path,
 }
 
-impl Stage<'_> {
+impl DemoRunInputs<'_> {
     /// Runs the requested mode, and then mode `fixed` for comparison.
-    async fn show(&self) -> Result<Report, Failure> {
+    async fn show(&self) -> Result<DemoReport, CommandFailure> {
         let enforcers = self.client.status().await?.enforcers;
         let kernel_enforced = !enforcers.iter().any(|e| e == EnforcerKind::Poll.as_str());
         let enforcer = enforcers.join(",");
@@ -265,12 +283,12 @@ impl Stage<'_> {
                 .say("again  the same job in mode fixed: the same size every time");
             Some(self.run(MemoryFailureMode::Fixed).await?)
         };
-        let fixed = fixed.map(|f| Fixed {
+        let fixed = fixed.map(|f| FixedSizeRun {
             finished: f.finished,
             kills: f.totals.memory_kills,
             wall: f.wall,
         });
-        Ok(Report {
+        Ok(DemoReport {
             enforcer,
             kernel_enforced,
             generated: self.data.generated,
@@ -280,7 +298,7 @@ impl Stage<'_> {
         })
     }
 
-    async fn run(&self, mode: MemoryFailureMode) -> Result<Run, Failure> {
+    async fn run(&self, mode: MemoryFailureMode) -> Result<DemoRun, CommandFailure> {
         let out = self.dir.join(mode.as_str());
         let job = self.job(mode, &out)?;
         refuse_infeasible(&job.spec, &self.client.nodes().await?)?;
@@ -294,8 +312,8 @@ impl Stage<'_> {
         let app =
             tokio::time::timeout(RUN_TIMEOUT, stay(self.context, self.client, &id, false)).await;
         let late = || {
-            Failure::new(
-                Exit::WaitTimeout,
+            CommandFailure::new(
+                CommandExitCode::WaitTimeout,
                 format!("{id} has not ended after {} s", RUN_TIMEOUT.as_secs()),
             )
         };
@@ -306,13 +324,14 @@ impl Stage<'_> {
             // Frees disk space for the next run; the whole directory is removed at the end.
             let _ = std::fs::remove_dir_all(&out);
         }
-        Ok(Run::of(&app, mode, wall, result))
+        Ok(DemoRun::of(&app, mode, wall, result))
     }
 
     /// Writes the job file and reads it like a user's file.
-    fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<Job, Failure> {
-        let unwritable =
-            |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
+    fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<CompiledJob, CommandFailure> {
+        let unwritable = |e: std::io::Error| {
+            CommandFailure::new(CommandExitCode::Failed, format!("{}: {e}", out.display()))
+        };
         std::fs::create_dir_all(out).map_err(unwritable)?;
         let partitions = u32::try_from(self.data.parts.len()).unwrap_or(u32::MAX);
         let text = job::text(
@@ -330,7 +349,11 @@ impl Stage<'_> {
     }
 
     /// Compares the results of a finished run with the reference.
-    async fn judge(&self, app: &AppView, out: &Path) -> Result<Option<ComparisonResult>, Failure> {
+    async fn judge(
+        &self,
+        app: &AppView,
+        out: &Path,
+    ) -> Result<Option<ComparisonResult>, CommandFailure> {
         if app.state != AppState::Finished {
             return Ok(None);
         }
@@ -346,10 +369,17 @@ impl Stage<'_> {
             compare(&input, &columns, &outputs, result.as_deref())
         })
         .await;
-        let compared = compared
-            .map_err(|e| Failure::new(Exit::Failed, format!("the result was not compared: {e}")))?;
-        compared
-            .map(Some)
-            .map_err(|e| Failure::new(Exit::Failed, format!("the result cannot be compared: {e}")))
+        let compared = compared.map_err(|e| {
+            CommandFailure::new(
+                CommandExitCode::Failed,
+                format!("the result was not compared: {e}"),
+            )
+        })?;
+        compared.map(Some).map_err(|e| {
+            CommandFailure::new(
+                CommandExitCode::Failed,
+                format!("the result cannot be compared: {e}"),
+            )
+        })
     }
 }

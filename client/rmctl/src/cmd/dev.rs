@@ -4,9 +4,9 @@ use headroom_client::Client;
 use headroom_types::Cpus;
 use headroom_wire::v1::attached::NodeReady;
 
-use crate::args::Dev;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::DevClusterArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, LocalClusterParams};
 use crate::render::{count, json};
@@ -15,7 +15,10 @@ use crate::render::{count, json};
 const LOG: &str = "warn";
 
 /// Runs a cluster until it is interrupted.
-pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: DevClusterArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     begin_log(LOG, context.term.live);
     let wish = LocalClusterParams {
         nodes: args.nodes,
@@ -44,10 +47,10 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
         .term
         .say(&format!("stopping: waiting for {alive} to end"));
     cluster.stop().await;
-    failed.map_or(Ok(Exit::Ok), Err)
+    failed.map_or(Ok(CommandExitCode::Ok), Err)
 }
 
-fn greet(context: &Context, cluster: &LocalCluster, kept: bool) {
+fn greet(context: &CommandContext, cluster: &LocalCluster, kept: bool) {
     if !context.format.is_screen() {
         let nodes: Vec<_> = cluster.nodes().map(node_json).collect();
         let state = cluster.home().display().to_string();

@@ -1,34 +1,37 @@
 //! `rmctl diagnose`: explains the end of jobs, tasks, attempts and containers.
 
-use headroom_types::Charge;
+use headroom_types::ExitCharge;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use crate::args::Format;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::OutputFormat;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{diagnose, json};
 use crate::selector;
-use crate::target::{self, Part};
+use crate::target::{self, TargetPart};
 
 /// Explains an attempt, a task's last failure, a job's failures, or a container's end.
-pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    text: &str,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     if let Some(several) = selector::parse(text) {
         let (app, _) = context.app(&client, &several.job).await?;
         let rows = several.of(&app)?;
         context.term.print(&of_several(context, &app, &rows)?);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let (app, target) = context.app(&client, text).await?;
     let shown = match &target.part {
         // Selections of several tasks are handled above.
-        Part::Whole | Part::Several(_) => whole(context, &app),
-        Part::Task(id) => {
+        TargetPart::Whole | TargetPart::Several(_) => whole(context, &app),
+        TargetPart::Task(id) => {
             let row = target::task(&app, id)?;
             let one = last_failure(row).ok_or_else(|| {
-                Failure::new(
-                    Exit::NotFound,
+                CommandFailure::new(
+                    CommandExitCode::NotFound,
                     format!(
                         "{}/{id} has not been started yet: there is nothing to diagnose",
                         app.id
@@ -38,11 +41,11 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
             })?;
             one_attempt(context, &app, row, one)
         }
-        Part::Attempt(id) => {
+        TargetPart::Attempt(id) => {
             let (row, one) = target::attempt(&app, id)?;
             one_attempt(context, &app, row, one)
         }
-        Part::Container(id) => {
+        TargetPart::Container(id) => {
             let view = client.container(id).await?;
             let machine = json::MachineOutput {
                 items: std::slice::from_ref(&view),
@@ -53,10 +56,10 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
         }
     };
     context.term.print(&shown);
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-fn whole(context: &Context, app: &AppView) -> String {
+fn whole(context: &CommandContext, app: &AppView) -> String {
     let failed: Vec<&AttemptRow> = app.job.as_ref().map(diagnose::failures).unwrap_or_default();
     let machine = json::MachineOutput {
         items: &failed,
@@ -67,14 +70,18 @@ fn whole(context: &Context, app: &AppView) -> String {
 }
 
 /// The diagnosis of several tasks, each by its last failure. Tasks without an attempt are omitted.
-fn of_several(context: &Context, app: &AppView, rows: &[TaskRow]) -> Result<String, Failure> {
+fn of_several(
+    context: &CommandContext,
+    app: &AppView,
+    rows: &[TaskRow],
+) -> Result<String, CommandFailure> {
     let started: Vec<(&TaskRow, &AttemptRow)> = rows
         .iter()
         .filter_map(|row| Some((row, last_failure(row)?)))
         .collect();
     if started.is_empty() {
-        let none = Failure::new(
-            Exit::NotFound,
+        let none = CommandFailure::new(
+            CommandExitCode::NotFound,
             format!("none of these tasks of {} has been started yet", app.id),
         );
         return Err(none.help(format!("rmctl why {}", app.id)));
@@ -95,14 +102,14 @@ fn of_several(context: &Context, app: &AppView, rows: &[TaskRow]) -> Result<Stri
     Ok(machine.unwrap_or_else(screens))
 }
 
-fn one_attempt(context: &Context, app: &AppView, row: &TaskRow, one: &AttemptRow) -> String {
+fn one_attempt(context: &CommandContext, app: &AppView, row: &TaskRow, one: &AttemptRow) -> String {
     let name = |a: &AttemptRow| format!("{}/{}", app.id, a.attempt);
     let machine = json::MachineOutput {
         items: std::slice::from_ref(one),
         list: false,
     }
     .text(&context.output, name);
-    let width = if context.format == Format::Wide {
+    let width = if context.format == OutputFormat::Wide {
         context.term.width.max(140)
     } else {
         context.term.width
@@ -112,7 +119,7 @@ fn one_attempt(context: &Context, app: &AppView, row: &TaskRow, one: &AttemptRow
 
 /// The last attempt that failed; without one, the last attempt.
 fn last_failure(row: &TaskRow) -> Option<&AttemptRow> {
-    let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != Charge::Success);
+    let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != ExitCharge::Success);
     row.attempts
         .iter()
         .rev()

@@ -6,14 +6,17 @@ use headroom_nodeagent::doctor::{self, CheckResult, DoctorFinding};
 use headroom_types::NodeId;
 use serde::Deserialize;
 
-use crate::args::Doctor;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::DoctorArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render;
 use crate::render::json::MachineOutput;
 
 /// Prints the findings. The worst finding determines the exit code.
-pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: DoctorArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let findings = match &args.node {
         Some(node) => of_node(context, node).await?,
         None => of_this_host(args).await?,
@@ -28,14 +31,17 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
     });
     context.term.print(&text);
     Ok(match doctor::worst(&findings) {
-        CheckResult::Ok => Exit::Ok,
-        CheckResult::Warn => Exit::NotNow,
-        CheckResult::Fail => Exit::Failed,
+        CheckResult::Ok => CommandExitCode::Ok,
+        CheckResult::Warn => CommandExitCode::NotNow,
+        CheckResult::Fail => CommandExitCode::Failed,
     })
 }
 
 /// Findings of a node agent at its start, from its own interface.
-async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<DoctorFinding>, Failure> {
+async fn of_node(
+    context: &CommandContext,
+    node: &NodeId,
+) -> Result<Vec<DoctorFinding>, CommandFailure> {
     #[derive(Deserialize)]
     struct NodeFindings {
         host: Vec<DoctorFinding>,
@@ -47,15 +53,20 @@ async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<DoctorFinding>,
         .host)
 }
 
-async fn of_this_host(args: Doctor) -> Result<Vec<DoctorFinding>, Failure> {
+async fn of_this_host(args: DoctorArgs) -> Result<Vec<DoctorFinding>, CommandFailure> {
     let mut config = match &args.config {
         None => NodeAgentConfig::default(),
         Some(path) => headroom_config::load_nodeagent(path).map_err(|problems| {
-            Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
+            CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
         })?,
     };
     config.state = args.state.unwrap_or(config.state);
     config.cgroup_root = args.cgroup_root.or(config.cgroup_root);
     let look = tokio::task::spawn_blocking(move || doctor::examine(&config)).await;
-    look.map_err(|e| Failure::new(Exit::Failed, format!("the checks of this host failed: {e}")))
+    look.map_err(|e| {
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("the checks of this host failed: {e}"),
+        )
+    })
 }

@@ -10,8 +10,8 @@ use headroom_wire::v1::nodes::NodeView;
 
 use super::feasibility::{polls, refuse_growth, refuse_infeasible};
 use super::job_file::load;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{count, figures::short, plan};
 
 /// A job file with the keys that most jobs need.
@@ -40,19 +40,23 @@ memory_attempts = 4             # after a memory kill: more slots, then a contai
 "#;
 
 /// Writes a new job file.
-pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<Exit, Failure> {
+pub(super) fn init(
+    context: &CommandContext,
+    name: &Name,
+    to: Option<&Path>,
+) -> Result<CommandExitCode, CommandFailure> {
     let text = DRAFT.replace("NAME", name.as_str());
     let Some(path) = to else {
         context.term.print(&text);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     };
     let failed = |e: std::io::Error| {
         let exit = if e.kind() == std::io::ErrorKind::AlreadyExists {
-            Exit::Conflict
+            CommandExitCode::Conflict
         } else {
-            Exit::Failed
+            CommandExitCode::Failed
         };
-        Failure::new(exit, format!("{}: {e}", path.display()))
+        CommandFailure::new(exit, format!("{}: {e}", path.display()))
     };
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
@@ -61,11 +65,14 @@ pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<
         path.display(),
         path.display()
     ));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Reports all mistakes of a file, or that there are none.
-pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Failure> {
+pub(super) async fn validate(
+    context: &CommandContext,
+    file: &Path,
+) -> Result<CommandExitCode, CommandFailure> {
     let job = load(context, file, None).await?;
     let stages = u64::try_from(job.spec.stages.len()).unwrap_or(u64::MAX);
     let what = format!(
@@ -79,11 +86,14 @@ pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Fai
         file.display(),
         file.display()
     ));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Prints the plan of a file, and whether the cluster has enough free memory for it now.
-pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure> {
+pub(super) async fn plan(
+    context: &CommandContext,
+    file: &Path,
+) -> Result<CommandExitCode, CommandFailure> {
     let job = load(context, file, None).await?;
     let nodes = context.client()?.nodes().await?;
     refuse_infeasible(&job.spec, &nodes)?;
@@ -109,7 +119,7 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
         context
             .term
             .line(&paint.dim(&format!("next: rmctl submit {} --follow", file.display())));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let room = nodes
         .iter()
@@ -129,7 +139,7 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
         ))
     ));
     context.term.line(&paint.dim("next: rmctl node list"));
-    Ok(Exit::NotNow)
+    Ok(CommandExitCode::NotNow)
 }
 
 /// The initial number of executors, and how many of them fit into the free resources. The largest

@@ -1,12 +1,12 @@
 //! `rmctl events`: the event log.
 
-use headroom_client::{Client, EventFollower, EventQuery, Follow};
+use headroom_client::{Client, EventFollower, EventQuery, FollowMode};
 use headroom_types::ContainerId;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 
-use crate::args::{Events, Format, Rows};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{EventsArgs, ListOptions, OutputFormat};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::events;
 use crate::render::json::MachineOutput;
@@ -25,13 +25,13 @@ pub(crate) struct EventSelection {
     pub(crate) of: EventQuery,
     pub(crate) watch: bool,
     pub(crate) tail: Option<usize>,
-    pub(crate) rows: Rows,
+    pub(crate) rows: ListOptions,
 }
 
 impl EventSelection {
     /// Converts the arguments of the command line.
-    pub(crate) fn of(args: Events) -> EventSelection {
-        let Events {
+    pub(crate) fn of(args: EventsArgs) -> EventSelection {
+        let EventsArgs {
             job,
             watch,
             topic,
@@ -62,7 +62,10 @@ impl EventSelection {
 }
 
 /// Prints past events, and with `watch` also new ones.
-pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    wanted: EventSelection,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(&wanted.rows);
     let client = context.client()?;
     let mut of = wanted.of;
@@ -76,7 +79,7 @@ pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exi
     let takes = |event: &LoggedEvent| object.as_ref().is_none_or(|object| concerns(event, object));
     let mut before = Vec::new();
     let mut cursor = 0;
-    let mut lines = client.events_wanted(&of, 0, Follow::No).await?;
+    let mut lines = client.events_wanted(&of, 0, FollowMode::No).await?;
     while let Some(event) = lines.next().await {
         let event = event?;
         cursor = event.index;
@@ -95,7 +98,7 @@ pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exi
         } else {
             String::new()
         });
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let mut follower = EventFollower::of(client, of, cursor, SERVER_SILENCE_TIMEOUT);
     loop {
@@ -106,7 +109,7 @@ pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exi
                     print_all(context, std::slice::from_ref(&event), true);
                 }
             }
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         }
     }
 }
@@ -114,11 +117,11 @@ pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exi
 /// Narrows the filter to the object that a text names: a container, a task, an attempt or a job.
 /// Returns an object name that the caller must still compare.
 async fn narrow(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     of: &mut EventQuery,
     text: &str,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CommandFailure> {
     if let Ok(id) = text.parse::<ContainerId>() {
         of.app = Some(id.app);
         return Ok(Some(text.to_owned()));
@@ -127,9 +130,11 @@ async fn narrow(
         let (app, target) = context.app_figures(client, text).await?;
         of.app = Some(app.id);
         let object = match &target.part {
-            target::Part::Attempt(id) => Some(id.to_string()),
-            target::Part::Task(id) => Some(id.to_string()),
-            target::Part::Whole | target::Part::Container(_) | target::Part::Several(_) => None,
+            target::TargetPart::Attempt(id) => Some(id.to_string()),
+            target::TargetPart::Task(id) => Some(id.to_string()),
+            target::TargetPart::Whole
+            | target::TargetPart::Container(_)
+            | target::TargetPart::Several(_) => None,
         };
         of.object.clone_from(&object);
         return Ok(object);
@@ -140,7 +145,12 @@ async fn narrow(
             Ok(None)
         }
         // The text may name a node, a queue or a request.
-        Err(failure) if matches!(failure.exit(), Exit::NotFound | Exit::Usage) => {
+        Err(failure)
+            if matches!(
+                failure.exit(),
+                CommandExitCode::NotFound | CommandExitCode::Usage
+            ) =>
+        {
             Ok(Some(text.to_owned()))
         }
         Err(failure) => Err(failure),
@@ -161,9 +171,9 @@ fn concerns(event: &LoggedEvent, object: &str) -> bool {
             .is_some_and(|node| node.as_str() == object)
 }
 
-fn print_all(context: &Context, all: &[LoggedEvent], watch: bool) {
+fn print_all(context: &CommandContext, all: &[LoggedEvent], watch: bool) {
     let paint = context.term.paint;
-    let wide = context.format == Format::Wide;
+    let wide = context.format == OutputFormat::Wide;
     let people = || {
         all.iter()
             .map(|e| events::line(e, wide, paint) + "\n")

@@ -1,8 +1,8 @@
 //! Exit codes of `run`, `container exec` and `task exec`, which pass on the exit code of a program
 //! that runs in a container. No other verb does so.
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Exit code of a failure of rmctl itself, as in other container tools.
 pub(super) const OURS: i32 = 125;
@@ -12,9 +12,12 @@ pub(super) const NOT_STARTED: i32 = 126;
 pub(super) const NO_PROGRAM: i32 = 127;
 
 /// Ends this process with the exit code of the program.
-pub(super) fn leave(context: &Context, ran: Result<i32, Failure>) -> Result<Exit, Failure> {
+pub(super) fn leave(
+    context: &CommandContext,
+    ran: Result<i32, CommandFailure>,
+) -> Result<CommandExitCode, CommandFailure> {
     match ran {
-        Ok(0) => Ok(Exit::Ok),
+        Ok(0) => Ok(CommandExitCode::Ok),
         Ok(code) => std::process::exit(code),
         Err(failure) if failure.is_silent() => Err(failure),
         Err(failure) => {

@@ -1,17 +1,20 @@
 //! `rmctl explain`: the meaning of codes, verdicts, exit codes, fields of the interface and keys of
 //! files. Needs no daemon.
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::explain::{self, Entry};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::explain::{self, WordExplanation};
 use crate::render::json::MachineOutput;
 use crate::render::table::{Table, wrap};
 
 /// Prints the meaning of a word, or all words without one.
-pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    context: &CommandContext,
+    word: Option<&str>,
+) -> Result<CommandExitCode, CommandFailure> {
     let all = explain::entries();
     let Some(word) = word else {
-        let short: Vec<Entry> = all.into_iter().filter(|e| !e.is_detail()).collect();
+        let short: Vec<WordExplanation> = all.into_iter().filter(|e| !e.is_detail()).collect();
         let text = MachineOutput {
             items: &short,
             list: true,
@@ -20,12 +23,12 @@ pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure
         context
             .term
             .print(&text.unwrap_or_else(|| list(&short, context.term.width)));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     };
     let found = explain::find(&all, word);
     if found.is_empty() {
-        let failure = Failure::new(
-            Exit::NotFound,
+        let failure = CommandFailure::new(
+            CommandExitCode::NotFound,
             format!("{word:?} is not a known code, verdict, event, field or key"),
         );
         let failure = failure.near(word, all.iter().map(|e| e.word.as_str()));
@@ -45,10 +48,10 @@ pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure
             .collect::<Vec<_>>()
             .join("\n")
     }));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-fn list(all: &[Entry], width: usize) -> String {
+fn list(all: &[WordExplanation], width: usize) -> String {
     let mut table = Table::new(&["WORD", "KIND", "MEANS"]);
     for entry in all {
         let room = width.saturating_sub(38).max(20);
@@ -62,7 +65,7 @@ fn list(all: &[Entry], width: usize) -> String {
         + "next: rmctl explain HR0422 · rmctl explain retry.cap · rmctl explain Escalated · rmctl explain AppView.until\n"
 }
 
-fn one(entry: &Entry, context: &Context) -> String {
+fn one(entry: &WordExplanation, context: &CommandContext) -> String {
     let paint = context.term.paint;
     let mut text = format!("{}  {}\n", paint.strong(&entry.word), entry.kind);
     let lines = std::iter::once(&entry.means).chain(&entry.more);

@@ -2,12 +2,14 @@
 //!
 //! It compares a compiled job with the nodes that the resource manager lists.
 
-use headroom_config::job::{GrowSpec, GrowthRefusal, InfeasibleStage, growth, growth_problems};
+use headroom_config::job::{
+    GrowthRefusal, GrowthSetting, InfeasibleStage, growth, growth_problems,
+};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_wire::v1::nodes::NodeView;
 
-use super::job_file::{Job, mistakes};
-use crate::exit::{Exit, Failure};
+use super::job_file::{CompiledJob, mistakes};
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Nodes that accept work now or may do so again.
 pub(super) fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
@@ -15,7 +17,7 @@ pub(super) fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> 
 }
 
 /// Refuses a job with a stage that fits on no node. The error names the largest node.
-pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(), Failure> {
+pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(), CommandFailure> {
     if candidates(nodes).next().is_none() {
         return Ok(());
     }
@@ -28,9 +30,8 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
             "{} cannot run here: no node is {}, as [executors.{}] requires",
             job.name, set.place, set.name
         );
-        return Err(
-            Failure::new(Exit::Never, what).help("rmctl node list -o wide shows labels and taints")
-        );
+        return Err(CommandFailure::new(CommandExitCode::Never, what)
+            .help("rmctl node list -o wide shows labels and taints"));
     }
     let fails = |stage: &StageSpec, n: &NodeView| {
         headroom_config::job::infeasible_stages(job, &n.offers)
@@ -51,8 +52,8 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
         return Ok(());
     };
     let place = format!("the largest node is {} with {}", largest.id, largest.offers);
-    let failure = Failure::new(
-        Exit::Never,
+    let failure = CommandFailure::new(
+        CommandExitCode::Never,
         format!("{} can never run here: {}", job.name, first.sentence),
     )
     .help(place);
@@ -64,13 +65,17 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
 
 /// Refuses a stage with `grow = true` where growth is impossible. The error has the stage's place
 /// in the file.
-pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result<(), Failure> {
+pub(crate) fn refuse_growth(
+    job: &CompiledJob,
+    file: &str,
+    nodes: &[NodeView],
+) -> Result<(), CommandFailure> {
     let why = |stage: &StageSpec| match stage.grow {
-        GrowSpec::Stated(_) if !growth::mode_allows_growth(job.mode) => {
+        GrowthSetting::Stated(_) if !growth::mode_allows_growth(job.mode) => {
             Some(GrowthRefusal::Mode(job.mode))
         }
-        GrowSpec::Stated(_) if polls(&job.spec, stage, nodes) => Some(GrowthRefusal::PollOnly),
-        GrowSpec::Stated(_) | GrowSpec::Usual(_) | GrowSpec::Off => None,
+        GrowthSetting::Stated(_) if polls(&job.spec, stage, nodes) => Some(GrowthRefusal::PollOnly),
+        GrowthSetting::Stated(_) | GrowthSetting::Usual(_) | GrowthSetting::Off => None,
     };
     let refused: Vec<(&StageSpec, GrowthRefusal)> = job
         .spec
@@ -154,7 +159,7 @@ mod tests {
         let asked = |mode: MemoryFailureMode| {
             let text = sample_job("1GiB").text + "grow = true\n";
             let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
-            Job {
+            CompiledJob {
                 spec,
                 text,
                 mode,

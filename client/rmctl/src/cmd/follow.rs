@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
-use headroom_types::{AppId, Charge, TaskId};
+use headroom_types::{AppId, ExitCharge, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::log_source::{LogSource, WINDOW, ended, print, sources};
-use crate::args::Logs;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::LogsArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::logs as text;
-use crate::target::Part;
+use crate::target::TargetPart;
 
 /// Longest wait of a long poll without changes.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -31,10 +31,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 const PIECES: usize = 64;
 
 /// Some bytes of a log.
-type Piece = (LogSource, Vec<u8>);
+type LogChunk = (LogSource, Vec<u8>);
 
 /// How reading a log ended.
-enum End {
+enum LogReadEnd {
     /// All of the log was sent.
     Over,
     /// The log does not exist, or not yet.
@@ -43,16 +43,16 @@ enum End {
 
 /// Prints logs until all of them have ended, or until Ctrl-C.
 pub(super) async fn run(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     id: &AppId,
-    part: &Part,
-    args: &Logs,
-) -> Result<Exit, Failure> {
-    let (sender, mut receiver) = mpsc::channel::<Piece>(PIECES);
+    part: &TargetPart,
+    args: &LogsArgs,
+) -> Result<CommandExitCode, CommandFailure> {
+    let (sender, mut receiver) = mpsc::channel::<LogChunk>(PIECES);
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
-    let mut printer = Printer {
+    let mut printer = LogLinePrinter {
         context,
         stderr: args.stderr,
         halves: BTreeMap::new(),
@@ -79,11 +79,11 @@ pub(super) async fn run(
             Some(piece) = receiver.recv() => printer.take(piece),
             Some(end) = streams.join_next() => match (end, part) {
                 // The next change of the job looks for this log again.
-                (Ok(End::Missing(source)), _) => drop(known.remove(&source)),
-                (Ok(End::Over) | Err(_), Part::Container(_)) => break,
-                (Ok(End::Over) | Err(_), Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Several(_)) => {}
+                (Ok(LogReadEnd::Missing(source)), _) => drop(known.remove(&source)),
+                (Ok(LogReadEnd::Over) | Err(_), TargetPart::Container(_)) => break,
+                (Ok(LogReadEnd::Over) | Err(_), TargetPart::Whole | TargetPart::Task(_) | TargetPart::Attempt(_) | TargetPart::Several(_)) => {}
             },
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         }
     }
     // Bytes that were written just before the end may still be on their way.
@@ -92,7 +92,7 @@ pub(super) async fn run(
         printer.take(piece);
     }
     printer.finish();
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Detects attempts that replaced other attempts of their task.
@@ -106,14 +106,15 @@ struct Handovers {
 impl Handovers {
     /// A line for each task whose attempt has changed since the last view. The first view reports
     /// nothing.
-    fn news(&mut self, app: &AppView, part: &Part) -> Vec<String> {
+    fn news(&mut self, app: &AppView, part: &TargetPart) -> Vec<String> {
         let mut lines = Vec::new();
         let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
         let wanted = |row: &&TaskRow| match part {
-            Part::Several(several) => several.has(&row.task, rows),
-            Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Container(_) => {
-                part.task().is_none_or(|task| *task == row.task)
-            }
+            TargetPart::Several(several) => several.has(&row.task, rows),
+            TargetPart::Whole
+            | TargetPart::Task(_)
+            | TargetPart::Attempt(_)
+            | TargetPart::Container(_) => part.task().is_none_or(|task| *task == row.task),
         };
         for row in rows.iter().filter(wanted) {
             let [.., before, now] = row.attempts.as_slice() else {
@@ -123,7 +124,7 @@ impl Handovers {
             let known = self.latest.insert(row.task.clone(), number);
             if self.has_view && known.is_none_or(|known| known < number) {
                 let how = match before.reason {
-                    Some(reason) if reason.charge() == Charge::Memory => {
+                    Some(reason) if reason.charge() == ExitCharge::Memory => {
                         format!("out of memory at {}", before.profile.memory())
                     }
                     Some(reason) => reason.sentence(),
@@ -162,31 +163,31 @@ async fn follow(
     client: Client,
     source: LogSource,
     tail: Option<usize>,
-    sender: mpsc::Sender<Piece>,
+    sender: mpsc::Sender<LogChunk>,
     over: watch::Receiver<bool>,
-) -> End {
+) -> LogReadEnd {
     let Ok((text, mut position)) = client
         .log_end(&source.container, &source.file, WINDOW)
         .await
     else {
-        return End::Missing(source);
+        return LogReadEnd::Missing(source);
     };
     if sender
         .send((source.clone(), text::tail(&text, tail).as_bytes().to_vec()))
         .await
         .is_err()
     {
-        return End::Over;
+        return LogReadEnd::Over;
     }
     loop {
         let mut cancelled = over.clone();
         let ended = tokio::select! {
             ended = pieces(&client, &source, &mut position, &sender) => ended,
-            _ = cancelled.wait_for(|over| *over) => Ended::Cancelled,
+            _ = cancelled.wait_for(|over| *over) => LogStreamEnd::Cancelled,
         };
         match ended {
-            Ended::ByItself => return End::Over,
-            Ended::Cancelled => {
+            LogStreamEnd::ByItself => return LogReadEnd::Over,
+            LogStreamEnd::Cancelled => {
                 // The cancelled stream may have dropped a piece; the position says where to
                 // continue.
                 let rest = client
@@ -194,15 +195,15 @@ async fn follow(
                     .await
                     .unwrap_or_default();
                 sender.send((source, rest)).await.ok();
-                return End::Over;
+                return LogReadEnd::Over;
             }
-            Ended::BrokenOff => tokio::time::sleep(AGAIN).await,
+            LogStreamEnd::BrokenOff => tokio::time::sleep(AGAIN).await,
         }
     }
 }
 
 /// How one stream ended.
-enum Ended {
+enum LogStreamEnd {
     /// The container has ended.
     ByItself,
     /// The stream broke.
@@ -215,39 +216,39 @@ async fn pieces(
     client: &Client,
     source: &LogSource,
     position: &mut u64,
-    sender: &mpsc::Sender<Piece>,
-) -> Ended {
+    sender: &mpsc::Sender<LogChunk>,
+) -> LogStreamEnd {
     let Ok(mut log) = client
         .follow_log(&source.container, &source.file, *position)
         .await
     else {
-        return Ended::BrokenOff;
+        return LogStreamEnd::BrokenOff;
     };
     loop {
         match log.next().await {
             Some(Ok(bytes)) => {
                 // Reserve a place first, because a piece that counts as read must not be lost.
                 let Ok(room) = sender.reserve().await else {
-                    return Ended::ByItself;
+                    return LogStreamEnd::ByItself;
                 };
                 *position = log.position();
                 room.send((source.clone(), bytes.to_vec()));
             }
-            Some(Err(_)) => return Ended::BrokenOff,
-            None => return Ended::ByItself,
+            Some(Err(_)) => return LogStreamEnd::BrokenOff,
+            None => return LogStreamEnd::ByItself,
         }
     }
 }
 
 /// Prints whole lines and keeps an incomplete line until its end arrives.
-struct Printer<'a> {
-    context: &'a Context,
+struct LogLinePrinter<'a> {
+    context: &'a CommandContext,
     stderr: bool,
     halves: BTreeMap<LogSource, Vec<u8>>,
 }
 
-impl Printer<'_> {
-    fn take(&mut self, (source, bytes): Piece) {
+impl LogLinePrinter<'_> {
+    fn take(&mut self, (source, bytes): LogChunk) {
         let half = self.halves.entry(source.clone()).or_default();
         half.extend_from_slice(&bytes);
         if let Some(end) = half.iter().rposition(|byte| *byte == b'\n') {
@@ -282,7 +283,7 @@ mod tests {
     fn a_following_attempt_is_reported_once() {
         let (mut handovers, mut app) = (Handovers::default(), fixture::app());
         assert!(
-            handovers.news(&app, &Part::Whole).is_empty(),
+            handovers.news(&app, &TargetPart::Whole).is_empty(),
             "the state has not changed"
         );
         let rows = &mut app.job.as_mut().expect("job").tasks;
@@ -296,20 +297,21 @@ mod tests {
         row.attempts.push(next);
         assert!(
             handovers
-                .news(&app, &Part::Task("map/4".parse().expect("id")))
+                .news(&app, &TargetPart::Task("map/4".parse().expect("id")))
                 .is_empty(),
             "another task"
         );
-        let several = |text: &str| Part::Several(crate::selector::parse(text).expect("a selector"));
+        let several =
+            |text: &str| TargetPart::Several(crate::selector::parse(text).expect("a selector"));
         assert!(
             handovers.news(&app, &several("map/2-4,9")).is_empty(),
             "none of these follows another attempt"
         );
-        let lines = handovers.news(&app, &Part::Whole);
+        let lines = handovers.news(&app, &TargetPart::Whole);
         assert_eq!(
             lines,
             ["── map/7@3 ended: out of memory at 8.8 GiB; continuing with @4 ──"]
         );
-        assert!(handovers.news(&app, &Part::Whole).is_empty());
+        assert!(handovers.news(&app, &TargetPart::Whole).is_empty());
     }
 }

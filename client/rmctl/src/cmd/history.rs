@@ -1,21 +1,24 @@
 //! `rmctl job history` and `purge`: lists ended jobs, and deletes one.
 
 use headroom_client::{Client, DryRunMode};
-use headroom_types::Charge;
+use headroom_types::ExitCharge;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{JobView, TaskState};
 
-use crate::args::{ConfirmOptions, Rows};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
-use crate::render::past::{self, PastJob};
+use crate::args::{ConfirmOptions, ListOptions};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::render::past::{self, EndedJobRow};
 use crate::render::{apps, count, figures::gib_seconds, json::MachineOutput};
 
 /// Default number of rows.
 const USUAL: usize = 20;
 
 /// Lists ended jobs, the latest first.
-pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure> {
+pub(super) async fn list(
+    context: &CommandContext,
+    rows: &ListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(rows);
     let client = context.client()?;
     let mut ended: Vec<AppView> = client
@@ -46,10 +49,13 @@ pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure
     context.term.print(
         &text.unwrap_or_else(|| past::screen(&past, all, at, context.look(), context.term.paint)),
     );
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn wanted_rows(client: &Client, ended: Vec<AppView>) -> Result<Vec<PastJob>, Failure> {
+async fn wanted_rows(
+    client: &Client,
+    ended: Vec<AppView>,
+) -> Result<Vec<EndedJobRow>, CommandFailure> {
     let mut past = Vec::with_capacity(ended.len());
     for app in ended {
         match client.app(&app.id).await {
@@ -62,10 +68,10 @@ async fn wanted_rows(client: &Client, ended: Vec<AppView>) -> Result<Vec<PastJob
     Ok(past)
 }
 
-fn row(app: &AppView) -> PastJob {
+fn row(app: &AppView) -> EndedJobRow {
     let job = app.job.as_ref();
     let totals = job.map(|job| &job.totals);
-    PastJob {
+    EndedJobRow {
         id: app.id.clone(),
         state: app.state,
         user: app.user.clone(),
@@ -85,7 +91,7 @@ fn row(app: &AppView) -> PastJob {
 
 /// Number of tasks that were killed for memory at least once and finished nevertheless.
 fn recovered(job: &JobView) -> u32 {
-    let killed = |reason: &headroom_types::ExitReason| reason.charge() == Charge::Memory;
+    let killed = |reason: &headroom_types::ExitReason| reason.charge() == ExitCharge::Memory;
     let done = job
         .tasks
         .iter()
@@ -102,15 +108,15 @@ fn recovered(job: &JobView) -> u32 {
 
 /// Deletes an ended job.
 pub(super) async fn purge(
-    context: &Context,
+    context: &CommandContext,
     job: &str,
     sure: ConfirmOptions,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, job).await?;
-    if target.part != crate::target::Part::Whole {
-        let wrong = Failure::new(
-            Exit::Usage,
+    if target.part != crate::target::TargetPart::Whole {
+        let wrong = CommandFailure::new(
+            CommandExitCode::Usage,
             format!("{job} is part of a job, but only whole jobs can be purged"),
         );
         return Err(wrong.help(format!("rmctl job purge {}", app.id)));
@@ -148,7 +154,7 @@ pub(super) async fn purge(
     context.term.print(
         &text.unwrap_or_else(|| format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)),
     );
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 #[cfg(test)]

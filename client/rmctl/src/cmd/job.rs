@@ -8,36 +8,39 @@ use super::job_trace::fetch_trace;
 #[cfg(feature = "dev")]
 use super::replay;
 use super::{attach, drafts, history, kill, ps, scale, submit};
-use crate::args::JobVerb;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::JobSubcommand;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::job_history as screens;
 use crate::render::json::MachineOutput;
 
 /// Runs a `job` verb.
-pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: JobSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match what {
-        JobVerb::List { list } => ps::run(context, None, list).await,
-        JobVerb::Show { job, list } => ps::run(context, Some(&job), list).await,
-        JobVerb::Submit(args) => submit::run(context, args).await,
-        JobVerb::Kill(args) => kill::run(context, args).await,
-        JobVerb::Watch { job } => attach::run(context, &job).await,
-        JobVerb::History(rows) => history::list(context, &rows).await,
-        JobVerb::Purge { job, sure } => history::purge(context, &job, sure).await,
-        JobVerb::Scale {
+        JobSubcommand::List { list } => ps::run(context, None, list).await,
+        JobSubcommand::Show { job, list } => ps::run(context, Some(&job), list).await,
+        JobSubcommand::Submit(args) => submit::run(context, args).await,
+        JobSubcommand::Kill(args) => kill::run(context, args).await,
+        JobSubcommand::Watch { job } => attach::run(context, &job).await,
+        JobSubcommand::History(rows) => history::list(context, &rows).await,
+        JobSubcommand::Purge { job, sure } => history::purge(context, &job, sure).await,
+        JobSubcommand::Scale {
             job,
             count,
             reason,
             no_wait,
         } => scale::run(context, &job, count, reason, no_wait).await,
-        JobVerb::Init { name, to } => drafts::init(context, &name, to.as_deref()),
-        JobVerb::Validate { file } => drafts::validate(context, &file).await,
-        JobVerb::Plan { file } => drafts::plan(context, &file).await,
+        JobSubcommand::Init { name, to } => drafts::init(context, &name, to.as_deref()),
+        JobSubcommand::Validate { file } => drafts::validate(context, &file).await,
+        JobSubcommand::Plan { file } => drafts::plan(context, &file).await,
         #[cfg(feature = "dev")]
-        JobVerb::Replay(args) => replay::run(context, args).await,
-        JobVerb::Families { user } => families(context, user.as_deref()).await,
-        JobVerb::Suggest { name, user } => suggest(context, &name, user).await,
-        JobVerb::Export { job, html, to } => {
+        JobSubcommand::Replay(args) => replay::run(context, args).await,
+        JobSubcommand::Families { user } => families(context, user.as_deref()).await,
+        JobSubcommand::Suggest { name, user } => suggest(context, &name, user).await,
+        JobSubcommand::Export { job, html, to } => {
             let text = if html {
                 report(context, &job).await?
             } else {
@@ -48,7 +51,10 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
     }
 }
 
-async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure> {
+async fn families(
+    context: &CommandContext,
+    user: Option<&str>,
+) -> Result<CommandExitCode, CommandFailure> {
     let rows = context.client()?.job_histories(user).await?;
     let text = MachineOutput {
         items: &rows,
@@ -58,10 +64,14 @@ async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure
     context.term.print(
         &text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)),
     );
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result<Exit, Failure> {
+async fn suggest(
+    context: &CommandContext,
+    name: &Name,
+    user: Option<String>,
+) -> Result<CommandExitCode, CommandFailure> {
     let user = user.or_else(crate::context::user);
     let client = context.client()?;
     let family = client.job_history(name, user.as_deref()).await?;
@@ -74,22 +84,27 @@ async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result
     context
         .term
         .print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-fn export(context: &Context, text: &str, to: Option<&Path>) -> Result<Exit, Failure> {
+fn export(
+    context: &CommandContext,
+    text: &str,
+    to: Option<&Path>,
+) -> Result<CommandExitCode, CommandFailure> {
     match to {
         None => context.term.print(text),
         Some(path) => {
-            std::fs::write(path, text)
-                .map_err(|e| Failure::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+            std::fs::write(path, text).map_err(|e| {
+                CommandFailure::new(CommandExitCode::Failed, format!("{}: {e}", path.display()))
+            })?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// The report of a job as one HTML file, from the resource manager.
-async fn report(context: &Context, job: &str) -> Result<String, Failure> {
+async fn report(context: &CommandContext, job: &str) -> Result<String, CommandFailure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     Ok(client

@@ -9,12 +9,12 @@ use headroom_config::job::{ClusterProfiles, profiles};
 use headroom_config::{FileProblemKind, JobSpec};
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// A compiled job file.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct CompiledJob {
     /// The compiled job.
     pub(crate) spec: JobSpec,
     /// The text of the file, which is part of the submission.
@@ -30,10 +30,10 @@ pub(crate) struct Job {
 /// Reads and compiles a job file. All its mistakes are reported together, and nothing is submitted.
 /// Profiles that it names but does not define come from the cluster and are written into its text.
 pub(crate) async fn load(
-    context: &Context,
+    context: &CommandContext,
     file: &Path,
     mode: Option<MemoryFailureMode>,
-) -> Result<Job, Failure> {
+) -> Result<CompiledJob, CommandFailure> {
     let text = headroom_config::load::read(file).map_err(mistakes)?;
     match named_in(context, &text).await {
         Ok(cluster) => compiled(file, text, mode, &cluster),
@@ -43,7 +43,7 @@ pub(crate) async fn load(
 
 /// The error for a file whose cluster profiles are not available: the file's own mistakes, if it
 /// has any.
-fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
+fn without_the_cluster(file: &Path, text: &str, unasked: CommandFailure) -> CommandFailure {
     let foreign = profiles::cluster_profile_names(text);
     let names: Vec<&str> = foreign.iter().map(headroom_types::Name::as_str).collect();
     let what = format!(
@@ -66,8 +66,8 @@ fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
 }
 
 /// A usage error with all problems of a file.
-pub(super) fn mistakes(problems: Vec<headroom_config::FileProblem>) -> Failure {
-    Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
+pub(super) fn mistakes(problems: Vec<headroom_config::FileProblem>) -> CommandFailure {
+    CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
 }
 
 /// Compiles the text of a job file that may name profiles of the cluster. The submitted text
@@ -77,7 +77,7 @@ pub(crate) fn compiled(
     text: String,
     mode: Option<MemoryFailureMode>,
     cluster: &ClusterProfiles,
-) -> Result<Job, Failure> {
+) -> Result<CompiledJob, CommandFailure> {
     let name = file.display().to_string();
     headroom_config::job::compile_with(&text, &name, cluster).map_err(mistakes)?;
     let mut named = cluster.clone();
@@ -91,11 +91,11 @@ pub(crate) fn compiled(
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let base = parent
-        .canonicalize()
-        .map_err(|e| Failure::new(Exit::Usage, format!("{}: {e}", parent.display())))?;
+    let base = parent.canonicalize().map_err(|e| {
+        CommandFailure::new(CommandExitCode::Usage, format!("{}: {e}", parent.display()))
+    })?;
     let mode = mode.unwrap_or(spec.mode);
-    Ok(Job {
+    Ok(CompiledJob {
         spec,
         text,
         named,
@@ -106,7 +106,7 @@ pub(crate) fn compiled(
 
 /// The cluster's profiles, if a job file names profiles that it does not define. Otherwise no
 /// profiles, and no call.
-async fn named_in(context: &Context, text: &str) -> Result<ClusterProfiles, Failure> {
+async fn named_in(context: &CommandContext, text: &str) -> Result<ClusterProfiles, CommandFailure> {
     let foreign = profiles::cluster_profile_names(text);
     if foreign.is_empty() {
         return Ok(ClusterProfiles::new());
@@ -125,12 +125,12 @@ async fn all(client: &Client) -> Result<ClusterProfiles, ClientError> {
 
 /// A job with one stage whose container has this heap.
 #[cfg(test)]
-pub(super) fn sample_job(memory: &str) -> Job {
+pub(super) fn sample_job(memory: &str) -> CompiledJob {
     let text = format!(
         "version = 1\nname = \"big\"\n[profiles.exec]\nheap = \"{memory}\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\n[[stage]]\nname = \"map\"\ncommand = [\"true\"]\n"
     );
     let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
-    Job {
+    CompiledJob {
         spec,
         text,
         named: ClusterProfiles::new(),
@@ -148,7 +148,7 @@ mod tests {
         let missing = mistakes(
             headroom_config::load::read(Path::new("/nonexistent/job.toml")).expect_err("missing"),
         );
-        assert_eq!(missing.exit(), Exit::Usage);
+        assert_eq!(missing.exit(), CommandExitCode::Usage);
         assert!(
             missing.to_string().contains("/nonexistent/job.toml"),
             "{missing}"
@@ -165,17 +165,17 @@ mod tests {
 
     #[test]
     fn without_the_cluster_only_the_own_mistakes_of_a_file_are_reported() {
-        let unasked = || Failure::new(Exit::Unreachable, "no answer");
+        let unasked = || CommandFailure::new(CommandExitCode::Unreachable, "no answer");
         let rest = "[executors.main]\nprofile = \"cluster-one\"\nslots = 2\n\
                     [[stage]]\nname = \"map\"\nprofile = \"cluster-two\"\ncommand = [\"true\"]\n";
         let text = format!("version = 1\nname = \"a\"\n{rest}");
         let foreign = without_the_cluster(Path::new("/job.toml"), &text, unasked());
-        assert_eq!(foreign.exit(), Exit::Unreachable, "{foreign}");
+        assert_eq!(foreign.exit(), CommandExitCode::Unreachable, "{foreign}");
         let text = foreign.to_string();
         assert!(text.contains("names cluster-one, cluster-two"), "{text}");
         let text = format!("version = 1\nname = \"a b\"\n{rest}");
         let own = without_the_cluster(Path::new("/job.toml"), &text, unasked());
-        assert_eq!(own.exit(), Exit::Usage, "{own}");
+        assert_eq!(own.exit(), CommandExitCode::Usage, "{own}");
         assert!(!own.to_string().contains("there is no profile"), "{own}");
     }
 }

@@ -1,17 +1,20 @@
 //! The finished tasks of a job as a trace, for the export and the replay.
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::record;
 
 /// The trace of a job that the resource manager stores.
-pub(super) async fn fetch_trace(context: &Context, job: &str) -> Result<String, Failure> {
+pub(super) async fn fetch_trace(
+    context: &CommandContext,
+    job: &str,
+) -> Result<String, CommandFailure> {
     let client = context.client()?;
     let (app, _) = context.app(&client, job).await?;
     let text = record::trace(&app);
     if text.lines().count() < 2 {
-        let failure = Failure::new(
-            Exit::NotFound,
+        let failure = CommandFailure::new(
+            CommandExitCode::NotFound,
             format!(
                 "no task of {} has succeeded, so there is no record of it",
                 app.id

@@ -2,27 +2,30 @@
 
 use headroom_wire::v1::apps::AppView;
 
-use crate::args::Kill;
-use crate::context::{Context, user};
-use crate::exit::{Exit, Failure};
+use crate::args::KillArgs;
+use crate::context::{CommandContext, user};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{apps, count, figures::short, json::MachineOutput};
 
 /// Ends a job.
-pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> {
-    let Kill { job, reason, sure } = args;
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: KillArgs,
+) -> Result<CommandExitCode, CommandFailure> {
+    let KillArgs { job, reason, sure } = args;
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, &job).await?;
     if let Some(task) = target.part.task() {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(CommandFailure::new(
+            CommandExitCode::Usage,
             format!("{job} is a task, but rmctl kill ends a whole job"),
         )
         .help(format!("rmctl task kill {}/{task}", app.id))
         .help(format!("rmctl kill {}", app.id)));
     }
     if app.state.is_final() {
-        return Err(Failure::new(
-            Exit::Conflict,
+        return Err(CommandFailure::new(
+            CommandExitCode::Conflict,
             format!("{} has already ended: {}", app.id, app.state.as_str()),
         )
         .help(format!("rmctl ps {}", app.id)));
@@ -31,7 +34,7 @@ pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> 
         context
             .term
             .line(&format!("{} would end: {}", app.id, what_ends(&app)));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     context.confirm(sure, &format!("{} ends: {}", app.id, what_ends(&app)))?;
     let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
@@ -52,7 +55,7 @@ pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> 
             )
         });
     context.term.print(&text);
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn what_ends(app: &AppView) -> String {

@@ -5,11 +5,11 @@ use headroom_types::{ContainerId, TaskAttemptId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use crate::args::Logs;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::LogsArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::logs as text;
-use crate::target::{self, Part};
+use crate::target::{self, TargetPart};
 
 /// Largest part of a log that one call fetches. Bytes.
 pub(super) const WINDOW: u64 = 1 << 20;
@@ -24,7 +24,7 @@ pub(super) struct LogSource {
 }
 
 /// Prints text of a log, with its prefix.
-pub(super) fn print(context: &Context, source: &LogSource, text: &str, stderr: bool) {
+pub(super) fn print(context: &CommandContext, source: &LogSource, text: &str, stderr: bool) {
     if source.prefix.is_empty() {
         context.term.print(text);
     } else {
@@ -38,7 +38,7 @@ pub(super) fn print(context: &Context, source: &LogSource, text: &str, stderr: b
 }
 
 /// Whether the target is complete, so that no more output can follow.
-pub(super) fn ended(app: &AppView, part: &Part) -> bool {
+pub(super) fn ended(app: &AppView, part: &TargetPart) -> bool {
     let row = part.task().and_then(|id| target::task(app, id).ok());
     let over = |r: &TaskRow| {
         use headroom_wire::v1::job::TaskState::{Blocked, Done, Failed, Pending, Running};
@@ -48,12 +48,12 @@ pub(super) fn ended(app: &AppView, part: &Part) -> bool {
         }
     };
     let done = match part {
-        Part::Attempt(id) => row
+        TargetPart::Attempt(id) => row
             .and_then(|r| r.attempts.iter().find(|a| a.attempt == *id))
             .is_some_and(|a| a.ended.is_some()),
-        Part::Task(_) => row.is_some_and(over),
-        Part::Several(several) => several.of(app).is_ok_and(|rows| rows.iter().all(over)),
-        Part::Whole | Part::Container(_) => false,
+        TargetPart::Task(_) => row.is_some_and(over),
+        TargetPart::Several(several) => several.of(app).is_ok_and(|rows| rows.iter().all(over)),
+        TargetPart::Whole | TargetPart::Container(_) => false,
     };
     done || app.state.is_final()
 }
@@ -62,9 +62,9 @@ pub(super) fn ended(app: &AppView, part: &Part) -> bool {
 pub(super) async fn sources(
     client: &Client,
     app: &AppView,
-    part: &Part,
-    args: &Logs,
-) -> Result<Vec<LogSource>, Failure> {
+    part: &TargetPart,
+    args: &LogsArgs,
+) -> Result<Vec<LogSource>, CommandFailure> {
     let own = if args.stderr { "stderr" } else { "stdout" };
     let whole = |container: ContainerId| LogSource {
         prefix: String::new(),
@@ -81,13 +81,13 @@ pub(super) async fn sources(
         masters.sort();
         return match masters.pop() {
             Some(id) => Ok(vec![whole(id)]),
-            None if app.managed => Err(Failure::new(
-                Exit::NotFound,
+            None if app.managed => Err(CommandFailure::new(
+                CommandExitCode::NotFound,
                 format!("the master of {} has not been launched yet", app.id),
             )
             .help(format!("rmctl why {}", app.id))),
-            None => Err(Failure::new(
-                Exit::NotFound,
+            None => Err(CommandFailure::new(
+                CommandExitCode::NotFound,
                 format!(
                     "the master of {} is unmanaged: its user has its log",
                     app.id
@@ -96,13 +96,13 @@ pub(super) async fn sources(
         };
     }
     match part {
-        Part::Container(id) => Ok(vec![whole(id.clone())]),
-        Part::Attempt(id) => Ok(vec![of_attempt(
+        TargetPart::Container(id) => Ok(vec![whole(id.clone())]),
+        TargetPart::Attempt(id) => Ok(vec![of_attempt(
             target::attempt(app, id)?.1,
             args.stderr,
             "",
         )]),
-        Part::Task(id) => {
+        TargetPart::Task(id) => {
             let row = target::task(app, id)?;
             Ok(row
                 .attempts
@@ -111,11 +111,14 @@ pub(super) async fn sources(
                 .into_iter()
                 .collect())
         }
-        Part::Whole | Part::Several(_) => {
+        TargetPart::Whole | TargetPart::Several(_) => {
             let rows: &[TaskRow] = app.job.as_ref().map_or(&[], |j| &j.tasks);
             let wanted = |row: &&TaskRow| match part {
-                Part::Several(several) => several.has(&row.task, rows),
-                Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Container(_) => true,
+                TargetPart::Several(several) => several.has(&row.task, rows),
+                TargetPart::Whole
+                | TargetPart::Task(_)
+                | TargetPart::Attempt(_)
+                | TargetPart::Container(_) => true,
             };
             let last = rows.iter().filter(wanted).filter_map(|r| r.attempts.last());
             let prefix = |a: &AttemptRow| {
@@ -133,7 +136,7 @@ pub(super) async fn sources(
 }
 
 /// A followed task may change its attempt, so each line names the attempt.
-fn prefix(args: &Logs, attempt: &TaskAttemptId) -> String {
+fn prefix(args: &LogsArgs, attempt: &TaskAttemptId) -> String {
     if args.follow && !args.no_prefix {
         attempt.to_string()
     } else {

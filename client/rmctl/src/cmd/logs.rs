@@ -6,22 +6,25 @@ use headroom_wire::v1::error::ErrorCode;
 
 use super::follow;
 use super::log_source::{LogSource, WINDOW, print, sources};
-use crate::args::Logs;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::LogsArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::logs as text;
 use crate::selector;
-use crate::target::Part;
+use crate::target::TargetPart;
 
 /// Prints logs, and with `--follow` continues until all of them have ended.
-pub(crate) async fn run(context: &Context, args: Logs) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: LogsArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (app, part) = match selector::parse(&args.target) {
         Some(several) => {
             let (app, _) = context.app(&client, &several.job).await?;
             // A selection that is malformed or matches no task fails at once.
             several.of(&app)?;
-            (app, Part::Several(several))
+            (app, TargetPart::Several(several))
         }
         None => {
             let (app, target) = context.app(&client, &args.target).await?;
@@ -33,13 +36,13 @@ pub(crate) async fn run(context: &Context, args: Logs) -> Result<Exit, Failure> 
     }
     let sources = sources(&client, &app, &part, &args).await?;
     if sources.is_empty() {
-        let none = if part == Part::Whole {
+        let none = if part == TargetPart::Whole {
             "has started no task yet"
         } else {
             "has not started it yet"
         };
-        return Err(Failure::new(
-            Exit::NotFound,
+        return Err(CommandFailure::new(
+            CommandExitCode::NotFound,
             format!("{} {none}: there is no log", app.id),
         )
         .help(format!(
@@ -61,14 +64,14 @@ pub(crate) async fn run(context: &Context, args: Logs) -> Result<Exit, Failure> 
     }
     match missing {
         Some(e) if read == 0 => Err(e),
-        Some(_) | None => Ok(Exit::Ok),
+        Some(_) | None => Ok(CommandExitCode::Ok),
     }
 }
 
-fn gone(e: ClientError, source: &LogSource) -> Failure {
+fn gone(e: ClientError, source: &LogSource) -> CommandFailure {
     if e.code() == Some(ErrorCode::HR0404) {
-        return Failure::new(
-            Exit::NotFound,
+        return CommandFailure::new(
+            CommandExitCode::NotFound,
             format!(
                 "there is no log {} of container {}",
                 source.file, source.container

@@ -2,14 +2,14 @@
 
 use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
 
-use crate::args::Metrics;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::OperatorMetricsArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::json::MachineOutput;
 use crate::render::metrics::{self, name};
 
 /// A client of a node agent's own interface, with certificates and without a token.
-pub(super) fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
+pub(super) fn of_node(context: &CommandContext, url: &str) -> Result<Client, CommandFailure> {
     let trust = ClientCredentials {
         other: ExpectedPeer::Node,
         token: TokenSource::Nowhere,
@@ -19,7 +19,10 @@ pub(super) fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
 }
 
 /// Prints the page as a scraper reads it. In the machine formats each series is a row.
-pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: OperatorMetricsArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let asked = match &args.node {
         None => client,
@@ -31,8 +34,8 @@ pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failur
         Some(part) => metrics::only(&page, part),
     };
     if let Some(part) = args.filter.as_ref().filter(|_| shown.is_empty()) {
-        let failure = Failure::new(
-            Exit::NotFound,
+        let failure = CommandFailure::new(
+            CommandExitCode::NotFound,
             format!("no metric has {part:?} in its name"),
         );
         return Err(failure
@@ -48,5 +51,5 @@ pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failur
         .rows(&context.output)
         .unwrap_or(shown),
     );
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }

@@ -63,56 +63,63 @@ mod version;
 mod wait;
 mod why;
 
-use crate::args::{AuditVerb, Verb};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::{AuditSubcommand, RootSubcommand};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Runs one verb.
-pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    verb: RootSubcommand,
+    context: &mut CommandContext,
+) -> Result<CommandExitCode, CommandFailure> {
     match verb {
-        Verb::Status { watch } => status::run(context, watch).await,
-        Verb::Submit(args) => submit::run(context, args).await,
-        Verb::Run(args) => run::run(context, args).await,
-        Verb::Ps { job, list } => ps::run(context, job.as_deref(), list).await,
-        Verb::Top(args) => top::run(context, args).await,
-        Verb::Why { target } => why::run(context, &target).await,
-        Verb::Diagnose { target } => diagnose::run(context, &target).await,
-        Verb::Logs(args) => logs::run(context, args).await,
-        Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
-        Verb::Kill(args) => kill::run(context, args).await,
-        Verb::Events(args) => events::run(context, events::EventSelection::of(args)).await,
-        Verb::Audit {
-            what: AuditVerb::List(args),
+        RootSubcommand::Status { watch } => status::run(context, watch).await,
+        RootSubcommand::Submit(args) => submit::run(context, args).await,
+        RootSubcommand::Run(args) => run::run(context, args).await,
+        RootSubcommand::Ps { job, list } => ps::run(context, job.as_deref(), list).await,
+        RootSubcommand::Top(args) => top::run(context, args).await,
+        RootSubcommand::Why { target } => why::run(context, &target).await,
+        RootSubcommand::Diagnose { target } => diagnose::run(context, &target).await,
+        RootSubcommand::Logs(args) => logs::run(context, args).await,
+        RootSubcommand::Wait { job, timeout } => wait::run(context, &job, timeout).await,
+        RootSubcommand::Kill(args) => kill::run(context, args).await,
+        RootSubcommand::Events(args) => {
+            events::run(context, events::EventSelection::of(args)).await
+        }
+        RootSubcommand::Audit {
+            what: AuditSubcommand::List(args),
         } => audit::list(context, args).await,
-        Verb::Node { what } => node::run(context, what).await,
-        Verb::Operator { what } => operator::run(context, what).await,
-        Verb::Job { what } => job::run(context, what).await,
-        Verb::Profile { what } => profile::run(context, what).await,
-        Verb::Queue { what } => queue::run(context, what).await,
-        Verb::App { what } => app::run(context, what).await,
-        Verb::Container { what } => container::run(context, what).await,
+        RootSubcommand::Node { what } => node::run(context, what).await,
+        RootSubcommand::Operator { what } => operator::run(context, what).await,
+        RootSubcommand::Job { what } => job::run(context, what).await,
+        RootSubcommand::Profile { what } => profile::run(context, what).await,
+        RootSubcommand::Queue { what } => queue::run(context, what).await,
+        RootSubcommand::App { what } => app::run(context, what).await,
+        RootSubcommand::Container { what } => container::run(context, what).await,
         #[cfg(feature = "dev")]
-        Verb::Doctor(args) => doctor::run(context, args).await,
-        Verb::Version { check } => version::run(context, check).await,
-        Verb::Request { what } => request::run(context, what).await,
-        Verb::Task { what } => task::run(context, what).await,
-        Verb::Attach { job } => attach::run(context, &job).await,
-        Verb::Ui { print_url } => ui::run(context, print_url).await,
+        RootSubcommand::Doctor(args) => doctor::run(context, args).await,
+        RootSubcommand::Version { check } => version::run(context, check).await,
+        RootSubcommand::Request { what } => request::run(context, what).await,
+        RootSubcommand::Task { what } => task::run(context, what).await,
+        RootSubcommand::Attach { job } => attach::run(context, &job).await,
+        RootSubcommand::Ui { print_url } => ui::run(context, print_url).await,
         #[cfg(feature = "dev")]
-        Verb::Dev(args) => dev::run(context, args).await,
+        RootSubcommand::Dev(args) => dev::run(context, args).await,
         #[cfg(feature = "dev")]
-        Verb::Demo(args) => demo::run(context, args).await,
-        Verb::Context { what } => contexts::contexts(context, what),
-        Verb::Acl { what } => acl::run(context, what).await,
-        Verb::Ca { what } => ca::run(context, what),
-        Verb::Config { what } => contexts::config(context, what),
-        Verb::Explain { word } => explain::run(context, word.as_deref()),
-        Verb::Completion {
+        RootSubcommand::Demo(args) => demo::run(context, args).await,
+        RootSubcommand::Context { what } => contexts::contexts(context, what),
+        RootSubcommand::Acl { what } => acl::run(context, what).await,
+        RootSubcommand::Ca { what } => ca::run(context, what),
+        RootSubcommand::Config { what } => contexts::config(context, what),
+        RootSubcommand::Explain { word } => explain::run(context, word.as_deref()),
+        RootSubcommand::Completion {
             shell,
             fixed: false,
         } => documents::completion(context, shell),
-        Verb::Completion { shell, fixed: true } => documents::fixed_completion(context, shell),
-        Verb::Man { dir, to } => documents::man(context, &to.or(dir).unwrap_or_default()),
-        Verb::Sample { program } => sample::run(program, context),
+        RootSubcommand::Completion { shell, fixed: true } => {
+            documents::fixed_completion(context, shell)
+        }
+        RootSubcommand::Man { dir, to } => documents::man(context, &to.or(dir).unwrap_or_default()),
+        RootSubcommand::Sample { program } => sample::run(program, context),
     }
 }

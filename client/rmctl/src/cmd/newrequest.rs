@@ -9,17 +9,17 @@ use headroom_wire::v1::application_master::{
     Placement, PlacementRequest, PlacementResponse, PlacementVerdict,
 };
 
-use crate::args::NewRequest;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::render::{Paint, count, figures::short, json::MachineOutput};
+use crate::args::RequestCreateArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::render::{TextPainter, count, figures::short, json::MachineOutput};
 
 /// Creates the request, or only validates it.
 pub(super) async fn create(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
-    args: NewRequest,
-) -> Result<Exit, Failure> {
+    args: RequestCreateArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let ask = match &args.file {
         Some(file) => read(file)?,
         None => typed(&args)?,
@@ -39,13 +39,18 @@ pub(super) async fn create(
     let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
     Ok(match answer.verdict {
-        PlacementVerdict::Waits { .. } if args.dry_run => Exit::NotNow,
-        PlacementVerdict::Fits | PlacementVerdict::Waits { .. } => Exit::Ok,
-        PlacementVerdict::Never { .. } => Exit::Never,
+        PlacementVerdict::Waits { .. } if args.dry_run => CommandExitCode::NotNow,
+        PlacementVerdict::Fits | PlacementVerdict::Waits { .. } => CommandExitCode::Ok,
+        PlacementVerdict::Never { .. } => CommandExitCode::Never,
     })
 }
 
-fn people(app: &str, ask: &PlacementRequest, answer: &PlacementResponse, paint: Paint) -> String {
+fn people(
+    app: &str,
+    ask: &PlacementRequest,
+    answer: &PlacementResponse,
+    paint: TextPainter,
+) -> String {
     let what = format!(
         "{} of {}",
         count(ask.count, "container"),
@@ -73,14 +78,19 @@ fn people(app: &str, ask: &PlacementRequest, answer: &PlacementResponse, paint: 
 }
 
 /// Reads the body of `POST /v1/apps/{app}/requests`, with or without the `ask` around it.
-fn read(file: &Path) -> Result<PlacementRequest, Failure> {
+fn read(file: &Path) -> Result<PlacementRequest, CommandFailure> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map(|_| text)
     } else {
         std::fs::read_to_string(file)
     };
-    let wrong = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", file.display()));
+    let wrong = |what: String| {
+        CommandFailure::new(
+            CommandExitCode::Usage,
+            format!("{}: {what}", file.display()),
+        )
+    };
     let text = text.map_err(|e| wrong(e.to_string()))?;
     // A JSON document begins with a brace; no TOML document does.
     let parsed: Result<serde_json::Value, String> = if text.trim_start().starts_with('{') {
@@ -98,12 +108,13 @@ fn read(file: &Path) -> Result<PlacementRequest, Failure> {
 }
 
 /// The request from the options.
-fn typed(args: &NewRequest) -> Result<PlacementRequest, Failure> {
+fn typed(args: &RequestCreateArgs) -> Result<PlacementRequest, CommandFailure> {
     let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
-        return Err(
-            Failure::new(Exit::Usage, "a request needs a name and a size")
-                .help("add --name NAME --memory SIZE, or --file FILE"),
-        );
+        return Err(CommandFailure::new(
+            CommandExitCode::Usage,
+            "a request needs a name and a size",
+        )
+        .help("add --name NAME --memory SIZE, or --file FILE"));
     };
     let env = args
         .env
@@ -140,14 +151,16 @@ fn typed(args: &NewRequest) -> Result<PlacementRequest, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, RequestVerb, Verb};
+    use crate::args::{RequestSubcommand, RmctlArguments, RootSubcommand};
     use clap::Parser as _;
 
-    fn args(words: &[&str]) -> NewRequest {
-        let cli = Cli::try_parse_from([&["rmctl", "request", "create", "sort.3"], words].concat())
-            .expect("parses");
-        let Verb::Request {
-            what: RequestVerb::Create(args),
+    fn args(words: &[&str]) -> RequestCreateArgs {
+        let cli = RmctlArguments::try_parse_from(
+            [&["rmctl", "request", "create", "sort.3"], words].concat(),
+        )
+        .expect("parses");
+        let RootSubcommand::Request {
+            what: RequestSubcommand::Create(args),
         } = cli.verb
         else {
             panic!("another verb")
@@ -213,11 +226,12 @@ mod tests {
         std::fs::write(&file, "{\"request\": \"a\", \"size\": 1}").expect("writes");
         let wrong = read(&file).expect_err("wrong");
         assert!(
-            wrong.exit() == Exit::Usage && wrong.to_string().contains("size"),
+            wrong.exit() == CommandExitCode::Usage && wrong.to_string().contains("size"),
             "{wrong}"
         );
         assert!(
-            Cli::try_parse_from(["rmctl", "request", "create", "sort.3", "--name", "a"]).is_err(),
+            RmctlArguments::try_parse_from(["rmctl", "request", "create", "sort.3", "--name", "a"])
+                .is_err(),
             "no size, no command"
         );
     }
@@ -233,7 +247,7 @@ mod tests {
                     request: ask.request.clone(),
                     verdict,
                 },
-                Paint::PLAIN,
+                TextPainter::PLAIN,
             )
         };
         assert_eq!(

@@ -5,13 +5,13 @@ use std::time::Duration;
 use headroom_client::Client;
 use headroom_types::NodeId;
 use headroom_wire::v1::apps::ContainerView;
-use headroom_wire::v1::nodes::{DrainNode, NodeView};
+use headroom_wire::v1::nodes::{DrainNodeRequest, NodeView};
 
 use super::{events, tags};
-use crate::args::{Drain, NodeVerb, Watched};
-use crate::context::{Context, now, user};
-use crate::exit::{Exit, Failure};
-use crate::progress::Progress;
+use crate::args::{NodeDrainArgs, NodeSubcommand, WatchedListOptions};
+use crate::context::{CommandContext, now, user};
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::progress::ProgressLine;
 use crate::render::{count, figures::span, json::MachineOutput, nodes};
 use crate::watch::watch;
 
@@ -19,24 +19,30 @@ use crate::watch::watch;
 const LOOK: Duration = Duration::from_secs(20);
 
 /// Runs a `node` verb.
-pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: NodeSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match what {
-        NodeVerb::Join(args) => super::acl::join(context, &args).await,
-        NodeVerb::List(args) => list(context, args).await,
-        NodeVerb::Drain(args) => drain(context, args).await,
-        NodeVerb::Cordon(args) => tags::cordon(context, args).await,
-        NodeVerb::Uncordon(args) => tags::uncordon(context, args).await,
-        NodeVerb::Label(args) => tags::label(context, args).await,
-        NodeVerb::Taint(args) => tags::taint(context, args).await,
-        NodeVerb::Bench(args) => super::bench::run(context, args).await,
-        NodeVerb::Undrain { node } => undrain(context, &node).await,
-        NodeVerb::Show { node } => show(context, &node).await,
-        NodeVerb::Events { node, watch } => happened(context, &node, watch).await,
+        NodeSubcommand::Join(args) => super::acl::join(context, &args).await,
+        NodeSubcommand::List(args) => list(context, args).await,
+        NodeSubcommand::Drain(args) => drain(context, args).await,
+        NodeSubcommand::Cordon(args) => tags::cordon(context, args).await,
+        NodeSubcommand::Uncordon(args) => tags::uncordon(context, args).await,
+        NodeSubcommand::Label(args) => tags::label(context, args).await,
+        NodeSubcommand::Taint(args) => tags::taint(context, args).await,
+        NodeSubcommand::Bench(args) => super::bench::run(context, args).await,
+        NodeSubcommand::Undrain { node } => undrain(context, &node).await,
+        NodeSubcommand::Show { node } => show(context, &node).await,
+        NodeSubcommand::Events { node, watch } => happened(context, &node, watch).await,
     }
 }
 
 /// Lists all nodes.
-async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
+async fn list(
+    context: &CommandContext,
+    args: WatchedListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(&args.rows);
     let wanted = args.rows.wanted();
     let screen = |all: &[NodeView]| nodes::screen(all, context.look(), context.term.paint);
@@ -51,11 +57,11 @@ async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
     }
     .rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&all)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Shows one node with its containers.
-async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
+async fn show(context: &CommandContext, node: &NodeId) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let view = client.node(node).await?;
     if let Some(text) = (MachineOutput {
@@ -65,16 +71,20 @@ async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
     .rows(&context.output)
     {
         context.term.print(&text);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let on_it: Vec<ContainerView> = client.get(&format!("/v1/containers?node={node}")).await?;
     context
         .term
         .print(&nodes::one(&view, &on_it, now(), context.term.paint));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit, Failure> {
+async fn happened(
+    context: &CommandContext,
+    node: &NodeId,
+    watch: bool,
+) -> Result<CommandExitCode, CommandFailure> {
     context.client()?.node(node).await?;
     events::run(
         context,
@@ -87,7 +97,10 @@ async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit,
     .await
 }
 
-async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
+async fn drain(
+    context: &CommandContext,
+    args: NodeDrainArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let fate = match (args.deadline, args.decommission) {
         (Some(time), _) => format!("the rest is stopped in {}", span(time)),
@@ -108,7 +121,7 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
             context
                 .term
                 .print(&nodes::on_it(&all, now(), context.term.paint));
-            return Ok(Exit::Ok);
+            return Ok(CommandExitCode::Ok);
         }
         context.confirm(
             args.sure,
@@ -119,7 +132,7 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
         .reason
         .or_else(|| user().map(|user| format!("drained by {user}")))
         .unwrap_or_default();
-    let body = DrainNode {
+    let body = DrainNodeRequest {
         deadline_s: args.deadline.map(|d| d.as_secs().max(1)),
         reason,
         decommission: args.decommission,
@@ -129,18 +142,18 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
         view = until_empty(context, &client, view).await?;
     }
     print_node(context, &view, |v| nodes::drained(v, now()));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Prints the number of remaining containers whenever it falls, until it is zero.
 async fn until_empty(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     mut view: NodeView,
-) -> Result<NodeView, Failure> {
+) -> Result<NodeView, CommandFailure> {
     let (path, mut index, mut said) = (format!("/v1/nodes/{}", view.id), 0, None);
     let (progress, most) = (
-        Progress::containers(&context.term, view.id.as_str()),
+        ProgressLine::containers(&context.term, view.id.as_str()),
         u64::from(view.containers),
     );
     while view.mark.as_ref().is_some_and(|mark| !mark.drained) {
@@ -167,16 +180,19 @@ async fn until_empty(
     Ok(view)
 }
 
-async fn undrain(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
+async fn undrain(
+    context: &CommandContext,
+    node: &NodeId,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let view = client.undrain(node).await?;
     print_node(context, &view, |v| {
         format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state)
     });
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-fn print_node(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
+fn print_node(context: &CommandContext, view: &NodeView, people: impl Fn(&NodeView) -> String) {
     let machine = MachineOutput {
         items: std::slice::from_ref(view),
         list: false,

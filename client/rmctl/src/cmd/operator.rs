@@ -2,60 +2,69 @@
 //! state directory that no resource manager uses.
 
 use headroom_rm_store::StoreError;
-use headroom_rm_store::backup::{self, Replace};
+use headroom_rm_store::backup::{self, ExistingStatePolicy};
 use headroom_rm_store::check;
 use headroom_rm_store::engine::present_backend;
 use serde::Serialize;
 
 use super::{daemon, debug, metrics};
-use crate::args::{OperatorVerb, StateVerb};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::{OperatorSubcommand, StateSubcommand};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{json, state as screens};
 
 /// Runs an `operator` verb.
-pub(crate) async fn run(context: &Context, verb: OperatorVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    verb: OperatorSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match verb {
-        OperatorVerb::Status => daemon::status(context).await,
-        OperatorVerb::Reload => daemon::reload(context).await,
-        OperatorVerb::Loglevel { level } => daemon::loglevel(context, level).await,
-        OperatorVerb::Metrics(args) => metrics::run(context, args).await,
-        OperatorVerb::Debug(args) => debug::run(context, args).await,
-        OperatorVerb::State { what } => state(context, what).await,
+        OperatorSubcommand::Status => daemon::status(context).await,
+        OperatorSubcommand::Reload => daemon::reload(context).await,
+        OperatorSubcommand::Loglevel { level } => daemon::loglevel(context, level).await,
+        OperatorSubcommand::Metrics(args) => metrics::run(context, args).await,
+        OperatorSubcommand::Debug(args) => debug::run(context, args).await,
+        OperatorSubcommand::State { what } => state(context, what).await,
     }
 }
 
 /// Runs on a blocking thread: the verbs read and write files only.
-async fn state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
+async fn state(
+    context: &CommandContext,
+    what: StateSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = context.clone();
     let done = tokio::task::spawn_blocking(move || on_state(&context, what)).await;
     done.map_err(|e| {
-        Failure::new(
-            Exit::Failed,
+        CommandFailure::new(
+            CommandExitCode::Failed,
             format!("the operation on the state failed: {e}"),
         )
     })?
 }
 
-fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
+fn on_state(
+    context: &CommandContext,
+    what: StateSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match what {
-        StateVerb::Check(place) => {
+        StateSubcommand::Check(place) => {
             let report = check::check(&place.state).map_err(failure)?;
             print(context, &report, &report.dir, || {
                 screens::report(&report, context.term.paint)
             });
             Ok(if report.problems.is_empty() {
-                Exit::Ok
+                CommandExitCode::Ok
             } else {
-                Exit::Failed
+                CommandExitCode::Failed
             })
         }
-        StateVerb::Backup { place, to } => {
+        StateSubcommand::Backup { place, to } => {
             let kept = backup::backup(&place.state, &to).map_err(failure)?;
             print(context, &kept, &kept.file, || screens::kept(&kept));
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
-        StateVerb::Restore {
+        StateSubcommand::Restore {
             place,
             from,
             store,
@@ -67,19 +76,19 @@ fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
                 .or_else(|| present_backend(&place.state).ok().flatten())
                 .unwrap_or_default();
             let replace = if replace {
-                Replace::MoveAside
+                ExistingStatePolicy::MoveAside
             } else {
-                Replace::No
+                ExistingStatePolicy::No
             };
             let filled = backup::restore(&place.state, &from, backend, replace).map_err(failure)?;
             print(context, &filled, &filled.dir, || screens::filled(&filled));
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
     }
 }
 
 fn print<T: Serialize>(
-    context: &Context,
+    context: &CommandContext,
     item: &T,
     name: &std::path::Path,
     people: impl FnOnce() -> String,
@@ -94,12 +103,12 @@ fn print<T: Serialize>(
     context.term.print(&text);
 }
 
-fn failure(error: StoreError) -> Failure {
+fn failure(error: StoreError) -> CommandFailure {
     let exit = match &error {
         StoreError::Locked { .. }
         | StoreError::NotEmpty { .. }
-        | StoreError::OtherBackend { .. } => Exit::Conflict,
-        StoreError::Nothing { .. } => Exit::NotFound,
+        | StoreError::OtherBackend { .. } => CommandExitCode::Conflict,
+        StoreError::Nothing { .. } => CommandExitCode::NotFound,
         StoreError::Directory { .. }
         | StoreError::Full { .. }
         | StoreError::Failed { .. }
@@ -108,9 +117,9 @@ fn failure(error: StoreError) -> Failure {
         | StoreError::File { .. }
         | StoreError::Database { .. }
         | StoreError::TooLarge { .. }
-        | StoreError::Encode { .. } => Exit::Failed,
+        | StoreError::Encode { .. } => CommandExitCode::Failed,
     };
-    let failure = Failure::new(exit, error.to_string());
+    let failure = CommandFailure::new(exit, error.to_string());
     if matches!(error, StoreError::Locked { .. }) {
         return failure
             .help("copy a snapshot-….jsonl of the running daemon and restore it elsewhere");

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::{AppId, Bytes, TaskId};
-use headroom_wire::v1::apps::{PrioritizeTask, ResizeTask};
+use headroom_wire::v1::apps::{PrioritizeTask, ResizeTaskRequest};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use crate::args::TaskOrderArgs;
-use crate::context::{Context, user};
-use crate::exit::{Exit, Failure};
+use crate::context::{CommandContext, user};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::json::MachineOutput;
 use crate::target;
 
@@ -41,23 +41,22 @@ pub(crate) enum TaskCommand {
 
 /// Sends an order about one task and waits until it is carried out.
 pub(crate) async fn run(
-    context: &Context,
+    context: &CommandContext,
     wish: TaskCommand,
     ordered: TaskOrderArgs,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (app, target) = context.app(&client, &ordered.task).await?;
     let Some(task) = target.part.task().cloned() else {
         let wrong = format!("{} is not a task", ordered.task);
-        return Err(
-            Failure::new(Exit::Usage, wrong).help(format!("write for example {}/map/7", app.id))
-        );
+        return Err(CommandFailure::new(CommandExitCode::Usage, wrong)
+            .help(format!("write for example {}/map/7", app.id)));
     };
     let row = target::task(&app, &task)?;
     let would = format!("{}/{task} {}", app.id, would(row, wish));
     if ordered.sure.dry_run {
         context.term.line(&would);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     match wish {
         TaskCommand::Cancel | TaskCommand::Retry => context.confirm(ordered.sure, &would)?,
@@ -68,7 +67,7 @@ pub(crate) async fn run(
         .or_else(|| user().map(|user| format!("by {user}")));
     let before = give(&client, &app.id, &task, wish, reason).await?;
     if ordered.no_wait || context.curl {
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let after = watch(&client, &app.id, &before, wish).await?;
     let found = MachineOutput {
@@ -79,7 +78,7 @@ pub(crate) async fn run(
     context
         .term
         .print(&text.unwrap_or_else(|| people(&app.id, &after, wish)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 async fn give(
@@ -94,7 +93,7 @@ async fn give(
         TaskCommand::Retry => client.retry_task(app, task, reason).await,
         TaskCommand::Resize { memory } => {
             client
-                .resize_task(app, task, &ResizeTask { memory, reason })
+                .resize_task(app, task, &ResizeTaskRequest { memory, reason })
                 .await
         }
         TaskCommand::Rank { priority } => {
@@ -112,7 +111,7 @@ async fn watch(
     app: &AppId,
     before: &TaskRow,
     wish: TaskCommand,
-) -> Result<TaskRow, Failure> {
+) -> Result<TaskRow, CommandFailure> {
     let until = tokio::time::Instant::now() + ORDER_TIMEOUT;
     loop {
         let now = client.task(app, &before.task).await?;
@@ -130,7 +129,7 @@ async fn watch(
                 before.task,
                 ORDER_TIMEOUT.as_secs()
             );
-            return Err(Failure::new(Exit::WaitTimeout, text)
+            return Err(CommandFailure::new(CommandExitCode::WaitTimeout, text)
                 .help("repeat the command; a repetition has no further effect"));
         }
         tokio::time::sleep(PAUSE).await;

@@ -8,25 +8,28 @@ use headroom_types::{Name, Profile};
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 
 use super::queue::read;
-use crate::args::{ProfileVerb, Rows, SetProfile};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{ListOptions, ProfileSetArgs, ProfileSubcommand};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{job_history, json::MachineOutput, profiles};
 
 /// Runs a `profile` verb.
-pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: ProfileSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     match what {
-        ProfileVerb::List(rows) => list(context, &client, &rows).await,
-        ProfileVerb::Show { name } => {
+        ProfileSubcommand::List(rows) => list(context, &client, &rows).await,
+        ProfileSubcommand::Show { name } => {
             let profile = client.profile(&name).await?;
             print_profile(context, &profile, |p| {
                 profiles::one(p, now(), context.term.paint)
             });
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
-        ProfileVerb::Set(args) => set(context, &client, args).await,
-        ProfileVerb::Unset {
+        ProfileSubcommand::Set(args) => set(context, &client, args).await,
+        ProfileSubcommand::Unset {
             name,
             revision,
             dry_run,
@@ -44,13 +47,13 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
                     p.size()
                 )
             });
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
-        ProfileVerb::Suggest { name, user } => {
+        ProfileSubcommand::Suggest { name, user } => {
             suggest(context, &client, name.as_ref(), user.as_deref()).await
         }
-        ProfileVerb::Test(args) => super::profile_test::test(context, args).await,
-        ProfileVerb::Import { file, dry_run } => {
+        ProfileSubcommand::Test(args) => super::profile_test::test(context, args).await,
+        ProfileSubcommand::Import { file, dry_run } => {
             import(context, &client, &file, how(dry_run)).await
         }
     }
@@ -64,7 +67,11 @@ fn how(dry_run: bool) -> DryRunMode {
     }
 }
 
-async fn list(context: &Context, client: &Client, rows: &Rows) -> Result<Exit, Failure> {
+async fn list(
+    context: &CommandContext,
+    client: &Client,
+    rows: &ListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(rows);
     let all: Vec<ClusterProfile> = rows.wanted().of(client.profiles().await?, now())?;
     let machine = MachineOutput {
@@ -76,14 +83,18 @@ async fn list(context: &Context, client: &Client, rows: &Rows) -> Result<Exit, F
         &machine
             .unwrap_or_else(|| profiles::screen(&all, now(), context.look(), context.term.paint)),
     );
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn set(context: &Context, client: &Client, args: SetProfile) -> Result<Exit, Failure> {
+async fn set(
+    context: &CommandContext,
+    client: &Client,
+    args: ProfileSetArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let size = match &args.file {
         Some(file) => {
             let wrong = |problems: Vec<_>| {
-                Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
+                CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
             };
             written::parse_profile(&read(file)?, &file.display().to_string()).map_err(wrong)?
         }
@@ -108,7 +119,7 @@ async fn set(context: &Context, client: &Client, args: SetProfile) -> Result<Exi
             profiles::use_of(&p.name)
         )
     });
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn spec(size: Profile, about: String) -> ProfileSpec {
@@ -127,14 +138,15 @@ fn spec(size: Profile, about: String) -> ProfileSpec {
 
 /// Sets the profiles of a file. All of them are compared with the cluster before the first is set.
 async fn import(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     file: &Path,
     how: DryRunMode,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let (text, name) = (read(file)?, file.display().to_string());
-    let wrong =
-        |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
+    let wrong = |problems: Vec<_>| {
+        CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
+    };
     let before = client.profiles().await?;
     let known = before.iter().map(|p| (p.name.clone(), p.size())).collect();
     let sizes = written::defined_profiles(&text, &name, &known).map_err(wrong)?;
@@ -162,17 +174,17 @@ async fn import(
             context.term.paint,
         )
     }));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Shows suggestions, of one name or all. A stage matches a profile of the cluster if it requested
 /// that size, because the job history stores sizes and no names.
 async fn suggest(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     name: Option<&Name>,
     user: Option<&str>,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let mut found = client.suggestions(user, None).await?;
     if let Some(name) = name {
         let profiles = client.profiles().await?;
@@ -184,8 +196,8 @@ async fn suggest(
             .collect();
         found.retain(|one| one.job == *name || Some(one.asked) == size);
         if found.is_empty() && profile.is_none() {
-            let failure = Failure::new(
-                Exit::NotFound,
+            let failure = CommandFailure::new(
+                CommandExitCode::NotFound,
                 format!("{name} is neither a profile of the cluster nor a job with a history"),
             );
             return Err(failure.near(name.as_str(), known.iter().map(String::as_str)));
@@ -199,11 +211,11 @@ async fn suggest(
     context
         .term
         .print(&text.unwrap_or_else(|| job_history::all_suggestions(&found, context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn print_profile(
-    context: &Context,
+    context: &CommandContext,
     profile: &ClusterProfile,
     people: impl Fn(&ClusterProfile) -> String,
 ) {

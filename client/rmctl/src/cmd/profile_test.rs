@@ -1,20 +1,23 @@
 //! `rmctl profile test`: runs one command once at the size of a profile and compares its memory use
 //! with the size.
 
-use headroom_types::{Bytes, Charge, Cpus, Name, Profile};
+use headroom_types::{Bytes, Cpus, ExitCharge, Name, Profile};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::AttemptRow;
 
 use super::run;
-use crate::args::{Run, TestProfile};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::{ProfileTestArgs, RunArgs};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::figures::{percent, short};
-use crate::render::{Paint, json::MachineOutput};
+use crate::render::{TextPainter, json::MachineOutput};
 
 /// Runs the command and prints its memory use.
-pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, Failure> {
-    let TestProfile {
+pub(crate) async fn test(
+    context: &CommandContext,
+    args: ProfileTestArgs,
+) -> Result<CommandExitCode, CommandFailure> {
+    let ProfileTestArgs {
         name,
         nodes,
         env,
@@ -22,7 +25,7 @@ pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, F
         queue,
         command,
     } = args;
-    let wanted = Run {
+    let wanted = RunArgs {
         profile: Some(name.clone()),
         nodes,
         env,
@@ -37,14 +40,14 @@ pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, F
         detach: false,
     };
     // Standard output is for the result.
-    let beside = Context {
+    let beside = CommandContext {
         term: context.term.aside(),
         ..context.clone()
     };
     let app = run::to_its_end(&beside, &wanted).await?;
     let Some(attempt) = run::last_attempt(&app) else {
-        return Err(Failure::new(
-            Exit::Failed,
+        return Err(CommandFailure::new(
+            CommandExitCode::Failed,
             format!("the task never ran: {}", app.diagnostics),
         )
         .help(format!("rmctl why {}", app.id)));
@@ -60,15 +63,15 @@ pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, F
     Ok(exit(attempt))
 }
 
-fn exit(attempt: &AttemptRow) -> Exit {
+fn exit(attempt: &AttemptRow) -> CommandExitCode {
     match attempt.reason.map(|reason| reason.charge()) {
-        Some(Charge::Success) => Exit::Ok,
-        Some(Charge::Memory) => Exit::OomExhausted,
-        Some(Charge::Plain | Charge::Free) | None => Exit::Failed,
+        Some(ExitCharge::Success) => CommandExitCode::Ok,
+        Some(ExitCharge::Memory) => CommandExitCode::OomExhausted,
+        Some(ExitCharge::Plain | ExitCharge::Free) | None => CommandExitCode::Failed,
     }
 }
 
-fn people(name: &Name, app: &AppView, a: &AttemptRow, paint: Paint) -> String {
+fn people(name: &Name, app: &AppView, a: &AttemptRow, paint: TextPainter) -> String {
     let Profile { heap, overhead, .. } = &a.profile;
     let parts = if overhead.is_zero() {
         String::new()
@@ -89,12 +92,12 @@ fn people(name: &Name, app: &AppView, a: &AttemptRow, paint: Paint) -> String {
         None => format!("too short to measure its use of {}", short(limit)),
     };
     let (fate, next) = match a.reason.map(|reason| reason.charge()) {
-        Some(Charge::Success) => (paint.good("✓ enough"), format!("rmctl profile show {name}")),
-        Some(Charge::Memory) => (
+        Some(ExitCharge::Success) => (paint.good("✓ enough"), format!("rmctl profile show {name}")),
+        Some(ExitCharge::Memory) => (
             paint.bad("✗ too small"),
             format!("rmctl diagnose {}", app.id),
         ),
-        Some(Charge::Plain | Charge::Free) | None => (
+        Some(ExitCharge::Plain | ExitCharge::Free) | None => (
             paint.warn("! it failed"),
             format!("rmctl diagnose {}", app.id),
         ),
@@ -118,21 +121,21 @@ mod tests {
     fn the_result_shows_spare_and_missing_memory() {
         let (name, app) = ("etl".parse().expect("a name"), fixture::app());
         let mut attempt = fixture::killed();
-        let text = people(&name, &app, &attempt, Paint::PLAIN);
+        let text = people(&name, &app, &attempt, TextPainter::PLAIN);
         assert!(
             text.contains("✗ too small") && text.contains("all of 4.4G"),
             "{text}"
         );
-        assert_eq!(exit(&attempt), Exit::OomExhausted);
+        assert_eq!(exit(&attempt), CommandExitCode::OomExhausted);
         attempt.reason = Some(ExitReason::Exit { code: 0 });
         attempt.peak = Some(Bytes::from_mib(1126));
-        let text = people(&name, &app, &attempt, Paint::PLAIN);
+        let text = people(&name, &app, &attempt, TextPainter::PLAIN);
         assert!(
             text.contains("✓ enough") && text.contains("75% to spare"),
             "{text}"
         );
-        assert_eq!(exit(&attempt), Exit::Ok);
+        assert_eq!(exit(&attempt), CommandExitCode::Ok);
         attempt.reason = Some(ExitReason::Exit { code: 3 });
-        assert_eq!(exit(&attempt), Exit::Failed);
+        assert_eq!(exit(&attempt), CommandExitCode::Failed);
     }
 }

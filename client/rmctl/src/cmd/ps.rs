@@ -1,22 +1,22 @@
 //! `rmctl ps`: lists jobs, or the tasks of one job.
 
-use headroom_client::TaskRows;
+use headroom_client::TaskRowScope;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 
-use crate::args::{Format, Watched};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{OutputFormat, WatchedListOptions};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{apps, job, json, json::MachineOutput};
 use crate::select::RowSelection;
 use crate::watch::watch;
 
 /// Lists jobs, or the tasks of one job.
 pub(crate) async fn run(
-    context: &Context,
+    context: &CommandContext,
     job: Option<&str>,
-    list: Watched,
-) -> Result<Exit, Failure> {
+    list: WatchedListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(&list.rows);
     match job {
         None => jobs(context, &list).await,
@@ -25,14 +25,17 @@ pub(crate) async fn run(
 }
 
 /// Newest first, unless the user sets another order.
-fn chosen(wanted: &RowSelection, mut all: Vec<AppView>) -> Result<Vec<AppView>, Failure> {
+fn chosen(wanted: &RowSelection, mut all: Vec<AppView>) -> Result<Vec<AppView>, CommandFailure> {
     if wanted.order.is_none() {
         all.sort_by(|a, b| b.id.cmp(&a.id));
     }
     wanted.of(all, now())
 }
 
-async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
+async fn jobs(
+    context: &CommandContext,
+    list: &WatchedListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let wanted = list.rows.wanted();
     let screen = |all: &[AppView]| apps::screen(all, now(), context.look(), context.term.paint);
     if list.watch {
@@ -57,17 +60,21 @@ async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
     }
     .rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&all)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Failure> {
+async fn tasks(
+    context: &CommandContext,
+    job: &str,
+    list: &WatchedListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let wanted = list.rows.wanted();
     // A narrow screen shows only the most important tasks.
     let kept = if context.format.is_screen() && !context.look().wide && wanted.is_all() {
-        TaskRows::First
+        TaskRowScope::First
     } else {
-        TaskRows::All
+        TaskRowScope::All
     };
     let (app, _) = context.app_with(&client, job, kept).await?;
     if list.watch {
@@ -79,13 +86,13 @@ async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Fai
         };
         return watch(context, &path, rows, draw).await;
     }
-    if context.format == Format::Json && wanted.is_all() {
+    if context.format == OutputFormat::Json && wanted.is_all() {
         context.term.print(&json::pretty(&app));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     if context.format.is_screen() {
         context.term.print(&screen(context, &app, &wanted)?);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let rows = wanted.of(rows(&app), now())?;
     let text = MachineOutput {
@@ -94,7 +101,7 @@ async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Fai
     }
     .rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 fn rows(app: &AppView) -> Vec<TaskRow> {
@@ -105,7 +112,11 @@ fn rows(app: &AppView) -> Vec<TaskRow> {
 }
 
 /// The screen of a job with the selected tasks.
-fn screen(context: &Context, app: &AppView, wanted: &RowSelection) -> Result<String, Failure> {
+fn screen(
+    context: &CommandContext,
+    app: &AppView,
+    wanted: &RowSelection,
+) -> Result<String, CommandFailure> {
     let chosen = if wanted.is_all() {
         None
     } else {

@@ -9,35 +9,46 @@ use headroom_wire::v1::queues::{QueueProblem, QueueRunState, QueueView, QueuesVi
 use serde_json::Value;
 
 use super::app;
-use crate::args::{AppVerb, Format, QueueVerb, Watched};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{AppSubcommand, OutputFormat, QueueSubcommand, WatchedListOptions};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{count, json, json::MachineOutput, queues};
 use crate::watch::watch;
 
 /// Runs a `queue` verb.
-pub(crate) async fn run(context: &Context, what: QueueVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: QueueSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     match what {
-        QueueVerb::List(args) => list(context, &client, args).await,
-        QueueVerb::Show { queue } => show(context, &client, &queue).await,
-        QueueVerb::Set {
+        QueueSubcommand::List(args) => list(context, &client, args).await,
+        QueueSubcommand::Show { queue } => show(context, &client, &queue).await,
+        QueueSubcommand::Set {
             file,
             generation,
             dry_run,
         } => set(context, &client, &file, generation, dry_run).await,
-        QueueVerb::State { queue, state } => set_queue_state(context, &client, &queue, state).await,
-        QueueVerb::Pause { queue } => {
+        QueueSubcommand::State { queue, state } => {
+            set_queue_state(context, &client, &queue, state).await
+        }
+        QueueSubcommand::Pause { queue } => {
             set_queue_state(context, &client, &queue, QueueRunState::Paused).await
         }
-        QueueVerb::Resume { queue } => {
+        QueueSubcommand::Resume { queue } => {
             set_queue_state(context, &client, &queue, QueueRunState::Running).await
         }
-        QueueVerb::Move { job, queue } => app::run(context, AppVerb::Move { job, queue }).await,
+        QueueSubcommand::Move { job, queue } => {
+            app::run(context, AppSubcommand::Move { job, queue }).await
+        }
     }
 }
 
-async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit, Failure> {
+async fn list(
+    context: &CommandContext,
+    client: &Client,
+    args: WatchedListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(&args.rows);
     let (wanted, paint) = (args.rows.wanted(), context.term.paint);
     if args.watch {
@@ -49,9 +60,9 @@ async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit,
         .await;
     }
     let view = client.queues().await?;
-    if context.format == Format::Json && wanted.is_all() {
+    if context.format == OutputFormat::Json && wanted.is_all() {
         context.term.print(&json::pretty(&view));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let all: Vec<QueueView> = wanted.of(view.root.walk().into_iter().cloned().collect(), now())?;
     let machine = MachineOutput {
@@ -64,10 +75,14 @@ async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit,
         false => queues::chosen(&all, context.look(), paint),
     };
     context.term.print(&machine.unwrap_or_else(people));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn show(context: &Context, client: &Client, queue: &QueuePath) -> Result<Exit, Failure> {
+async fn show(
+    context: &CommandContext,
+    client: &Client,
+    queue: &QueuePath,
+) -> Result<CommandExitCode, CommandFailure> {
     let view = client.queue(queue).await?;
     let machine = MachineOutput {
         items: std::slice::from_ref(&view),
@@ -77,16 +92,16 @@ async fn show(context: &Context, client: &Client, queue: &QueuePath) -> Result<E
     context
         .term
         .print(&machine.unwrap_or_else(|| queues::one(&view, context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 async fn set(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     file: &Path,
     generation: Option<u64>,
     dry_run: bool,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let text = read(file)?;
     let name = file.display().to_string();
     let tree = tree(&text, &name)?;
@@ -104,7 +119,7 @@ async fn set(
         context.term.print(&machine.unwrap_or_else(|| {
             format!("the file is valid for generation {}\n", checked.generation)
         }));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let view: QueuesView = client
         .set_queues(&tree, generation)
@@ -124,35 +139,39 @@ async fn set(
         )
     };
     context.term.print(&machine.unwrap_or_else(people));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Reads a file, or standard input for `-`.
-pub(super) fn read(file: &Path) -> Result<String, Failure> {
+pub(super) fn read(file: &Path) -> Result<String, CommandFailure> {
     if file == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().read_to_string(&mut text);
-        return read
-            .map(|_| text)
-            .map_err(|e| Failure::new(Exit::Usage, format!("standard input cannot be read: {e}")));
+        return read.map(|_| text).map_err(|e| {
+            CommandFailure::new(
+                CommandExitCode::Usage,
+                format!("standard input cannot be read: {e}"),
+            )
+        });
     }
     headroom_config::load::read(file)
-        .map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
+        .map_err(|p| CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&p)))
 }
 
 /// Parses JSON as `PUT /v1/queues` accepts it, or TOML with the tables of the resource manager's
 /// configuration.
-fn tree(text: &str, name: &str) -> Result<Value, Failure> {
+fn tree(text: &str, name: &str) -> Result<Value, CommandFailure> {
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text)
-            .map_err(|e| Failure::new(Exit::Usage, format!("{name} is not JSON: {e}")));
+        return serde_json::from_str(text).map_err(|e| {
+            CommandFailure::new(CommandExitCode::Usage, format!("{name} is not JSON: {e}"))
+        });
     }
     headroom_config::queues::parse_queue_tree(text, name)
-        .map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
+        .map_err(|p| CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&p)))
 }
 
 /// The errors of a tree with their places in the file.
-fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
+fn at_their_places(error: ClientError, text: &str, name: &str) -> CommandFailure {
     let problems: &[QueueProblem] = match &error {
         ClientError::Problem(problem) => &problem.problems,
         ClientError::Address { .. }
@@ -165,15 +184,15 @@ fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
         return error.into();
     }
     let places = headroom_config::queues::locate_problems(text, name, problems);
-    Failure::laid_out(Exit::Usage, headroom_config::render(&places))
+    CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&places))
 }
 
 async fn set_queue_state(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     queue: &QueuePath,
     state: QueueRunState,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let view = client.set_queue_state(queue, state).await?;
     let machine = MachineOutput {
         items: std::slice::from_ref(&view),
@@ -194,5 +213,5 @@ async fn set_queue_state(
         )
     };
     context.term.print(&machine.unwrap_or_else(people));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }

@@ -6,32 +6,39 @@ use headroom_appmaster::replay::{
 use headroom_wire::v1::error::ErrorCode;
 
 use super::job_trace::fetch_trace;
-use crate::args::Replay;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::progress::Progress;
+use crate::args::JobReplayArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::progress::ProgressLine;
 use crate::render::json::MachineOutput;
 use crate::render::replay as screen;
 
 /// Runs the replay.
-pub(super) async fn run(context: &Context, args: Replay) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    context: &CommandContext,
+    args: JobReplayArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let scenario = scenario(&args)?;
-    let wrong = |e: trace::TraceError| Failure::new(Exit::Usage, e.to_string());
+    let wrong = |e: trace::TraceError| CommandFailure::new(CommandExitCode::Usage, e.to_string());
     let datasets = match (&args.traces, &args.job) {
         (Some(path), _) => trace::read(path).map_err(wrong)?,
         (None, Some(job)) => trace::parse(&fetch_trace(context, job).await?, job).map_err(wrong)?,
         (None, None) => Vec::new(),
     };
     check_node_memory(&args, &datasets)?;
-    let progress = Progress::keys(&context.term, "replayed");
+    let progress = ProgressLine::keys(&context.term, "replayed");
     let work = move || {
         let rows = replay::replay(&datasets, &scenario, &mut |d| progress.at(d.tasks, d.of));
         drop(progress);
         rows
     };
     let rows = tokio::task::spawn_blocking(work).await;
-    let rows =
-        rows.map_err(|e| Failure::new(Exit::Failed, format!("the replay ended by a fault: {e}")))?;
+    let rows = rows.map_err(|e| {
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("the replay ended by a fault: {e}"),
+        )
+    })?;
     let found = MachineOutput {
         items: &rows,
         list: true,
@@ -42,17 +49,19 @@ pub(super) async fn run(context: &Context, args: Replay) -> Result<Exit, Failure
     context
         .term
         .print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// The scenario that the arguments describe.
-fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
+fn scenario(args: &JobReplayArgs) -> Result<ReplayScenario, CommandFailure> {
     let stated = match (args.nodes, args.node_memory) {
         (Some(nodes), None) => {
             let sentence = format!("--nodes {nodes}: the memory of a node is missing");
-            return Err(Failure::coded(ErrorCode::HR0400, sentence).help(format!(
-                "add it: rmctl job replay --nodes {nodes} --node-memory 128GiB …"
-            )));
+            return Err(
+                CommandFailure::coded(ErrorCode::HR0400, sentence).help(format!(
+                    "add it: rmctl job replay --nodes {nodes} --node-memory 128GiB …"
+                )),
+            );
         }
         (Some(_), Some(_)) => StatedNodes::Nodes,
         (None, Some(_)) => StatedNodes::Memory,
@@ -66,7 +75,7 @@ fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
             "--growth: mode {} never grows a running task",
             mode.as_str()
         );
-        return Err(Failure::coded(ErrorCode::HR0400, sentence)
+        return Err(CommandFailure::coded(ErrorCode::HR0400, sentence)
             .help("omit --growth, or use --mode headroom"));
     }
     let growth = match (args.growth, args.no_growth) {
@@ -90,7 +99,10 @@ fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
 }
 
 /// Refuses nodes that are too small for every task.
-fn check_node_memory(args: &Replay, datasets: &[trace::Dataset]) -> Result<(), Failure> {
+fn check_node_memory(
+    args: &JobReplayArgs,
+    datasets: &[trace::RecordedDataset],
+) -> Result<(), CommandFailure> {
     let Some(memory) = args.node_memory else {
         return Ok(());
     };
@@ -113,27 +125,31 @@ fn check_node_memory(args: &Replay, datasets: &[trace::Dataset]) -> Result<(), F
         .map(|(_, task)| task.peak)
         .max()
         .unwrap_or(smallest.peak);
-    Err(Failure::coded(ErrorCode::HR0400, sentence).help(format!(
-        "every task fits a node of {} bytes, {largest}",
-        largest.get()
-    )))
+    Err(
+        CommandFailure::coded(ErrorCode::HR0400, sentence).help(format!(
+            "every task fits a node of {} bytes, {largest}",
+            largest.get()
+        )),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, JobVerb, Verb};
+    use crate::args::{JobSubcommand, RmctlArguments, RootSubcommand};
     use clap::Parser;
     use headroom_types::Bytes;
     use headroom_wire::v1::job::MemoryFailureMode;
 
-    fn parsed(more: &[&str]) -> Replay {
+    fn parsed(more: &[&str]) -> JobReplayArgs {
         let line = ["rmctl", "job", "replay", "--traces", "t"]
             .iter()
             .chain(more);
-        let parsed = Cli::try_parse_from(line).expect("can be parsed").verb;
-        let Verb::Job {
-            what: JobVerb::Replay(args),
+        let parsed = RmctlArguments::try_parse_from(line)
+            .expect("can be parsed")
+            .verb;
+        let RootSubcommand::Job {
+            what: JobSubcommand::Replay(args),
         } = parsed
         else {
             panic!("another verb")
@@ -226,7 +242,7 @@ mod tests {
             "error[HR0400]: --node-memory 1 GiB: no task fits a node; the smallest needs 2 GiB (dataset d, task type sort)\n\
              help: every task fits a node of 4294967296 bytes, 4 GiB"
         );
-        assert_eq!(refused.exit(), Exit::Usage);
+        assert_eq!(refused.exit(), CommandExitCode::Usage);
         assert!(check_node_memory(&parsed(&["--node-memory", "2GiB"]), &datasets).is_ok());
         assert!(check_node_memory(&parsed(&[]), &datasets).is_ok());
     }

@@ -6,17 +6,20 @@ use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, PendingExplanation};
 
 use super::newrequest;
-use crate::args::{ConfirmOptions, RequestVerb, Rows};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{ConfirmOptions, ListOptions, RequestSubcommand};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{count, figures::short, json::MachineOutput, requests, why};
 
 /// Runs a `request` verb.
-pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: RequestSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     match what {
-        RequestVerb::List { job, rows } => list(context, &client, &job, &rows).await,
-        RequestVerb::Show { job, request } => {
+        RequestSubcommand::List { job, rows } => list(context, &client, &job, &rows).await,
+        RequestSubcommand::Show { job, request } => {
             let (app, _) = context.app_figures(&client, &job).await?;
             let ask = one(&client.requests(&app.id).await?, &app.id, &request)?;
             let shown = MachineOutput {
@@ -25,26 +28,31 @@ pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Fa
             };
             // A screen also shows every field, as YAML, because the request is the master's own
             // document.
-            let yaml = crate::args::Output::plain(crate::args::Format::Yaml);
+            let yaml = crate::args::OutputOptions::plain(crate::args::OutputFormat::Yaml);
             let output = if context.format.is_screen() {
                 &yaml
             } else {
                 &context.output
             };
             context.term.print(&shown.rows(output).unwrap_or_default());
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
-        RequestVerb::Create(args) => newrequest::create(context, &client, *args).await,
-        RequestVerb::Cancel { job, request, sure } => {
+        RequestSubcommand::Create(args) => newrequest::create(context, &client, *args).await,
+        RequestSubcommand::Cancel { job, request, sure } => {
             cancel(context, &client, &job, &request, sure).await
         }
-        RequestVerb::Why { job, request } => {
+        RequestSubcommand::Why { job, request } => {
             waits(context, &client, &job, request.as_deref()).await
         }
     }
 }
 
-async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Result<Exit, Failure> {
+async fn list(
+    context: &CommandContext,
+    client: &Client,
+    job: &str,
+    rows: &ListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(rows);
     let (app, _) = context.app_figures(client, job).await?;
     let asks = rows.wanted().of(client.requests(&app.id).await?, now())?;
@@ -55,7 +63,7 @@ async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Res
     .rows(&context.output)
     {
         context.term.print(&text);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let waits = if app.state.is_final() {
         Vec::new()
@@ -69,11 +77,15 @@ async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Res
         context.look(),
         context.term.paint,
     ));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// The request of that name, or the only one with that prefix.
-fn one(asks: &[PlacementRequest], app: &AppId, name: &str) -> Result<PlacementRequest, Failure> {
+fn one(
+    asks: &[PlacementRequest],
+    app: &AppId,
+    name: &str,
+) -> Result<PlacementRequest, CommandFailure> {
     if let Some(ask) = asks.iter().find(|a| a.request.as_str() == name) {
         return Ok(ask.clone());
     }
@@ -84,13 +96,16 @@ fn one(asks: &[PlacementRequest], app: &AppId, name: &str) -> Result<PlacementRe
     match begin.as_slice() {
         [one] => Ok((*one).clone()),
         [] => {
-            let failure = Failure::new(Exit::NotFound, format!("{app} has no request {name}"));
+            let failure = CommandFailure::new(
+                CommandExitCode::NotFound,
+                format!("{app} has no request {name}"),
+            );
             Err(failure
                 .near(name, asks.iter().map(|a| a.request.as_str()))
                 .help(format!("rmctl request list {app}")))
         }
-        many => Err(Failure::new(
-            Exit::Usage,
+        many => Err(CommandFailure::new(
+            CommandExitCode::Usage,
             format!("{} requests of {app} begin with {name}", many.len()),
         )
         .help(format!("rmctl request list {app}"))),
@@ -98,12 +113,12 @@ fn one(asks: &[PlacementRequest], app: &AppId, name: &str) -> Result<PlacementRe
 }
 
 async fn cancel(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     job: &str,
     name: &str,
     sure: ConfirmOptions,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let (app, _) = context.app_figures(client, job).await?;
     let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
     let open = ask.count.saturating_sub(ask.settled);
@@ -117,7 +132,7 @@ async fn cancel(
             "{} would be withdrawn: {what} still open",
             ask.request
         ));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     context.confirm(
         sure,
@@ -136,15 +151,15 @@ async fn cancel(
         )
     };
     context.term.print(&text.unwrap_or_else(people));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 async fn waits(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     job: &str,
     name: Option<&str>,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let (app, _) = context.app_figures(client, job).await?;
     let mut waits: Vec<PendingExplanation> = client.why(&app.id).await?;
     if let Some(name) = name {
@@ -159,7 +174,7 @@ async fn waits(
     context
         .term
         .print(&machine.unwrap_or_else(|| why::of_requests(&app, &waits, context.term.paint)));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 #[cfg(test)]
@@ -185,10 +200,10 @@ mod tests {
         let find = |name: &str| one(&all, &app, name).map(|a| a.request.to_string());
         assert_eq!(find("exec"), Ok("executor-main".into()));
         assert_eq!(find("own-map-1-r1"), Ok("own-map-1-r1".into()));
-        assert_eq!(find("own").expect_err("two").exit(), Exit::Usage);
+        assert_eq!(find("own").expect_err("two").exit(), CommandExitCode::Usage);
         let none = find("own-map-1-r3").expect_err("none");
         assert!(
-            none.exit() == Exit::NotFound
+            none.exit() == CommandExitCode::NotFound
                 && none.to_string().contains("did you mean \"own-map-1-r"),
             "{none}"
         );

@@ -10,31 +10,34 @@ use std::path::Path;
 
 use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
-use headroom_types::{AppId, Bytes, Charge, ExitReason, Name, Profile};
+use headroom_types::{AppId, Bytes, ExitCharge, ExitReason, Name, Profile};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 
 use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use super::feasibility::refuse_infeasible;
 use super::follow as logs;
-use super::job_file::Job;
+use super::job_file::CompiledJob;
 use super::submission::submit;
-use crate::args::{Logs, Run};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::{LogsArgs, RunArgs};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::follow::{JobObservation, follow};
 use crate::render::figures::short;
-use crate::target::Part;
+use crate::target::TargetPart;
 
 /// Exit code after Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
 /// Runs the command and ends this process with its exit code.
-pub(crate) async fn run(context: &Context, args: Run) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: RunArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     leave(context, stay(context, &args).await)
 }
 
-async fn stay(context: &Context, args: &Run) -> Result<i32, Failure> {
+async fn stay(context: &CommandContext, args: &RunArgs) -> Result<i32, CommandFailure> {
     let client = context.client()?;
     let id = begin(&client, args).await?;
     if args.detach {
@@ -48,29 +51,39 @@ async fn stay(context: &Context, args: &Run) -> Result<i32, Failure> {
 }
 
 /// Runs a command to its end. Its output goes to the terminal of `context`.
-pub(super) async fn to_its_end(context: &Context, args: &Run) -> Result<AppView, Failure> {
+pub(super) async fn to_its_end(
+    context: &CommandContext,
+    args: &RunArgs,
+) -> Result<AppView, CommandFailure> {
     let client = context.client()?;
     let id = begin(&client, args).await?;
     let over = until_over(context, &client, &id).await?;
-    over.ok_or_else(|| Failure::new(Exit::Failed, format!("{id} was interrupted")))
+    over.ok_or_else(|| {
+        CommandFailure::new(CommandExitCode::Failed, format!("{id} was interrupted"))
+    })
 }
 
-async fn begin(client: &Client, args: &Run) -> Result<AppId, Failure> {
+async fn begin(client: &Client, args: &RunArgs) -> Result<AppId, CommandFailure> {
     let size = match &args.profile {
         Some(name) => Some(client.profile(name).await?.size()),
         None => None,
     };
     let text = job_file(args, size.as_ref());
-    let spec = headroom_config::job::compile(&text, "the command line")
-        .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?;
-    let base = std::env::current_dir()
-        .map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
+    let spec = headroom_config::job::compile(&text, "the command line").map_err(|problems| {
+        CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
+    })?;
+    let base = std::env::current_dir().map_err(|e| {
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("no working directory: {e}"),
+        )
+    })?;
     let mode = if args.no_escalate {
         MemoryFailureMode::Fixed
     } else {
         spec.mode
     };
-    let job = Job {
+    let job = CompiledJob {
         spec,
         text,
         named: ClusterProfiles::new(),
@@ -83,10 +96,10 @@ async fn begin(client: &Client, args: &Run) -> Result<AppId, Failure> {
 
 /// The job at its end, or `None` after Ctrl-C, which ends the job.
 async fn until_over(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     id: &AppId,
-) -> Result<Option<AppView>, Failure> {
+) -> Result<Option<AppView>, CommandFailure> {
     let interrupted = async { tokio::signal::ctrl_c().await };
     tokio::select! {
         app = watched(context, client, id) => Ok(Some(app?)),
@@ -107,12 +120,16 @@ pub(super) fn last_attempt(app: &AppView) -> Option<&AttemptRow> {
 }
 
 /// Prints both outputs and the important events until the job has ended.
-async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppView, Failure> {
-    let aside = Context {
+async fn watched(
+    context: &CommandContext,
+    client: &Client,
+    id: &AppId,
+) -> Result<AppView, CommandFailure> {
+    let aside = CommandContext {
         term: context.term.aside(),
         ..context.clone()
     };
-    let args = |stderr| Logs {
+    let args = |stderr| LogsArgs {
         target: id.to_string(),
         follow: true,
         stderr,
@@ -134,8 +151,8 @@ async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppVi
     };
     let (app, out, err) = tokio::join!(
         follow(client, id, see),
-        logs::run(context, client, id, &Part::Whole, &out),
-        logs::run(&aside, client, id, &Part::Whole, &err),
+        logs::run(context, client, id, &TargetPart::Whole, &out),
+        logs::run(&aside, client, id, &TargetPart::Whole, &err),
     );
     // Unreadable output is only a warning; the end of the job determines the result.
     for lost in [out.err(), err.err()].into_iter().flatten() {
@@ -145,7 +162,7 @@ async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppVi
 }
 
 /// The exit code. Prints a sentence if the program did not exit by itself.
-fn ended(context: &Context, app: &AppView) -> i32 {
+fn ended(context: &CommandContext, app: &AppView) -> i32 {
     let (code, sentence) = match last_attempt(app) {
         Some(attempt) => code(attempt),
         None => (
@@ -169,8 +186,8 @@ fn code(a: &AttemptRow) -> (i32, Option<String>) {
     let size = short(a.profile.memory());
     match (reason, reason.charge()) {
         (ExitReason::Exit { code }, _) => (code, None),
-        (_, Charge::Memory) => (
-            i32::from(Exit::OomExhausted as u8),
+        (_, ExitCharge::Memory) => (
+            i32::from(CommandExitCode::OomExhausted as u8),
             Some(format!(
                 "{} at {size}, and no larger size was tried",
                 reason.sentence()
@@ -198,12 +215,14 @@ fn code(a: &AttemptRow) -> (i32, Option<String>) {
                 }),
             )
         }
-        (_, Charge::Plain | Charge::Free | Charge::Success) => (OURS, Some(reason.sentence())),
+        (_, ExitCharge::Plain | ExitCharge::Free | ExitCharge::Success) => {
+            (OURS, Some(reason.sentence()))
+        }
     }
 }
 
 /// The job file for a command line, with one task.
-fn job_file(args: &Run, size: Option<&Profile>) -> String {
+fn job_file(args: &RunArgs, size: Option<&Profile>) -> String {
     use serde_json::Value;
     let quoted = |text: &str| Value::from(text).to_string();
     // Braces are placeholders in job files, so they are escaped.
@@ -265,7 +284,7 @@ fn job_file(args: &Run, size: Option<&Profile>) -> String {
 const RESERVE: Bytes = Bytes::from_mib(32);
 
 /// The requested name, or the valid characters of the program's name.
-fn name(args: &Run) -> String {
+fn name(args: &RunArgs) -> String {
     let program = args
         .command
         .first()
@@ -291,13 +310,14 @@ fn name(args: &Run) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Verb};
+    use crate::args::{RmctlArguments, RootSubcommand};
     use crate::render::fixture;
     use clap::Parser as _;
 
-    fn args(words: &[&str]) -> Run {
-        let cli = Cli::try_parse_from([&["rmctl", "run"], words].concat()).expect("parses");
-        let Verb::Run(args) = cli.verb else {
+    fn args(words: &[&str]) -> RunArgs {
+        let cli =
+            RmctlArguments::try_parse_from([&["rmctl", "run"], words].concat()).expect("parses");
+        let RootSubcommand::Run(args) = cli.verb else {
             panic!("another verb")
         };
         args

@@ -1,26 +1,29 @@
 //! `rmctl sample`: programs that tasks can run, so that a demonstration needs no other software.
 
-use crate::args::Sample;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::SampleProgram;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::groupby;
 
 /// Runs one of them in this thread.
-pub(crate) fn run(program: Sample, context: &Context) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    program: SampleProgram,
+    context: &CommandContext,
+) -> Result<CommandExitCode, CommandFailure> {
     match program {
-        Sample::GroupBy {
+        SampleProgram::GroupBy {
             input,
             output,
             key,
             value,
         } => {
             let done = groupby::group_file(&input, &output, &key, &value)
-                .map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
+                .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))?;
             context.term.line(&crate::render::json::line(&done));
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
         #[cfg(feature = "dev")]
-        Sample::Skewed {
+        SampleProgram::Skewed {
             dir,
             share,
             partitions,
@@ -35,11 +38,11 @@ pub(crate) fn run(program: Sample, context: &Context) -> Result<Exit, Failure> {
                 dir,
             };
             let data = prepare(&wanted, &context.term)
-                .map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
+                .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))?;
             data.parts
                 .iter()
                 .for_each(|p| context.term.line(&p.path.display().to_string()));
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
     }
 }

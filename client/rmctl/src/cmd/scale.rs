@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use headroom_client::Client;
 use headroom_types::{AppId, Name, Reason};
-use headroom_wire::v1::apps::ScaleApp;
+use headroom_wire::v1::apps::ScaleExecutorsRequest;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use tokio::time::Instant;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::json::MachineOutput;
 
 /// Timeout of the master's answer. A master answers an order within one or two heartbeats.
@@ -20,12 +20,12 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Sends the order and waits for the master's answer.
 pub(super) async fn run(
-    context: &Context,
+    context: &CommandContext,
     job: &str,
     count: u32,
     reason: Option<String>,
     no_wait: bool,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (job, executors) = parted(job)?;
     let (app, _) = context.app_figures(&client, job).await?;
@@ -35,7 +35,7 @@ pub(super) async fn run(
     let view = client
         .scale(
             &app.id,
-            &ScaleApp {
+            &ScaleExecutorsRequest {
                 executors,
                 count,
                 reason,
@@ -55,14 +55,15 @@ pub(super) async fn run(
             )
         };
         context.term.print(&machine.unwrap_or_else(people));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let event = answered(&client, &app.id, before).await?;
     if event.level == EventLevel::Warning {
-        return Err(
-            Failure::new(Exit::NotFound, format!("{}: {}", app.id, event.message))
-                .help(format!("rmctl ps {}", app.id)),
-        );
+        return Err(CommandFailure::new(
+            CommandExitCode::NotFound,
+            format!("{}: {}", app.id, event.message),
+        )
+        .help(format!("rmctl ps {}", app.id)));
     }
     context.term.print(&machine.unwrap_or_else(|| {
         format!(
@@ -70,22 +71,25 @@ pub(super) async fn run(
             app.id, event.message, app.id
         )
     }));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Parses a job and a set of its executors, such as `sort.3/main`.
-fn parted(text: &str) -> Result<(&str, Option<Name>), Failure> {
+fn parted(text: &str) -> Result<(&str, Option<Name>), CommandFailure> {
     let Some((job, set)) = text.split_once('/') else {
         return Ok((text, None));
     };
     let wrong = |_| {
-        Failure::new(Exit::Usage, format!("{set:?} is no executor name"))
-            .help("write for example sort.3/main")
+        CommandFailure::new(
+            CommandExitCode::Usage,
+            format!("{set:?} is no executor name"),
+        )
+        .help("write for example sort.3/main")
     };
     Ok((job, Some(set.parse().map_err(wrong)?)))
 }
 
-async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEvent, Failure> {
+async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEvent, CommandFailure> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {
         if let Some(event) = latest(client, app)
@@ -95,8 +99,8 @@ async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEven
             return Ok(event);
         }
         if Instant::now() >= deadline {
-            let silent = Failure::new(
-                Exit::WaitTimeout,
+            let silent = CommandFailure::new(
+                CommandExitCode::WaitTimeout,
                 format!("the master of {app} has not answered the order"),
             );
             return Err(silent.help(format!("rmctl events {app}")));
@@ -106,7 +110,7 @@ async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEven
 }
 
 /// The latest event with a master's answer to such an order.
-async fn latest(client: &Client, app: &AppId) -> Result<Option<LoggedEvent>, Failure> {
+async fn latest(client: &Client, app: &AppId) -> Result<Option<LoggedEvent>, CommandFailure> {
     let mut last: Option<LoggedEvent> = None;
     for reason in [Reason::JobScaled, Reason::ScaleRefused] {
         let path = format!("/v1/events?app={app}&reason={}", reason.as_str());
@@ -132,7 +136,7 @@ mod tests {
         );
         assert_eq!(
             parted("sort.3/a b").expect_err("no name").exit(),
-            Exit::Usage
+            CommandExitCode::Usage
         );
     }
 }

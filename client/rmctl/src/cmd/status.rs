@@ -2,15 +2,18 @@
 
 use headroom_wire::v1::apps::ClusterView;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{json::MachineOutput, status};
 use crate::watch::watch;
 
 /// Shows a summary of the cluster.
-pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    watched: bool,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
-    let screen = async |cluster: &ClusterView| -> Result<String, Failure> {
+    let screen = async |cluster: &ClusterView| -> Result<String, CommandFailure> {
         let (nodes, apps) = tokio::try_join!(client.nodes(), client.apps())?;
         Ok(status::screen(cluster, &nodes, &apps, context.term.paint))
     };
@@ -34,7 +37,7 @@ pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failur
         context
             .term
             .print(&status::screen(&cluster, &nodes, &apps, context.term.paint));
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     let cluster = client.status().await?;
     let found = MachineOutput {
@@ -46,5 +49,5 @@ pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failur
             .text(&context.output, |_| client.base().to_owned())
             .unwrap_or_default(),
     );
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }

@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 
 use headroom_client::Client;
-use headroom_client::retry::Backoff;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_types::{Bytes, Cpus, LaunchSpec, Resource};
-use headroom_wire::v1::apps::{ApplicationMaster, SubmissionResult, SubmitApp};
+use headroom_wire::v1::apps::{ApplicationMaster, SubmissionResult, SubmitApplicationRequest};
 
-use super::job_file::Job;
+use super::job_file::CompiledJob;
 use crate::context::now;
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 
 /// Submits a job under a master that the resource manager launches. Safe to repeat: the idempotency
 /// key prevents a second application.
-pub(crate) async fn submit(client: &Client, job: &Job) -> Result<SubmissionResult, Failure> {
+pub(crate) async fn submit(
+    client: &Client,
+    job: &CompiledJob,
+) -> Result<SubmissionResult, CommandFailure> {
     let mut request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
     // An authenticated client needs no user name in the request.
     request.user = request.user.filter(|_| !client.is_authenticated());
-    let mut backoff = Backoff::usual();
+    let mut backoff = ExponentialBackoff::usual();
     for _ in 0..3 {
         match client.submit(&request).await {
             Err(e) if e.retryable() && !e.connection_refused() => {
@@ -30,7 +33,7 @@ pub(crate) async fn submit(client: &Client, job: &Job) -> Result<SubmissionResul
 }
 
 /// The submission of a job.
-pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
+pub(crate) fn request(job: &CompiledJob, key: &str) -> SubmitApplicationRequest {
     let words = [
         "appmaster",
         "--job",
@@ -55,7 +58,7 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
         launch: Box::new(launch),
         max_attempts: 2,
     };
-    SubmitApp {
+    SubmitApplicationRequest {
         name: job.spec.name.clone(),
         queue: job.spec.queue.clone(),
         priority: job.spec.priority,

@@ -6,18 +6,21 @@ use headroom_types::{AppId, UnixMillis};
 use headroom_wire::v1::apps::{AppView, SubmissionResult};
 
 use super::feasibility::{candidates, polls, refuse_growth, refuse_infeasible};
-use super::job_file::{Job, load};
+use super::job_file::{CompiledJob, load};
 use super::submission::submit;
-use crate::args::Submit;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::SubmitArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::follow::{JobObservation, follow};
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::render::figures::{byte_time, clock};
-use crate::render::{Paint, count, events, json, plan};
+use crate::render::{TextPainter, count, events, json, plan};
 
 /// Submits a job file.
-pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: SubmitArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let job = load(context, &args.file, args.mode).await?;
     let client = context.client()?;
     let nodes = client.nodes().await?;
@@ -39,7 +42,7 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
         }
     }
     if args.dry_run {
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     if args.unmanaged {
         return unmanaged(context, &args, &job).await;
@@ -47,7 +50,7 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     let submitted = submit(&client, &job).await?;
     if !args.follow {
         print_submitted(context, &submitted, people);
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     if people {
         let id = &submitted.app;
@@ -60,15 +63,15 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
         app = stay(context, &client, &submitted.app, people) => app?,
         _ = tokio::signal::ctrl_c() => {
             context.term.say(&format!("detached; {} keeps running: rmctl attach {}", submitted.app, submitted.app));
-            return Ok(Exit::Ok);
+            return Ok(CommandExitCode::Ok);
         }
     };
     print_view(context, &app, people);
-    Ok(Exit::of_app(&app))
+    Ok(CommandExitCode::of_app(&app))
 }
 
 /// Prints the last view in a machine format.
-pub(crate) fn print_view(context: &Context, app: &AppView, people: bool) {
+pub(crate) fn print_view(context: &CommandContext, app: &AppView, people: bool) {
     if !people {
         let found = json::MachineOutput {
             items: std::slice::from_ref(app),
@@ -85,14 +88,14 @@ pub(crate) fn print_view(context: &Context, app: &AppView, people: bool) {
 /// Prints events until the job has ended: to standard output for users, to standard error if
 /// standard output is data.
 pub(crate) async fn stay(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     id: &AppId,
     people: bool,
-) -> Result<AppView, Failure> {
+) -> Result<AppView, CommandFailure> {
     let term = &context.term;
     let paint = if people { term.paint } else { term.talk };
-    let progress = Progress::tasks(term);
+    let progress = ProgressLine::tasks(term);
     let mut tasks = 0;
     let mut submitted: Option<UnixMillis> = None;
     let show = |line: String| {
@@ -131,7 +134,7 @@ pub(crate) async fn stay(
 /// The command to type after a job has ended.
 fn next(app: &AppView) -> String {
     let escalated = app.job.as_ref().is_some_and(|job| job.totals.escalated > 0);
-    match Exit::of_app(app) == Exit::Ok {
+    match CommandExitCode::of_app(app) == CommandExitCode::Ok {
         true if escalated => format!("rmctl job suggest {} · rmctl ps {}", app.id.name(), app.id),
         true => format!("rmctl ps {}", app.id),
         false => format!("rmctl diagnose {}", app.id),
@@ -139,7 +142,7 @@ fn next(app: &AppView) -> String {
 }
 
 /// The last line: the result and the cost of the job.
-fn summary(app: &AppView, paint: Paint) -> String {
+fn summary(app: &AppView, paint: TextPainter) -> String {
     let took = clock(app.ended.unwrap_or(app.submitted).since(app.submitted));
     let state = crate::render::apps::state(app.state, paint);
     let why = if app.diagnostics.is_empty() {
@@ -162,7 +165,7 @@ fn summary(app: &AppView, paint: Paint) -> String {
     format!("{took:>5}  {state}{}{why}", figures.unwrap_or_default())
 }
 
-fn print_submitted(context: &Context, submitted: &SubmissionResult, people: bool) {
+fn print_submitted(context: &CommandContext, submitted: &SubmissionResult, people: bool) {
     let id = &submitted.app;
     if people {
         let name = context.term.paint.strong(&id.to_string());
@@ -183,10 +186,14 @@ fn print_submitted(context: &Context, submitted: &SubmissionResult, people: bool
 }
 
 #[cfg(not(feature = "dev"))]
-async fn unmanaged(_context: &Context, args: &Submit, _job: &Job) -> Result<Exit, Failure> {
+async fn unmanaged(
+    _context: &CommandContext,
+    args: &SubmitArgs,
+    _job: &CompiledJob,
+) -> Result<CommandExitCode, CommandFailure> {
     let file = args.file.display();
-    Err(Failure::new(
-        Exit::Usage,
+    Err(CommandFailure::new(
+        CommandExitCode::Usage,
         "this rmctl was built without an application master",
     )
     .help(format!(
@@ -197,7 +204,11 @@ async fn unmanaged(_context: &Context, args: &Submit, _job: &Job) -> Result<Exit
 /// Runs the master in this process. The master cannot outlive the process, so this waits until the
 /// job has ended. Ctrl-C ends the job.
 #[cfg(feature = "dev")]
-async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, Failure> {
+async fn unmanaged(
+    context: &CommandContext,
+    args: &SubmitArgs,
+    job: &CompiledJob,
+) -> Result<CommandExitCode, CommandFailure> {
     use headroom_appmaster::run::{self, StopRequest};
     let (wish, leave) = tokio::sync::watch::channel(StopRequest::GoOn);
     let mut options = run::MasterOptions {
@@ -239,22 +250,22 @@ async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, 
         Ok(Ok(_)) => {}
         Ok(Err(e)) => return Err(master_failed(&e)),
         Err(e) => {
-            return Err(Failure::new(
-                Exit::Failed,
+            return Err(CommandFailure::new(
+                CommandExitCode::Failed,
                 format!("the master of {id} was lost: {e}"),
             ));
         }
     }
     print_view(context, &app, people);
-    Ok(Exit::of_app(&app))
+    Ok(CommandExitCode::of_app(&app))
 }
 
 #[cfg(feature = "dev")]
-fn master_failed(e: &headroom_appmaster::run::RunError) -> Failure {
+fn master_failed(e: &headroom_appmaster::run::MasterRunError) -> CommandFailure {
     let exit = match e.exit_code() {
-        2 => Exit::Usage,
-        6 => Exit::Unreachable,
-        _ => Exit::Failed,
+        2 => CommandExitCode::Usage,
+        6 => CommandExitCode::Unreachable,
+        _ => CommandExitCode::Failed,
     };
     let mut text = e.to_string();
     let mut cause = std::error::Error::source(e);
@@ -262,7 +273,7 @@ fn master_failed(e: &headroom_appmaster::run::RunError) -> Failure {
         text.push_str(&format!(": {deeper}"));
         cause = deeper.source();
     }
-    Failure::new(exit, text)
+    CommandFailure::new(exit, text)
 }
 
 #[cfg(test)]
@@ -275,10 +286,12 @@ mod tests {
         let mut app = fixture::app();
         app.state = headroom_wire::v1::apps::AppState::Finished;
         app.ended = Some(UnixMillis(fixture::START + 280_000));
-        insta::assert_snapshot!(summary(&app, Paint::PLAIN));
+        insta::assert_snapshot!(summary(&app, TextPainter::PLAIN));
         assert!(next(&app).ends_with("rmctl ps wordcount.7"));
         app.job.as_mut().expect("job").totals.collateral_reruns = 1;
-        assert!(summary(&app, Paint::PLAIN).contains("1 task escalated, 1 collateral re-run, "));
+        assert!(
+            summary(&app, TextPainter::PLAIN).contains("1 task escalated, 1 collateral re-run, ")
+        );
         app.state = headroom_wire::v1::apps::AppState::Failed;
         assert_eq!(next(&app), "rmctl diagnose wordcount.7");
     }

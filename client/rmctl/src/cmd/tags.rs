@@ -2,63 +2,75 @@
 
 use headroom_client::DryRunMode;
 use headroom_types::NodeId;
-use headroom_wire::v1::nodes::{NodeView, TagNode};
+use headroom_wire::v1::nodes::{NodeView, TagNodeRequest};
 
-use crate::args::{CordonNode, LabelNode, NodeMarkEdit, TaintNode, UncordonNode};
-use crate::context::{Context, user};
-use crate::exit::{Exit, Failure};
+use crate::args::{NodeCordonArgs, NodeLabelArgs, NodeMarkEdit, NodeTaintArgs, NodeUncordonArgs};
+use crate::context::{CommandContext, user};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{json::MachineOutput, tags};
 
 /// Cordons a node: it gets no new containers; running ones continue.
-pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, Failure> {
+pub(super) async fn cordon(
+    context: &CommandContext,
+    args: NodeCordonArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let reason = args
         .reason
         .or_else(|| user().map(|user| format!("cordoned by {user}")));
-    let body = TagNode {
+    let body = TagNodeRequest {
         cordon: Some(true),
         reason,
-        ..TagNode::default()
+        ..TagNodeRequest::default()
     };
     let view = send(context, &args.node, args.dry_run, &body).await?;
     print_node(context, &view, |v| tags::cordoned(v, args.dry_run));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Uncordons a node.
-pub(super) async fn uncordon(context: &Context, args: UncordonNode) -> Result<Exit, Failure> {
-    let body = TagNode {
+pub(super) async fn uncordon(
+    context: &CommandContext,
+    args: NodeUncordonArgs,
+) -> Result<CommandExitCode, CommandFailure> {
+    let body = TagNodeRequest {
         cordon: Some(false),
-        ..TagNode::default()
+        ..TagNodeRequest::default()
     };
     let view = send(context, &args.node, args.dry_run, &body).await?;
     print_node(context, &view, |v| tags::uncordoned(v, args.dry_run));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Sets and removes labels and attributes.
-pub(super) async fn label(context: &Context, args: LabelNode) -> Result<Exit, Failure> {
+pub(super) async fn label(
+    context: &CommandContext,
+    args: NodeLabelArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let view = send(context, &args.node, args.dry_run, &labels(&args.words)).await?;
     print_node(context, &view, |v| {
         tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words))
     });
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// Sets and removes taints.
-pub(super) async fn taint(context: &Context, args: TaintNode) -> Result<Exit, Failure> {
+pub(super) async fn taint(
+    context: &CommandContext,
+    args: NodeTaintArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let view = send(context, &args.node, args.dry_run, &taints(&args.words)).await?;
     print_node(context, &view, |v| {
         tags::said(v, args.dry_run, context.term.paint)
     });
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 async fn send(
-    context: &Context,
+    context: &CommandContext,
     node: &NodeId,
     dry_run: bool,
-    body: &TagNode,
-) -> Result<NodeView, Failure> {
+    body: &TagNodeRequest,
+) -> Result<NodeView, CommandFailure> {
     let how = if dry_run {
         DryRunMode::DryRun
     } else {
@@ -67,8 +79,8 @@ async fn send(
     Ok(context.client()?.tag_node(node, how, body).await?)
 }
 
-fn labels(words: &[NodeMarkEdit]) -> TagNode {
-    let mut body = TagNode::default();
+fn labels(words: &[NodeMarkEdit]) -> TagNodeRequest {
+    let mut body = TagNodeRequest::default();
     for word in words {
         match word {
             NodeMarkEdit::Alone(label) => drop(body.labels.insert(label.clone(), true)),
@@ -85,15 +97,15 @@ fn labels(words: &[NodeMarkEdit]) -> TagNode {
     body
 }
 
-fn taints(words: &[NodeMarkEdit]) -> TagNode {
+fn taints(words: &[NodeMarkEdit]) -> TagNodeRequest {
     let one = |word: &NodeMarkEdit| match word {
         NodeMarkEdit::Alone(name) => (name.clone(), Some(String::new())),
         NodeMarkEdit::With(name, value) => (name.clone(), Some(value.clone())),
         NodeMarkEdit::Gone(name) => (name.clone(), None),
     };
-    TagNode {
+    TagNodeRequest {
         taints: words.iter().map(one).collect(),
-        ..TagNode::default()
+        ..TagNodeRequest::default()
     }
 }
 
@@ -105,7 +117,7 @@ fn gone(words: &[NodeMarkEdit]) -> Vec<headroom_types::Name> {
     gone.collect()
 }
 
-fn print_node(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
+fn print_node(context: &CommandContext, view: &NodeView, people: impl Fn(&NodeView) -> String) {
     let machine = MachineOutput {
         items: std::slice::from_ref(view),
         list: false,

@@ -5,30 +5,36 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use super::orders::TaskCommand;
 use super::{container_access, orders, ps};
-use crate::args::{Rows, SetTask, TaskVerb, Watched};
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::args::{ListOptions, TaskSetArgs, TaskSubcommand, WatchedListOptions};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{json::MachineOutput, tasks};
 use crate::selector;
-use crate::target::{self, Part};
+use crate::target::{self, TargetPart};
 
 /// Runs a `task` verb.
-pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: TaskSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
     match what {
-        TaskVerb::List { job, rows } => list(context, &job, rows).await,
-        TaskVerb::Show { task } => show(context, &task).await,
-        TaskVerb::Ladder { task } => ladder(context, &task).await,
-        TaskVerb::Attempts { task, rows } => attempts(context, &task, &rows).await,
-        TaskVerb::Kill(ordered) => orders::run(context, TaskCommand::Cancel, ordered).await,
-        TaskVerb::Retry(ordered) => orders::run(context, TaskCommand::Retry, ordered).await,
-        TaskVerb::Exec(args) => container_access::exec_task(context, args).await,
-        TaskVerb::Set(set) => set_both(context, set).await,
+        TaskSubcommand::List { job, rows } => list(context, &job, rows).await,
+        TaskSubcommand::Show { task } => show(context, &task).await,
+        TaskSubcommand::Ladder { task } => ladder(context, &task).await,
+        TaskSubcommand::Attempts { task, rows } => attempts(context, &task, &rows).await,
+        TaskSubcommand::Kill(ordered) => orders::run(context, TaskCommand::Cancel, ordered).await,
+        TaskSubcommand::Retry(ordered) => orders::run(context, TaskCommand::Retry, ordered).await,
+        TaskSubcommand::Exec(args) => container_access::exec_task(context, args).await,
+        TaskSubcommand::Set(set) => set_both(context, set).await,
     }
 }
 
 /// Sets the priority first, because every state that allows a new size also allows a new priority.
-async fn set_both(context: &Context, set: SetTask) -> Result<Exit, Failure> {
-    let SetTask {
+async fn set_both(
+    context: &CommandContext,
+    set: TaskSetArgs,
+) -> Result<CommandExitCode, CommandFailure> {
+    let TaskSetArgs {
         ordered,
         memory,
         priority,
@@ -37,7 +43,7 @@ async fn set_both(context: &Context, set: SetTask) -> Result<Exit, Failure> {
         Some(priority) => {
             orders::run(context, TaskCommand::Rank { priority }, ordered.clone()).await?
         }
-        None => Exit::Ok,
+        None => CommandExitCode::Ok,
     };
     match memory {
         Some(memory) => orders::run(context, TaskCommand::Resize { memory }, ordered).await,
@@ -45,9 +51,18 @@ async fn set_both(context: &Context, set: SetTask) -> Result<Exit, Failure> {
     }
 }
 
-async fn list(context: &Context, job: &str, rows: Rows) -> Result<Exit, Failure> {
+async fn list(
+    context: &CommandContext,
+    job: &str,
+    rows: ListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     if context.format.is_screen() {
-        return ps::run(context, Some(job), Watched { rows, watch: false }).await;
+        return ps::run(
+            context,
+            Some(job),
+            WatchedListOptions { rows, watch: false },
+        )
+        .await;
     }
     let context = &context.list(&rows);
     let (app, _) = context.app(&context.client()?, job).await?;
@@ -60,14 +75,14 @@ async fn list(context: &Context, job: &str, rows: Rows) -> Result<Exit, Failure>
     }
     .rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
 /// The job and the row of the task that a text names.
-async fn find(context: &Context, text: &str) -> Result<(AppView, TaskRow), Failure> {
+async fn find(context: &CommandContext, text: &str) -> Result<(AppView, TaskRow), CommandFailure> {
     let (app, target) = context.app(&context.client()?, text).await?;
     let Some(id) = target.part.task() else {
-        let failure = Failure::new(Exit::Usage, format!("{text} is not a task"));
+        let failure = CommandFailure::new(CommandExitCode::Usage, format!("{text} is not a task"));
         return Err(failure.help(format!("write for example {}/map/7", app.id)));
     };
     let row = target::task(&app, id)?.clone();
@@ -75,7 +90,10 @@ async fn find(context: &Context, text: &str) -> Result<(AppView, TaskRow), Failu
 }
 
 /// The job and the rows of the tasks that a text selects.
-async fn find_all(context: &Context, text: &str) -> Result<(AppView, Vec<TaskRow>), Failure> {
+async fn find_all(
+    context: &CommandContext,
+    text: &str,
+) -> Result<(AppView, Vec<TaskRow>), CommandFailure> {
     let Some(several) = selector::parse(text) else {
         let (app, row) = find(context, text).await?;
         return Ok((app, vec![row]));
@@ -85,7 +103,7 @@ async fn find_all(context: &Context, text: &str) -> Result<(AppView, Vec<TaskRow
     Ok((app, rows))
 }
 
-async fn show(context: &Context, text: &str) -> Result<Exit, Failure> {
+async fn show(context: &CommandContext, text: &str) -> Result<CommandExitCode, CommandFailure> {
     let (app, rows) = find_all(context, text).await?;
     let machine = MachineOutput {
         items: &rows,
@@ -96,10 +114,10 @@ async fn show(context: &Context, text: &str) -> Result<Exit, Failure> {
     context
         .term
         .print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn ladder(context: &Context, text: &str) -> Result<Exit, Failure> {
+async fn ladder(context: &CommandContext, text: &str) -> Result<CommandExitCode, CommandFailure> {
     let (app, rows) = find_all(context, text).await?;
     let all: Vec<AttemptRow> = rows.iter().flat_map(|row| row.attempts.clone()).collect();
     let machine = MachineOutput {
@@ -111,10 +129,14 @@ async fn ladder(context: &Context, text: &str) -> Result<Exit, Failure> {
     context
         .term
         .print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }
 
-async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Failure> {
+async fn attempts(
+    context: &CommandContext,
+    text: &str,
+    rows: &ListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(rows);
     if selector::parse(text).is_some() {
         let (app, found) = find_all(context, text).await?;
@@ -127,17 +149,17 @@ async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Fa
     }
     let (app, target) = context.app(&context.client()?, text).await?;
     let all: Vec<AttemptRow> = match &target.part {
-        Part::Whole => app
+        TargetPart::Whole => app
             .job
             .iter()
             .flat_map(|j| &j.tasks)
             .flat_map(|t| t.attempts.clone())
             .collect(),
-        Part::Task(id) => target::task(&app, id)?.attempts.clone(),
-        Part::Attempt(id) => vec![target::attempt(&app, id)?.1.clone()],
+        TargetPart::Task(id) => target::task(&app, id)?.attempts.clone(),
+        TargetPart::Attempt(id) => vec![target::attempt(&app, id)?.1.clone()],
         // Selections of several tasks are handled above.
-        Part::Several(_) => Vec::new(),
-        Part::Container(id) => {
+        TargetPart::Several(_) => Vec::new(),
+        TargetPart::Container(id) => {
             let all = app
                 .job
                 .iter()
@@ -150,11 +172,11 @@ async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Fa
 }
 
 fn print_attempts(
-    context: &Context,
+    context: &CommandContext,
     app: &AppView,
     all: Vec<AttemptRow>,
-    rows: &Rows,
-) -> Result<Exit, Failure> {
+    rows: &ListOptions,
+) -> Result<CommandExitCode, CommandFailure> {
     let all = rows.wanted().of(all, now())?;
     let machine = MachineOutput {
         items: &all,
@@ -163,5 +185,5 @@ fn print_attempts(
     .rows(&context.output);
     let people = || tasks::attempts(app, &all, now(), context.look(), context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }

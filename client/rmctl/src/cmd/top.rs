@@ -2,14 +2,17 @@
 //! document.
 
 use super::container_usage::fetch_usage;
-use crate::args::Top;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::args::TopArgs;
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::json::MachineOutput;
 use crate::render::top;
 
 /// Shows containers by memory use.
-pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    args: TopArgs,
+) -> Result<CommandExitCode, CommandFailure> {
     let context = &context.list(&args.rows);
     let client = context.client()?;
     let app = match &args.job {
@@ -39,5 +42,5 @@ pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
         )
     };
     context.term.print(&text.unwrap_or_else(people));
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }

@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 
 use super::container_chart::{CHART, container_chart};
 use super::container_usage::fetch_usage;
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
-use crate::render::top::{HEADERS, Usage, cells, share, spark, warning};
-use crate::render::{Paint, containers, count};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::render::top::{ContainerUsageRow, HEADERS, cells, share, spark, warning};
+use crate::render::{TextPainter, containers, count};
 use crate::select::RowSelection;
 
 /// Polling interval.
@@ -30,35 +30,35 @@ const ADVICE: &str = "q quit  ↑↓ choose  s sort  k kill  enter diagnose";
 
 /// Sort order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum TopSortOrder {
     Share,
     Used,
     Rate,
     Name,
 }
 
-impl Order {
-    fn next(self) -> Order {
+impl TopSortOrder {
+    fn next(self) -> TopSortOrder {
         match self {
-            Order::Share => Order::Used,
-            Order::Used => Order::Rate,
-            Order::Rate => Order::Name,
-            Order::Name => Order::Share,
+            TopSortOrder::Share => TopSortOrder::Used,
+            TopSortOrder::Used => TopSortOrder::Rate,
+            TopSortOrder::Rate => TopSortOrder::Name,
+            TopSortOrder::Name => TopSortOrder::Share,
         }
     }
     fn as_str(self) -> &'static str {
         match self {
-            Order::Share => "part of the limit",
-            Order::Used => "memory",
-            Order::Rate => "growth",
-            Order::Name => "name",
+            TopSortOrder::Share => "part of the limit",
+            TopSortOrder::Used => "memory",
+            TopSortOrder::Rate => "growth",
+            TopSortOrder::Name => "name",
         }
     }
 }
 
 /// The present view.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Shown {
+enum TopScreenView {
     /// The list.
     List,
     /// The list with the question whether to kill this container.
@@ -69,7 +69,7 @@ enum Shown {
 
 /// Action of the driver after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Act {
+enum TopScreenAction {
     Nothing,
     Quit,
     Kill(ContainerId),
@@ -78,27 +78,27 @@ enum Act {
 
 /// State of the screen.
 #[derive(Clone, Debug)]
-struct Screen {
-    rows: Vec<Usage>,
+struct TopScreenState {
+    rows: Vec<ContainerUsageRow>,
     chosen: usize,
-    order: Order,
-    shown: Shown,
+    order: TopSortOrder,
+    shown: TopScreenView,
     said: String,
 }
 
-impl Screen {
+impl TopScreenState {
     fn new() -> Self {
-        Screen {
+        TopScreenState {
             rows: Vec::new(),
             chosen: 0,
-            order: Order::Share,
-            shown: Shown::List,
+            order: TopSortOrder::Share,
+            shown: TopScreenView::List,
             said: "looking …".to_owned(),
         }
     }
 
     /// Replaces the rows. The selection stays on the same container.
-    fn take(&mut self, rows: Vec<Usage>) {
+    fn take(&mut self, rows: Vec<ContainerUsageRow>) {
         let kept = self.chosen().map(|u| u.container.clone());
         self.rows = rows;
         self.sort();
@@ -110,56 +110,56 @@ impl Screen {
 
     fn sort(&mut self) {
         match self.order {
-            Order::Share => self
+            TopSortOrder::Share => self
                 .rows
                 .sort_by_key(|u| (Reverse(share(u)), u.container.clone())),
-            Order::Used => self
+            TopSortOrder::Used => self
                 .rows
                 .sort_by_key(|u| (Reverse(u.used), u.container.clone())),
-            Order::Rate => self
+            TopSortOrder::Rate => self
                 .rows
                 .sort_by_key(|u| (Reverse(u.rate), u.container.clone())),
-            Order::Name => self.rows.sort_by_key(|u| u.container.clone()),
+            TopSortOrder::Name => self.rows.sort_by_key(|u| u.container.clone()),
         }
     }
 
-    fn chosen(&self) -> Option<&Usage> {
+    fn chosen(&self) -> Option<&ContainerUsageRow> {
         self.rows.get(self.chosen)
     }
 
     /// Handles a key.
-    fn key(&mut self, key: KeyEvent) -> Act {
+    fn key(&mut self, key: KeyEvent) -> TopScreenAction {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return Act::Quit;
+            return TopScreenAction::Quit;
         }
         match self.shown.clone() {
-            Shown::About(_) => {
-                self.shown = Shown::List;
-                Act::Nothing
+            TopScreenView::About(_) => {
+                self.shown = TopScreenView::List;
+                TopScreenAction::Nothing
             }
             // Only this key kills; every other key cancels.
-            Shown::Kill(id) => {
-                self.shown = Shown::List;
+            TopScreenView::Kill(id) => {
+                self.shown = TopScreenView::List;
                 if key.code == KeyCode::Char('y') {
-                    Act::Kill(id)
+                    TopScreenAction::Kill(id)
                 } else {
                     self.say("nothing was killed")
                 }
             }
-            Shown::List => self.in_list(key.code),
+            TopScreenView::List => self.in_list(key.code),
         }
     }
 
-    fn say(&mut self, text: &str) -> Act {
+    fn say(&mut self, text: &str) -> TopScreenAction {
         text.clone_into(&mut self.said);
-        Act::Nothing
+        TopScreenAction::Nothing
     }
 
     #[allow(clippy::wildcard_enum_match_arm)] // other keys have no function
-    fn in_list(&mut self, code: KeyCode) -> Act {
+    fn in_list(&mut self, code: KeyCode) -> TopScreenAction {
         let last = self.rows.len().saturating_sub(1);
         match code {
-            KeyCode::Char('q') | KeyCode::Esc => return Act::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => return TopScreenAction::Quit,
             KeyCode::Down | KeyCode::Char('j') => self.chosen = (self.chosen + 1).min(last),
             KeyCode::Up => self.chosen = self.chosen.saturating_sub(1),
             KeyCode::Home => self.chosen = 0,
@@ -171,17 +171,17 @@ impl Screen {
             }
             KeyCode::Char('k') => {
                 if let Some(u) = self.chosen() {
-                    self.shown = Shown::Kill(u.container.clone());
+                    self.shown = TopScreenView::Kill(u.container.clone());
                 }
             }
             KeyCode::Enter => {
-                return self
-                    .chosen()
-                    .map_or(Act::Nothing, |u| Act::Explain(u.container.clone()));
+                return self.chosen().map_or(TopScreenAction::Nothing, |u| {
+                    TopScreenAction::Explain(u.container.clone())
+                });
             }
             _ => {}
         }
-        Act::Nothing
+        TopScreenAction::Nothing
     }
 
     fn draw(&self, frame: &mut Frame<'_>, colour: bool) {
@@ -201,7 +201,7 @@ impl Screen {
             self.said
         );
         frame.render_widget(Paragraph::new(title), head);
-        if let Shown::About(text) = &self.shown {
+        if let TopScreenView::About(text) = &self.shown {
             frame.render_widget(
                 Paragraph::new(text.lines().map(Line::raw).collect::<Vec<_>>()),
                 body,
@@ -212,8 +212,8 @@ impl Screen {
         let mut state = TableState::default().with_selected(Some(self.chosen));
         frame.render_stateful_widget(self.table(colour), body, &mut state);
         let question = match &self.shown {
-            Shown::Kill(id) => format!("kill {id}? y kills, any other key does not"),
-            Shown::List | Shown::About(_) => ADVICE.to_owned(),
+            TopScreenView::Kill(id) => format!("kill {id}? y kills, any other key does not"),
+            TopScreenView::List | TopScreenView::About(_) => ADVICE.to_owned(),
         };
         frame.render_widget(Paragraph::new(question), foot);
     }
@@ -224,7 +224,7 @@ impl Screen {
             .into_iter()
             .chain(["MEMORY 60 s"]);
         let header = Row::new(titles.map(Cell::from).collect::<Vec<_>>());
-        let row = |u: &Usage| {
+        let row = |u: &ContainerUsageRow| {
             let picture = format!("{} {}", spark(u), warning(u).unwrap_or_default());
             let style = if colour && u.limit_in_s.is_some() {
                 Style::new().yellow()
@@ -257,14 +257,17 @@ impl Screen {
 
 /// Runs until the user quits. The terminal is restored afterwards, also after a failure.
 pub(super) async fn run(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     path: &str,
     wanted: &RowSelection,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let broken = |e: std::io::Error| {
-        Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}"))
-            .help("rmctl top --once")
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("the terminal cannot be used: {e}"),
+        )
+        .help("rmctl top --once")
     };
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let ended = live(context, client, path, wanted, &mut terminal).await;
@@ -273,13 +276,13 @@ pub(super) async fn run(
 }
 
 async fn live(
-    context: &Context,
+    context: &CommandContext,
     client: &Client,
     path: &str,
     wanted: &RowSelection,
     terminal: &mut DefaultTerminal,
-) -> Result<Exit, Failure> {
-    let mut screen = Screen::new();
+) -> Result<CommandExitCode, CommandFailure> {
+    let mut screen = TopScreenState::new();
     let mut keys = keys();
     let mut looks = tokio::time::interval(LOOK);
     let colour = context.term.paint.is_colour();
@@ -287,8 +290,12 @@ async fn live(
         let drawn = terminal
             .draw(|frame| screen.draw(frame, colour))
             .map(|_| ());
-        drawn
-            .map_err(|e| Failure::new(Exit::Failed, format!("the terminal cannot be used: {e}")))?;
+        drawn.map_err(|e| {
+            CommandFailure::new(
+                CommandExitCode::Failed,
+                format!("the terminal cannot be used: {e}"),
+            )
+        })?;
         tokio::select! {
             _ = looks.tick() => match fetch_usage(client, path, wanted).await {
                 Ok(rows) => {
@@ -298,11 +305,11 @@ async fn live(
                 // The old rows stay on the screen with an error message.
                 Err(e) => screen.said = format!("! {e}"),
             },
-            key = keys.recv() => match key.map_or(Act::Quit, |key| screen.key(key)) {
-                Act::Nothing => {}
-                Act::Quit => return Ok(Exit::Ok),
-                Act::Kill(id) => screen.said = kill(client, &id).await,
-                Act::Explain(id) => screen.shown = Shown::About(about(client, &id).await),
+            key = keys.recv() => match key.map_or(TopScreenAction::Quit, |key| screen.key(key)) {
+                TopScreenAction::Nothing => {}
+                TopScreenAction::Quit => return Ok(CommandExitCode::Ok),
+                TopScreenAction::Kill(id) => screen.said = kill(client, &id).await,
+                TopScreenAction::Explain(id) => screen.shown = TopScreenView::About(about(client, &id).await),
             },
         }
     }
@@ -317,7 +324,7 @@ async fn kill(client: &Client, id: &ContainerId) -> String {
 
 /// Description of a container: its fields and its memory chart.
 async fn about(client: &Client, id: &ContainerId) -> String {
-    let paint = Paint::new(false);
+    let paint = TextPainter::new(false);
     let view = match client.container(id).await {
         Ok(view) => view,
         Err(e) => return e.to_string(),
@@ -362,7 +369,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    fn usage(at: usize, mib: u64, grows: u64) -> Usage {
+    fn usage(at: usize, mib: u64, grows: u64) -> ContainerUsageRow {
         let sample = |i: u64| {
             let current = Bytes::from_mib(mib + i * grows);
             MemorySample {
@@ -376,17 +383,17 @@ mod tests {
             }
         };
         let samples: Vec<MemorySample> = (0..80).map(sample).collect();
-        Usage::of(&fixture::containers()[at], &samples)
+        ContainerUsageRow::of(&fixture::containers()[at], &samples)
     }
 
-    fn screen() -> Screen {
-        let mut screen = Screen::new();
+    fn screen() -> TopScreenState {
+        let mut screen = TopScreenState::new();
         screen.take(vec![usage(0, 50, 0), usage(1, 3000, 30), usage(2, 1000, 0)]);
         screen.said = "measured by the nodes".into();
         screen
     }
 
-    fn press(screen: &mut Screen, code: KeyCode) -> Act {
+    fn press(screen: &mut TopScreenState, code: KeyCode) -> TopScreenAction {
         screen.key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
@@ -409,11 +416,21 @@ mod tests {
     fn a_kill_needs_a_confirmation() {
         let mut screen = screen();
         let first = screen.rows[0].container.clone();
-        assert_eq!(press(&mut screen, KeyCode::Char('k')), Act::Nothing);
-        assert_eq!(press(&mut screen, KeyCode::Enter), Act::Nothing, "a no");
-        assert_eq!(screen.shown, Shown::List);
+        assert_eq!(
+            press(&mut screen, KeyCode::Char('k')),
+            TopScreenAction::Nothing
+        );
+        assert_eq!(
+            press(&mut screen, KeyCode::Enter),
+            TopScreenAction::Nothing,
+            "a no"
+        );
+        assert_eq!(screen.shown, TopScreenView::List);
         press(&mut screen, KeyCode::Char('k'));
-        assert_eq!(press(&mut screen, KeyCode::Char('y')), Act::Kill(first));
+        assert_eq!(
+            press(&mut screen, KeyCode::Char('y')),
+            TopScreenAction::Kill(first)
+        );
     }
 
     #[test]
@@ -426,22 +443,29 @@ mod tests {
             screen.chosen().map(|u| u.container.clone()),
             Some(chosen.clone())
         );
-        assert_eq!(press(&mut screen, KeyCode::Enter), Act::Explain(chosen));
+        assert_eq!(
+            press(&mut screen, KeyCode::Enter),
+            TopScreenAction::Explain(chosen)
+        );
         screen.take(Vec::new());
         assert_eq!(
             (
                 press(&mut screen, KeyCode::Enter),
                 press(&mut screen, KeyCode::Char('k'))
             ),
-            (Act::Nothing, Act::Nothing)
+            (TopScreenAction::Nothing, TopScreenAction::Nothing)
         );
-        assert_eq!(screen.shown, Shown::List, "there is nothing to kill");
+        assert_eq!(
+            screen.shown,
+            TopScreenView::List,
+            "there is nothing to kill"
+        );
     }
 
     #[test]
     fn sort_orders_cycle_and_keys_quit() {
         let mut screen = screen();
-        let orders: Vec<Order> = (0..4)
+        let orders: Vec<TopSortOrder> = (0..4)
             .map(|_| {
                 press(&mut screen, KeyCode::Char('s'));
                 screen.order
@@ -449,16 +473,24 @@ mod tests {
             .collect();
         assert_eq!(
             orders,
-            [Order::Used, Order::Rate, Order::Name, Order::Share]
+            [
+                TopSortOrder::Used,
+                TopSortOrder::Rate,
+                TopSortOrder::Name,
+                TopSortOrder::Share
+            ]
         );
-        assert_eq!(press(&mut screen, KeyCode::Char('q')), Act::Quit);
-        screen.shown = Shown::About("x".into());
         assert_eq!(
             press(&mut screen, KeyCode::Char('q')),
-            Act::Nothing,
+            TopScreenAction::Quit
+        );
+        screen.shown = TopScreenView::About("x".into());
+        assert_eq!(
+            press(&mut screen, KeyCode::Char('q')),
+            TopScreenAction::Nothing,
             "the first key returns to the list"
         );
         let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(screen.key(stop), Act::Quit);
+        assert_eq!(screen.key(stop), TopScreenAction::Quit);
     }
 }

@@ -2,27 +2,30 @@
 
 use tokio::process::Command;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Opens the page, or prints its address.
-pub(crate) async fn run(context: &Context, print_url: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    print_url: bool,
+) -> Result<CommandExitCode, CommandFailure> {
     if context.addr.starts_with(headroom_client::UNIX) {
-        return Err(Failure::new(Exit::Usage, "a browser cannot open the page through a Unix socket")
+        return Err(CommandFailure::new(CommandExitCode::Usage, "a browser cannot open the page through a Unix socket")
             .help("rmctl ui --addr http://127.0.0.1:7070, or the address in `listen` of the resource manager"));
     }
     let url = format!("{}/ui", context.addr.trim_end_matches('/'));
     context.term.line(&url);
     if print_url {
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     match Command::new("xdg-open").arg(&url).status().await {
-        Ok(status) if status.success() => Ok(Exit::Ok),
+        Ok(status) if status.success() => Ok(CommandExitCode::Ok),
         Ok(_) | Err(_) => {
             context
                 .term
                 .say("no browser could be opened here: the address is above");
-            Ok(Exit::Ok)
+            Ok(CommandExitCode::Ok)
         }
     }
 }

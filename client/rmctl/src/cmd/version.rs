@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::json::MachineOutput;
 
 /// Both versions.
 #[derive(Debug, Serialize)]
-struct Versions {
+struct VersionReport {
     /// Version of this program.
     client: &'static str,
     /// Version of the resource manager, or `None` without an answer.
@@ -18,9 +18,12 @@ struct Versions {
 }
 
 /// Prints both versions.
-pub(crate) async fn run(context: &Context, check: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    check: bool,
+) -> Result<CommandExitCode, CommandFailure> {
     let server = context.client()?.status().await.ok().map(|s| s.version);
-    let versions = Versions {
+    let versions = VersionReport {
         client: env!("CARGO_PKG_VERSION"),
         server,
         addr: context.addr.clone(),
@@ -40,20 +43,20 @@ pub(crate) async fn run(context: &Context, check: bool) -> Result<Exit, Failure>
         });
     context.term.print(&text);
     if !check {
-        return Ok(Exit::Ok);
+        return Ok(CommandExitCode::Ok);
     }
     match versions.server.as_deref() {
-        Some(server) if server == versions.client => Ok(Exit::Ok),
-        Some(server) => Err(Failure::new(
-            Exit::Conflict,
+        Some(server) if server == versions.client => Ok(CommandExitCode::Ok),
+        Some(server) => Err(CommandFailure::new(
+            CommandExitCode::Conflict,
             format!(
                 "rmctl has version {}, the resource manager {server}",
                 versions.client
             ),
         )
         .help("install that version of rmctl; calls of /v1 that both versions know still work")),
-        None => Err(Failure::new(
-            Exit::Unreachable,
+        None => Err(CommandFailure::new(
+            CommandExitCode::Unreachable,
             format!("no answer from {}", versions.addr),
         )
         .help("is it running? `rmctl dev` starts a cluster on this machine")),

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use headroom_wire::v1::apps::AppView;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::CommandContext;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::follow::{JobObservation, follow};
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::render::{apps, figures::span, json::MachineOutput};
 
 /// Waits for the end of a job.
 pub(crate) async fn run(
-    context: &Context,
+    context: &CommandContext,
     job: &str,
     timeout: Option<Duration>,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
-    let progress = Progress::tasks(&context.term);
+    let progress = ProgressLine::tasks(&context.term);
     let show = |sight: JobObservation<'_>| {
         if let JobObservation::View(AppView { job: Some(job), .. }) = sight {
             progress.show(&job.totals);
@@ -30,8 +30,8 @@ pub(crate) async fn run(
         Some(most) => match tokio::time::timeout(most, ends).await {
             Ok(app) => app?,
             Err(_) => {
-                return Err(Failure::new(
-                    Exit::WaitTimeout,
+                return Err(CommandFailure::new(
+                    CommandExitCode::WaitTimeout,
                     format!("{} has not ended after {}", app.id, span(most)),
                 )
                 .help(format!("rmctl ps {}", app.id)));
@@ -62,5 +62,5 @@ pub(crate) async fn run(
             )
         });
     context.term.print(&text);
-    Ok(Exit::of_app(&app))
+    Ok(CommandExitCode::of_app(&app))
 }

@@ -1,12 +1,15 @@
 //! `rmctl why`: the reasons why a job or a task waits.
 
-use crate::context::{Context, now};
-use crate::exit::{Exit, Failure};
+use crate::context::{CommandContext, now};
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::{json::MachineOutput, why};
-use crate::target::{self, Part};
+use crate::target::{self, TargetPart};
 
 /// Prints the reasons why a job or a task waits.
-pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    context: &CommandContext,
+    text: &str,
+) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
     let (app, target) = context.app(&client, text).await?;
     let waits = if app.state.is_final() {
@@ -22,21 +25,23 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
     .text(&context.output, |w| w.request.to_string());
     let shown = match (machine, &target.part) {
         (Some(text), _) => text,
-        (None, Part::Whole | Part::Several(_)) => why::of_app(&app, &waits, now(), paint),
-        (None, Part::Task(task)) => {
+        (None, TargetPart::Whole | TargetPart::Several(_)) => {
+            why::of_app(&app, &waits, now(), paint)
+        }
+        (None, TargetPart::Task(task)) => {
             why::of_task(&app, target::task(&app, task)?, &waits, now(), paint)
         }
-        (None, Part::Attempt(id)) => {
+        (None, TargetPart::Attempt(id)) => {
             why::of_task(&app, target::task(&app, &id.task)?, &waits, now(), paint)
         }
-        (None, Part::Container(_)) => {
-            return Err(Failure::new(
-                Exit::Usage,
+        (None, TargetPart::Container(_)) => {
+            return Err(CommandFailure::new(
+                CommandExitCode::Usage,
                 format!("{text} is a container: it is granted and does not wait"),
             )
             .help(format!("rmctl why {}", app.id)));
         }
     };
     context.term.print(&shown);
-    Ok(Exit::Ok)
+    Ok(CommandExitCode::Ok)
 }

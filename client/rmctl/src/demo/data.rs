@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use headroom_types::Bytes;
 
-use super::shape::{self, Weight};
-use super::split::{Columns, Part};
+use super::shape::{self, PartitionWeight};
+use super::split::{DemoPartition, KeyValueColumns};
 use super::{DemoError, generate, split};
-use crate::groupby::Done;
-use crate::progress::Progress;
+use crate::groupby::GroupByStats;
+use crate::progress::ProgressLine;
 use crate::render::count;
-use crate::term::Term;
+use crate::term::TerminalOutput;
 
 /// Seed of the generated data set, so that all runs have the same rows.
 const SEED: u32 = 0x5eed;
@@ -38,13 +38,13 @@ pub(crate) struct DataSetParams {
 
 /// A data set in partitions.
 #[derive(Clone, Debug)]
-pub(crate) struct Data {
+pub(crate) struct DemoDataSet {
     /// The whole file.
     pub(crate) input: PathBuf,
     /// The column to group by and the column with the numbers.
-    pub(crate) columns: Columns,
+    pub(crate) columns: KeyValueColumns,
     /// The partitions.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<DemoPartition>,
     /// Memory of one slot.
     pub(crate) share: Bytes,
     /// The data set was generated, skewed on purpose.
@@ -52,7 +52,10 @@ pub(crate) struct Data {
 }
 
 /// Generates or opens the data set and splits it. Blocks the thread.
-pub(crate) fn prepare(wanted: &DataSetParams, term: &Term) -> Result<Data, DemoError> {
+pub(crate) fn prepare(
+    wanted: &DataSetParams,
+    term: &TerminalOutput,
+) -> Result<DemoDataSet, DemoError> {
     let share = wanted.share.unwrap_or(SHARE);
     let generated = wanted.input.is_none();
     let input = match &wanted.input {
@@ -69,13 +72,13 @@ pub(crate) fn prepare(wanted: &DataSetParams, term: &Term) -> Result<Data, DemoE
         ));
     }
     let length = std::fs::metadata(&input).map_or(0, |m| m.len());
-    let progress = Progress::bytes(term, "splitting by key");
+    let progress = ProgressLine::bytes(term, "splitting by key");
     let parts = split::split(&input, &columns, wanted.partitions, &wanted.dir, |n| {
         progress.at(n.min(length), length)
     })?;
     drop(progress);
     term.say(&describe(&parts));
-    Ok(Data {
+    Ok(DemoDataSet {
         input,
         columns,
         parts,
@@ -84,36 +87,41 @@ pub(crate) fn prepare(wanted: &DataSetParams, term: &Term) -> Result<Data, DemoE
     })
 }
 
-fn make(term: &Term, partitions: u32, share: Bytes, dir: &Path) -> Result<PathBuf, DemoError> {
+fn make(
+    term: &TerminalOutput,
+    partitions: u32,
+    share: Bytes,
+    dir: &Path,
+) -> Result<PathBuf, DemoError> {
     let weights = shape::weights(partitions);
     let keys: Vec<u64> = weights.iter().map(|w| shape::keys(*w, share)).collect();
     let path = dir.join("data.csv");
-    let progress = Progress::keys(term, "making a skewed data set");
+    let progress = ProgressLine::keys(term, "making a skewed data set");
     let all = keys.iter().sum();
     let written = generate::generate(&path, &keys, SEED, |n| progress.at(n, all))?;
     drop(progress);
-    let n = |w: Weight| weights.iter().filter(|x| **x == w).count();
+    let n = |w: PartitionWeight| weights.iter().filter(|x| **x == w).count();
     term.say(&format!(
         "data   {} rows, {}, seed {SEED:#x}: {} partitions fit a slot of {share}, {} need {:.1} slots, {} needs {:.1}",
         written.rows,
         Bytes::new(written.bytes),
-        n(Weight::Light),
-        n(Weight::Heavy),
-        slots(Weight::Heavy),
-        n(Weight::Mega),
-        slots(Weight::Mega),
+        n(PartitionWeight::Light),
+        n(PartitionWeight::Heavy),
+        slots(PartitionWeight::Heavy),
+        n(PartitionWeight::Mega),
+        slots(PartitionWeight::Mega),
     ));
     Ok(path)
 }
 
 /// Number of slots that a weight needs, for messages.
-fn slots(weight: Weight) -> f64 {
+fn slots(weight: PartitionWeight) -> f64 {
     f64::from(u32::try_from(weight.hundredths()).unwrap_or(u32::MAX)) / 100.0
 }
 
-fn describe(parts: &[Part]) -> String {
+fn describe(parts: &[DemoPartition]) -> String {
     let rows: u64 = parts.iter().map(|p| p.rows).sum();
-    let size = |p: Option<&Part>| p.map_or(Bytes::ZERO, |p| Bytes::new(p.bytes));
+    let size = |p: Option<&DemoPartition>| p.map_or(Bytes::ZERO, |p| Bytes::new(p.bytes));
     let largest = parts.iter().max_by_key(|p| p.bytes);
     format!(
         "split  {rows} rows by hash of the key into {}: median {}, largest {} (part {})",
@@ -125,15 +133,15 @@ fn describe(parts: &[Part]) -> String {
 }
 
 /// The partition of median size.
-pub(crate) fn median(parts: &[Part]) -> Option<&Part> {
-    let mut sorted: Vec<&Part> = parts.iter().collect();
+pub(crate) fn median(parts: &[DemoPartition]) -> Option<&DemoPartition> {
+    let mut sorted: Vec<&DemoPartition> = parts.iter().collect();
     sorted.sort_by_key(|p| (p.bytes, p.index));
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
 /// The memory of a slot for a partition with this peak: a quarter more, in whole steps, at least 24
 /// MiB for the program itself.
-pub(crate) fn fitted(done: &Done) -> Bytes {
+pub(crate) fn fitted(done: &GroupByStats) -> Bytes {
     Bytes::new(done.peak_bytes)
         .mul_ratio(5, 4)
         .round_up(STEP)
@@ -146,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_median_is_an_existing_partition() {
-        let part = |index, bytes| Part {
+        let part = |index, bytes| DemoPartition {
             index,
             path: PathBuf::new(),
             rows: 1,
@@ -159,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_share_leaves_a_quarter() {
-        let peak = |mib: u64| Done {
+        let peak = |mib: u64| GroupByStats {
             rows: 1,
             keys: 1,
             peak_bytes: mib << 20,

@@ -14,7 +14,7 @@ const RECENT: usize = 1024;
 
 /// Statistics of the written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct GeneratedFileStats {
     /// Rows without the header.
     pub(crate) rows: u64,
     /// Size of the file in bytes.
@@ -28,10 +28,10 @@ pub(crate) fn generate(
     keys: &[u64],
     seed: u32,
     mut progress: impl FnMut(u64),
-) -> Result<Written, DemoError> {
+) -> Result<GeneratedFileStats, DemoError> {
     let mut out = BufWriter::with_capacity(1 << 18, File::create(path).map_err(at(path))?);
-    let mut rows = Rows::new(keys, seed);
-    let mut written = Written::default();
+    let mut rows = RowGenerator::new(keys, seed);
+    let mut written = GeneratedFileStats::default();
     let mut line = b"key,value\n".to_vec();
     loop {
         out.write_all(&line).map_err(at(path))?;
@@ -50,7 +50,7 @@ pub(crate) fn generate(
 }
 
 /// Generates rows. Keys are numbers in a scrambled order; keys of complete partitions are skipped.
-struct Rows {
+struct RowGenerator {
     missing: Vec<u64>,
     left: u64,
     made: u64,
@@ -60,10 +60,10 @@ struct Rows {
     recent: Vec<u32>,
 }
 
-impl Rows {
+impl RowGenerator {
     fn new(keys: &[u64], seed: u32) -> Self {
         let left = keys.iter().sum();
-        Rows {
+        RowGenerator {
             missing: keys.to_vec(),
             left,
             made: 0,

@@ -13,7 +13,7 @@ pub(crate) mod split;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::groupby::csv::CsvError;
+use crate::groupby::csv::CsvFileError;
 
 /// A failed step of the demonstration.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub(crate) enum DemoError {
     File { path: PathBuf, source: io::Error },
     /// The data set is invalid.
     #[error(transparent)]
-    Csv(#[from] CsvError),
+    Csv(#[from] CsvFileError),
     /// The data set has no rows.
     #[error("{} has a header and no rows: there is nothing to group", path.display())]
     NoRows { path: PathBuf },

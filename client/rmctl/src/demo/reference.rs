@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::split::{Columns, open};
+use super::split::{KeyValueColumns, open};
 use super::{DemoError, at};
-use crate::groupby::csv::{Reader, quoted};
+use crate::groupby::csv::{CsvReader, quoted};
 use crate::groupby::{HEADER, line};
 
 /// Result of the comparison.
@@ -33,16 +33,16 @@ pub(crate) enum ComparisonResult {
 
 /// All rows: the position of the key in one long text, and the value.
 #[derive(Debug, Default)]
-struct Table {
+struct ReferenceTable {
     text: Vec<u8>,
     rows: Vec<(usize, u32, f64)>,
 }
 
-impl Table {
-    fn read(input: &Path, columns: &Columns) -> Result<Table, DemoError> {
+impl ReferenceTable {
+    fn read(input: &Path, columns: &KeyValueColumns) -> Result<ReferenceTable, DemoError> {
         let mut reader = open(input)?;
         let (key, value) = (reader.column(&columns.key)?, reader.column(&columns.value)?);
-        let mut table = Table::default();
+        let mut table = ReferenceTable::default();
         while reader.advance()? {
             let number = reader.number(value)?;
             let key = reader.field(key)?;
@@ -79,18 +79,18 @@ fn key_of<'a>(text: &'a [u8], row: &(usize, u32, f64)) -> &'a [u8] {
 }
 
 /// The merged results of all tasks.
-struct Merged {
-    readers: Vec<Reader<BufReader<File>>>,
+struct MergedResults {
+    readers: Vec<CsvReader<BufReader<File>>>,
     next: BinaryHeap<Reverse<(String, usize)>>,
 }
 
-impl Merged {
-    fn open(outputs: &[PathBuf]) -> Result<Merged, DemoError> {
+impl MergedResults {
+    fn open(outputs: &[PathBuf]) -> Result<MergedResults, DemoError> {
         let readers = outputs
             .iter()
             .map(|p| open(p))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut merged = Merged {
+        let mut merged = MergedResults {
             readers,
             next: BinaryHeap::new(),
         };
@@ -126,14 +126,14 @@ impl Merged {
 /// it is given.
 pub(crate) fn compare(
     input: &Path,
-    columns: &Columns,
+    columns: &KeyValueColumns,
     outputs: &[PathBuf],
     result: Option<&Path>,
 ) -> Result<ComparisonResult, DemoError> {
-    let table = Table::read(input, columns)?;
+    let table = ReferenceTable::read(input, columns)?;
     let mut reference = table.lines();
-    let mut merged = Merged::open(outputs)?;
-    let mut keep = Keep::new(result)?;
+    let mut merged = MergedResults::open(outputs)?;
+    let mut keep = ResultFileWriter::new(result)?;
     let mut number = 0;
     loop {
         let (ours, theirs) = (merged.line()?, reference.next());
@@ -157,11 +157,11 @@ pub(crate) fn compare(
 }
 
 /// The merged result on disk, if a path is given.
-struct Keep<'a> {
+struct ResultFileWriter<'a> {
     to: Option<(&'a Path, BufWriter<File>)>,
 }
 
-impl<'a> Keep<'a> {
+impl<'a> ResultFileWriter<'a> {
     fn new(path: Option<&'a Path>) -> Result<Self, DemoError> {
         let to = match path {
             Some(path) => Some((
@@ -170,7 +170,7 @@ impl<'a> Keep<'a> {
             )),
             None => None,
         };
-        let mut keep = Keep { to };
+        let mut keep = ResultFileWriter { to };
         keep.line(HEADER)?;
         Ok(keep)
     }
@@ -194,7 +194,7 @@ mod tests {
 
     struct Set {
         dir: tempfile::TempDir,
-        columns: Columns,
+        columns: KeyValueColumns,
         outputs: Vec<PathBuf>,
     }
 

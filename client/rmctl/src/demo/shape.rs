@@ -11,7 +11,7 @@ const PER_KEY: u64 = 141;
 
 /// Memory of a partition, in hundredths of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Weight {
+pub(crate) enum PartitionWeight {
     /// Less than one slot.
     Light,
     /// More than two slots, less than three.
@@ -20,30 +20,30 @@ pub(crate) enum Weight {
     Mega,
 }
 
-impl Weight {
+impl PartitionWeight {
     /// Hundredths of a slot.
     pub(crate) fn hundredths(self) -> u64 {
         match self {
-            Weight::Light => 78,
-            Weight::Heavy => 240,
-            Weight::Mega => 530,
+            PartitionWeight::Light => 78,
+            PartitionWeight::Heavy => 240,
+            PartitionWeight::Mega => 530,
         }
     }
 }
 
 /// The weight of each partition.
-pub(crate) fn weights(partitions: u32) -> Vec<Weight> {
+pub(crate) fn weights(partitions: u32) -> Vec<PartitionWeight> {
     let mega = partitions / 2 + 1;
     let weight = |i: u32| match i {
-        i if i == mega => Weight::Mega,
-        i if i % 5 == 2 => Weight::Heavy,
-        _ => Weight::Light,
+        i if i == mega => PartitionWeight::Mega,
+        i if i % 5 == 2 => PartitionWeight::Heavy,
+        _ => PartitionWeight::Light,
     };
     (0..partitions).map(weight).collect()
 }
 
 /// Number of keys with which the grouping program needs that much of `share`.
-pub(crate) fn keys(weight: Weight, share: Bytes) -> u64 {
+pub(crate) fn keys(weight: PartitionWeight, share: Bytes) -> u64 {
     share
         .mul_ratio(weight.hundredths(), 100)
         .saturating_sub(BASE)
@@ -58,32 +58,38 @@ mod tests {
     #[test]
     fn four_partitions_are_heavy_and_the_largest_exceeds_an_executor() {
         let all = weights(20);
-        let count = |w: Weight| all.iter().filter(|x| **x == w).count();
+        let count = |w: PartitionWeight| all.iter().filter(|x| **x == w).count();
         assert_eq!(
             (
-                count(Weight::Light),
-                count(Weight::Heavy),
-                count(Weight::Mega)
+                count(PartitionWeight::Light),
+                count(PartitionWeight::Heavy),
+                count(PartitionWeight::Mega)
             ),
             (15, 4, 1)
         );
-        assert!(Weight::Heavy.hundredths() >= 3 * Weight::Light.hundredths());
+        assert!(PartitionWeight::Heavy.hundredths() >= 3 * PartitionWeight::Light.hundredths());
         for n in 6..=64 {
             assert_eq!(
-                weights(n).iter().filter(|w| **w == Weight::Mega).count(),
+                weights(n)
+                    .iter()
+                    .filter(|w| **w == PartitionWeight::Mega)
+                    .count(),
                 1,
                 "{n} partitions"
             );
-            assert!(weights(n).contains(&Weight::Heavy), "{n} partitions");
+            assert!(
+                weights(n).contains(&PartitionWeight::Heavy),
+                "{n} partitions"
+            );
         }
     }
 
     #[test]
     fn keys_grow_with_the_share() {
-        let at = |mib| keys(Weight::Light, Bytes::from_mib(mib));
+        let at = |mib| keys(PartitionWeight::Light, Bytes::from_mib(mib));
         assert!(at(48) > at(32) && at(32) > 100_000);
         assert_eq!(
-            keys(Weight::Light, Bytes::from_mib(1)),
+            keys(PartitionWeight::Light, Bytes::from_mib(1)),
             0,
             "a share below the size of the program holds no key"
         );

@@ -5,11 +5,11 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::{DemoError, at, partition};
-use crate::groupby::csv::{Reader, quoted};
+use crate::groupby::csv::{CsvReader, quoted};
 
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct DemoPartition {
     /// Index of the partition.
     pub(crate) index: u32,
     /// Path of the file.
@@ -22,7 +22,7 @@ pub(crate) struct Part {
 
 /// The columns of a file that the job uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Columns {
+pub(crate) struct KeyValueColumns {
     /// The column to group by.
     pub(crate) key: String,
     /// The column with the numbers.
@@ -35,7 +35,7 @@ pub(crate) fn columns(
     input: &Path,
     key: Option<&str>,
     value: Option<&str>,
-) -> Result<Columns, DemoError> {
+) -> Result<KeyValueColumns, DemoError> {
     let mut reader = open(input)?;
     let key = match key {
         Some(name) => reader.column(name)?,
@@ -56,31 +56,34 @@ pub(crate) fn columns(
             })?,
     };
     let name = |i: usize| reader.header().get(i).cloned().unwrap_or_default();
-    Ok(Columns {
+    Ok(KeyValueColumns {
         key: name(key),
         value: name(value),
     })
 }
 
 /// Opens a CSV file.
-pub(crate) fn open(input: &Path) -> Result<Reader<BufReader<File>>, DemoError> {
+pub(crate) fn open(input: &Path) -> Result<CsvReader<BufReader<File>>, DemoError> {
     let file = File::open(input).map_err(at(input))?;
-    Ok(Reader::new(BufReader::with_capacity(1 << 18, file), input)?)
+    Ok(CsvReader::new(
+        BufReader::with_capacity(1 << 18, file),
+        input,
+    )?)
 }
 
 /// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `progress` gets the
 /// number of written bytes at intervals.
 pub(crate) fn split(
     input: &Path,
-    columns: &Columns,
+    columns: &KeyValueColumns,
     partitions: u32,
     dir: &Path,
     mut progress: impl FnMut(u64),
-) -> Result<Vec<Part>, DemoError> {
+) -> Result<Vec<DemoPartition>, DemoError> {
     let mut reader = open(input)?;
     let (key, value) = (reader.column(&columns.key)?, reader.column(&columns.value)?);
     let mut writers = (0..partitions)
-        .map(|i| Writer::new(i, dir))
+        .map(|i| PartitionWriter::new(i, dir))
         .collect::<Result<Vec<_>, _>>()?;
     let (mut rows, mut bytes) = (0u64, 0);
     while reader.advance()? {
@@ -104,20 +107,20 @@ pub(crate) fn split(
             path: input.to_owned(),
         });
     }
-    writers.into_iter().map(Writer::done).collect()
+    writers.into_iter().map(PartitionWriter::done).collect()
 }
 
-struct Writer {
-    part: Part,
+struct PartitionWriter {
+    part: DemoPartition,
     out: BufWriter<File>,
 }
 
-impl Writer {
-    fn new(index: u32, dir: &Path) -> Result<Writer, DemoError> {
+impl PartitionWriter {
+    fn new(index: u32, dir: &Path) -> Result<PartitionWriter, DemoError> {
         let path = dir.join(format!("part-{index}.csv"));
         let file = File::create(&path).map_err(at(&path))?;
-        let mut writer = Writer {
-            part: Part {
+        let mut writer = PartitionWriter {
+            part: DemoPartition {
                 index,
                 path,
                 rows: 0,
@@ -137,7 +140,7 @@ impl Writer {
         self.part.bytes += line.len() as u64;
         Ok(())
     }
-    fn done(mut self) -> Result<Part, DemoError> {
+    fn done(mut self) -> Result<DemoPartition, DemoError> {
         self.out.flush().map_err(at(&self.part.path))?;
         Ok(self.part)
     }
@@ -163,7 +166,7 @@ mod tests {
         let columns = columns(&path, Some("name"), None).expect("columns");
         assert_eq!(
             columns,
-            Columns {
+            KeyValueColumns {
                 key: "name".into(),
                 value: "n".into()
             }

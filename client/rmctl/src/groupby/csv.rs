@@ -9,7 +9,7 @@ const MOST: usize = 1 << 20;
 
 /// An error in a file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CsvError {
+pub(crate) enum CsvFileError {
     /// The file cannot be read.
     #[error("{} cannot be read: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -58,7 +58,7 @@ pub(crate) enum CsvError {
 
 /// Reads records one by one.
 #[derive(Debug)]
-pub(crate) struct Reader<R> {
+pub(crate) struct CsvReader<R> {
     from: R,
     path: PathBuf,
     header: Vec<String>,
@@ -72,11 +72,11 @@ pub(crate) struct Reader<R> {
     lines: u64,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> CsvReader<R> {
     /// Reads the header.
-    pub(crate) fn new(from: R, path: &Path) -> Result<Self, CsvError> {
+    pub(crate) fn new(from: R, path: &Path) -> Result<Self, CsvFileError> {
         let (header, raw, fields, ends) = Default::default();
-        let mut reader = Reader {
+        let mut reader = CsvReader {
             from,
             path: path.to_owned(),
             header,
@@ -87,9 +87,9 @@ impl<R: BufRead> Reader<R> {
             lines: 0,
         };
         if !reader.record()? {
-            return Err(CsvError::Empty { path: reader.path });
+            return Err(CsvFileError::Empty { path: reader.path });
         }
-        let names: Result<Vec<String>, CsvError> = (0..reader.ends.len())
+        let names: Result<Vec<String>, CsvFileError> = (0..reader.ends.len())
             .map(|i| reader.field(i).map(str::to_owned))
             .collect();
         reader.header = names?;
@@ -112,8 +112,8 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// The index of the column with that name.
-    pub(crate) fn column(&self, name: &str) -> Result<usize, CsvError> {
-        let missing = || CsvError::NoColumn {
+    pub(crate) fn column(&self, name: &str) -> Result<usize, CsvFileError> {
+        let missing = || CsvFileError::NoColumn {
             path: self.path.clone(),
             column: name.to_owned(),
             have: self.header.clone(),
@@ -125,10 +125,10 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Reads the next record; `false` at the end.
-    pub(crate) fn advance(&mut self) -> Result<bool, CsvError> {
+    pub(crate) fn advance(&mut self) -> Result<bool, CsvFileError> {
         let there = self.record()?;
         if there && self.ends.len() != self.header.len() {
-            return Err(CsvError::Fields {
+            return Err(CsvFileError::Fields {
                 path: self.path.clone(),
                 line: self.line,
                 got: self.ends.len(),
@@ -139,7 +139,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// A field of the current record.
-    pub(crate) fn field(&self, column: usize) -> Result<&str, CsvError> {
+    pub(crate) fn field(&self, column: usize) -> Result<&str, CsvFileError> {
         let start = column
             .checked_sub(1)
             .and_then(|before| self.ends.get(before))
@@ -150,17 +150,17 @@ impl<R: BufRead> Reader<R> {
             .get(column)
             .and_then(|end| self.fields.get(start..*end))
             .unwrap_or_default();
-        std::str::from_utf8(bytes).map_err(|_| CsvError::NotText {
+        std::str::from_utf8(bytes).map_err(|_| CsvFileError::NotText {
             path: self.path.clone(),
             line: self.line,
         })
     }
 
     /// A field of the current record as a finite number.
-    pub(crate) fn number(&self, column: usize) -> Result<f64, CsvError> {
+    pub(crate) fn number(&self, column: usize) -> Result<f64, CsvFileError> {
         let text = self.field(column)?;
         let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
-        number.ok_or_else(|| CsvError::NotNumber {
+        number.ok_or_else(|| CsvFileError::NotNumber {
             path: self.path.clone(),
             line: self.line,
             column: self.header.get(column).cloned().unwrap_or_default(),
@@ -169,7 +169,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Reads one record; empty lines are skipped.
-    fn record(&mut self) -> Result<bool, CsvError> {
+    fn record(&mut self) -> Result<bool, CsvFileError> {
         self.raw.clear();
         loop {
             if !self.more()? {
@@ -183,7 +183,7 @@ impl<R: BufRead> Reader<R> {
         }
         while self.raw.iter().filter(|b| **b == b'"').count() % 2 == 1 {
             if !self.more()? {
-                return Err(CsvError::Unclosed {
+                return Err(CsvFileError::Unclosed {
                     path: self.path.clone(),
                     line: self.line,
                 });
@@ -194,17 +194,17 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Appends one more line to the record.
-    fn more(&mut self) -> Result<bool, CsvError> {
+    fn more(&mut self) -> Result<bool, CsvFileError> {
         let path = &self.path;
         let room = u64::try_from(MOST + 1).unwrap_or(u64::MAX);
         let read = io::Read::take(&mut self.from, room).read_until(b'\n', &mut self.raw);
-        let n = read.map_err(|source| CsvError::Read {
+        let n = read.map_err(|source| CsvFileError::Read {
             path: path.clone(),
             source,
         })?;
         self.lines += u64::from(n > 0);
         if self.raw.len() > MOST {
-            return Err(CsvError::TooLong {
+            return Err(CsvFileError::TooLong {
                 path: path.clone(),
                 line: self.line.max(self.lines),
             });
@@ -212,7 +212,7 @@ impl<R: BufRead> Reader<R> {
         Ok(n > 0)
     }
 
-    fn split(&mut self) -> Result<(), CsvError> {
+    fn split(&mut self) -> Result<(), CsvFileError> {
         self.fields.clear();
         self.ends.clear();
         let record = trimmed(&self.raw);
@@ -227,7 +227,7 @@ impl<R: BufRead> Reader<R> {
         while let Some(text) = rest {
             rest = match text.strip_prefix(b"\"") {
                 Some(inside) => {
-                    unquote(inside, &mut self.fields).ok_or_else(|| CsvError::AfterQuote {
+                    unquote(inside, &mut self.fields).ok_or_else(|| CsvFileError::AfterQuote {
                         path: self.path.clone(),
                         line: self.line,
                     })?
@@ -286,11 +286,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(text: &str) -> Result<Vec<Vec<String>>, CsvError> {
-        let mut reader = Reader::new(text.as_bytes(), Path::new("x.csv"))?;
+    fn all(text: &str) -> Result<Vec<Vec<String>>, CsvFileError> {
+        let mut reader = CsvReader::new(text.as_bytes(), Path::new("x.csv"))?;
         let mut rows = vec![reader.header().to_vec()];
         while reader.advance()? {
-            let row: Result<Vec<String>, CsvError> = (0..rows[0].len())
+            let row: Result<Vec<String>, CsvFileError> = (0..rows[0].len())
                 .map(|i| reader.field(i).map(str::to_owned))
                 .collect();
             rows.push(row?);
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn line_numbers_count_lines_inside_quotes() {
         let mut reader =
-            Reader::new("a\n\"x\ny\"\nz\n".as_bytes(), Path::new("x.csv")).expect("header");
+            CsvReader::new("a\n\"x\ny\"\nz\n".as_bytes(), Path::new("x.csv")).expect("header");
         assert!(reader.advance().expect("reads") && reader.line() == 2);
         assert!(reader.advance().expect("reads") && reader.line() == 4);
     }
@@ -335,7 +335,7 @@ mod tests {
                 .contains("x.csv:2: the record is longer")
         );
         let bytes = b"a\n\xff\n";
-        let mut reader = Reader::new(&bytes[..], Path::new("x.csv")).expect("header");
+        let mut reader = CsvReader::new(&bytes[..], Path::new("x.csv")).expect("header");
         assert!(reader.advance().expect("reads"));
         assert!(
             reader

@@ -12,11 +12,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use csv::{CsvError, Reader};
+use csv::{CsvFileError, CsvReader};
 
 /// Statistics of a run, printed as one line of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Done {
+pub(crate) struct GroupByStats {
     /// Number of rows.
     pub(crate) rows: u64,
     /// Number of different keys.
@@ -27,12 +27,12 @@ pub(crate) struct Done {
 
 /// All values by key.
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
+pub(crate) struct GroupedValues {
     values: BTreeMap<String, Vec<f64>>,
     rows: u64,
 }
 
-impl Groups {
+impl GroupedValues {
     /// Adds one row.
     pub(crate) fn add(&mut self, key: &str, value: f64) {
         self.rows += 1;
@@ -79,7 +79,7 @@ pub(crate) fn group_file(
     output: &Path,
     key: &str,
     value: &str,
-) -> Result<Done, CsvError> {
+) -> Result<GroupByStats, CsvFileError> {
     let mut groups = read(input, key, value)?;
     let name = output
         .file_name()
@@ -90,27 +90,27 @@ pub(crate) fn group_file(
         write_durably(&mut groups, &hidden).and_then(|()| std::fs::rename(&hidden, output));
     if let Err(source) = written {
         let _ = std::fs::remove_file(&hidden);
-        return Err(CsvError::Write {
+        return Err(CsvFileError::Write {
             path: output.to_owned(),
             source,
         });
     }
     let keys = u64::try_from(groups.values.len()).unwrap_or(u64::MAX);
-    Ok(Done {
+    Ok(GroupByStats {
         rows: groups.rows,
         keys,
         peak_bytes: peak(),
     })
 }
 
-fn read(input: &Path, key: &str, value: &str) -> Result<Groups, CsvError> {
-    let file = File::open(input).map_err(|source| CsvError::Read {
+fn read(input: &Path, key: &str, value: &str) -> Result<GroupedValues, CsvFileError> {
+    let file = File::open(input).map_err(|source| CsvFileError::Read {
         path: input.to_owned(),
         source,
     })?;
-    let mut reader = Reader::new(BufReader::with_capacity(1 << 16, file), input)?;
+    let mut reader = CsvReader::new(BufReader::with_capacity(1 << 16, file), input)?;
     let (key, value) = (reader.column(key)?, reader.column(value)?);
-    let mut groups = Groups::default();
+    let mut groups = GroupedValues::default();
     while reader.advance()? {
         let number = reader.number(value)?;
         groups.add(reader.field(key)?, number);
@@ -118,7 +118,7 @@ fn read(input: &Path, key: &str, value: &str) -> Result<Groups, CsvError> {
     Ok(groups)
 }
 
-fn write_durably(groups: &mut Groups, path: &Path) -> io::Result<()> {
+fn write_durably(groups: &mut GroupedValues, path: &Path) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
     groups.write(&mut out)?;
     out.flush()?;

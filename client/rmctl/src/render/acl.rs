@@ -1,7 +1,7 @@
 //! Screens of tokens, policies, and the caller.
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::acl::{PolicyView, TokenView, WhoAmI};
+use headroom_wire::v1::acl::{CallerIdentity, PolicyView, TokenView};
 
 use super::ListStyle;
 use super::figures::span;
@@ -67,7 +67,7 @@ pub(crate) fn policies(all: &[PolicyView], look: ListStyle) -> String {
 }
 
 /// The caller and its rights.
-pub(crate) fn own(own: &WhoAmI, now: UnixMillis) -> String {
+pub(crate) fn own(own: &CallerIdentity, now: UnixMillis) -> String {
     let who = own
         .who
         .as_deref()
@@ -130,7 +130,7 @@ mod tests {
             rights: vec!["job:submit".into(), "queue:root.etl".into()],
         };
         insta::assert_snapshot!("acl_policies", policies(&[policy], look));
-        let me = WhoAmI {
+        let me = CallerIdentity {
             who: Some("alice (token 4f1c8a2b9d3e5f60)".into()),
             rights: alice.rights.clone(),
             token: Some(alice),

@@ -5,13 +5,18 @@ use headroom_wire::v1::apps::{AppState, AppView};
 
 use super::figures::{short, span};
 use super::table::{Table, cut};
-use super::{ListStyle, Paint};
+use super::{ListStyle, TextPainter};
 
 /// Maximum number of jobs unless the screen is wide.
 const MOST: usize = 30;
 
 /// The whole screen, in the given order of jobs.
-pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(
+    apps: &[AppView],
+    now: UnixMillis,
+    look: ListStyle,
+    paint: TextPainter,
+) -> String {
     if apps.is_empty() {
         return look.advice("no jobs\nnext: rmctl submit FILE · rmctl demo\n".to_owned());
     }
@@ -44,7 +49,7 @@ pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle, paint: 
     table.of(look.headers) + &look.advice(next)
 }
 
-fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
     let took = a
         .ended
         .map_or_else(|| "–".to_owned(), |end| span(end.since(a.submitted)));
@@ -77,7 +82,7 @@ fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
 }
 
 /// A state with its glyph.
-pub(crate) fn state(state: AppState, paint: Paint) -> String {
+pub(crate) fn state(state: AppState, paint: TextPainter) -> String {
     match state {
         AppState::Accepted => paint.dim("… accepted"),
         AppState::Running => paint.live("▶ running"),
@@ -107,10 +112,15 @@ mod tests {
             .map(|(seq, state)| in_state(seq, state))
             .collect();
         apps.reverse();
-        insta::assert_snapshot!(screen(&apps, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!(screen(
+            &apps,
+            fixture::NOW,
+            ListStyle::USUAL,
+            TextPainter::PLAIN
+        ));
         insta::assert_snapshot!(
             "wide",
-            screen(&apps, fixture::NOW, ListStyle::WIDE, Paint::PLAIN)
+            screen(&apps, fixture::NOW, ListStyle::WIDE, TextPainter::PLAIN)
         );
     }
 
@@ -136,7 +146,10 @@ mod tests {
             headers: false,
             ..ListStyle::USUAL
         };
-        assert_eq!(screen(&[], fixture::NOW, bare, Paint::PLAIN), "");
-        assert!(screen(&[], fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl submit"));
+        assert_eq!(screen(&[], fixture::NOW, bare, TextPainter::PLAIN), "");
+        assert!(
+            screen(&[], fixture::NOW, ListStyle::USUAL, TextPainter::PLAIN)
+                .contains("rmctl submit")
+        );
     }
 }

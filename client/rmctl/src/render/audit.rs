@@ -2,7 +2,7 @@
 
 use headroom_wire::v1::audit::AuditLine;
 
-use super::Paint;
+use super::TextPainter;
 use super::events::number;
 use super::figures::{rfc3339, time_of_day};
 use super::table::cut;
@@ -11,7 +11,7 @@ use super::table::cut;
 const CHANGE: usize = 60;
 
 /// One entry.
-pub(crate) fn line(a: &AuditLine, wide: bool, paint: Paint) -> String {
+pub(crate) fn line(a: &AuditLine, wide: bool, paint: TextPainter) -> String {
     let time = if wide {
         rfc3339(a.time)
     } else {
@@ -50,7 +50,7 @@ pub(crate) fn line(a: &AuditLine, wide: bool, paint: Paint) -> String {
 }
 
 /// The command to type after these entries.
-pub(crate) fn next(all: &[AuditLine], paint: Paint) -> String {
+pub(crate) fn next(all: &[AuditLine], paint: TextPainter) -> String {
     if all.is_empty() {
         return "no change is recorded\nnext: rmctl events\n".to_owned();
     }
@@ -97,10 +97,12 @@ mod tests {
         ];
         let lines: String = all
             .iter()
-            .map(|a| line(a, false, Paint::PLAIN) + "\n")
+            .map(|a| line(a, false, TextPainter::PLAIN) + "\n")
             .collect();
-        insta::assert_snapshot!(lines + &next(&all, Paint::PLAIN));
-        assert!(line(&all[1], true, Paint::PLAIN).ends_with("queue default → queue etl  r-1"));
-        assert!(next(&[], Paint::PLAIN).ends_with("next: rmctl events\n"));
+        insta::assert_snapshot!(lines + &next(&all, TextPainter::PLAIN));
+        assert!(
+            line(&all[1], true, TextPainter::PLAIN).ends_with("queue default → queue etl  r-1")
+        );
+        assert!(next(&[], TextPainter::PLAIN).ends_with("next: rmctl events\n"));
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use headroom_types::UnixMillis;
 
 use super::figures::{rfc3339, span};
-use crate::certificate::Shown;
+use crate::certificate::TemplateFieldFormat;
 
 /// One paragraph per certificate, with the remaining validity at `now`.
-pub(crate) fn certificates(all: &[Shown], now: UnixMillis) -> String {
-    let one = |c: &Shown| {
+pub(crate) fn certificates(all: &[TemplateFieldFormat], now: UnixMillis) -> String {
+    let one = |c: &TemplateFieldFormat| {
         let role = match (&c.role, c.authority) {
             (Some(role), _) => role.as_str(),
             (None, true) => "authority",
@@ -32,7 +32,7 @@ pub(crate) fn certificates(all: &[Shown], now: UnixMillis) -> String {
     all.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
-fn validity(c: &Shown, now: UnixMillis) -> String {
+fn validity(c: &TemplateFieldFormat, now: UnixMillis) -> String {
     let until = rfc3339(UnixMillis(c.until_ms));
     if now.0 >= c.until_ms {
         return format!("EXPIRED at {until}: rmctl ca renew {}", c.file);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_shown_with_its_validity() {
-        let shown = Shown {
+        let shown = TemplateFieldFormat {
             file: "node-n1.pem".into(),
             role: Some("node/n1".into()),
             names: vec!["n1.example".into(), "10.0.0.7".into()],
@@ -66,7 +66,7 @@ mod tests {
             until_ms: 1_790_000_000_000 + 30 * 86_400_000,
             fingerprint: "ab".repeat(32),
         };
-        let ca = Shown {
+        let ca = TemplateFieldFormat {
             file: "ca.pem".into(),
             role: None,
             names: Vec::new(),

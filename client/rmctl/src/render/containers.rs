@@ -5,14 +5,14 @@ use headroom_wire::v1::apps::ContainerView;
 
 use super::figures::{percent, short, short_or_dash, span};
 use super::table::Table;
-use super::{ListStyle, Paint};
+use super::{ListStyle, TextPainter};
 
 /// The whole screen, in the given order of containers.
 pub(crate) fn screen(
     all: &[ContainerView],
     now: UnixMillis,
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     if all.is_empty() {
         return look.advice("no containers\nnext: rmctl ps\n".to_owned());
@@ -28,7 +28,7 @@ pub(crate) fn table(
     rows: &[&ContainerView],
     now: UnixMillis,
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let mut headers = vec![
         "CONTAINER",
@@ -55,7 +55,7 @@ pub(crate) fn table(
     }
 }
 
-fn cells(c: &ContainerView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+fn cells(c: &ContainerView, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
     let limit = c.resource.memory;
     let most = c.peak.or(c.used);
     let mut cells = vec![
@@ -89,8 +89,8 @@ fn cells(c: &ContainerView, now: UnixMillis, wide: bool, paint: Paint) -> Vec<St
 }
 
 /// A container's state with its glyph.
-fn state(c: &ContainerView, paint: Paint) -> String {
-    use headroom_types::Charge::{Free, Memory, Plain, Success};
+fn state(c: &ContainerView, paint: TextPainter) -> String {
+    use headroom_types::ExitCharge::{Free, Memory, Plain, Success};
     match (c.state.as_str(), c.reason.map(|r| r.charge())) {
         ("running", _) => paint.live("▶ running"),
         (_, Some(Success)) => paint.good("✓ ended"),
@@ -101,7 +101,7 @@ fn state(c: &ContainerView, paint: Paint) -> String {
 }
 
 /// One container.
-pub(crate) fn one(c: &ContainerView, now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn one(c: &ContainerView, now: UnixMillis, paint: TextPainter) -> String {
     let mut text = format!("{}  {}\n", paint.strong(&c.id.to_string()), state(c, paint));
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<9}{value}\n"));
     let whose = c.request.as_ref().map_or_else(
@@ -173,15 +173,15 @@ mod tests {
         all[2].exit_code = Some(137);
         insta::assert_snapshot!(
             "containers",
-            screen(&all, fixture::NOW, ListStyle::USUAL, Paint::PLAIN)
+            screen(&all, fixture::NOW, ListStyle::USUAL, TextPainter::PLAIN)
         );
         insta::assert_snapshot!(
             "containers_wide",
-            screen(&all, fixture::NOW, ListStyle::WIDE, Paint::PLAIN)
+            screen(&all, fixture::NOW, ListStyle::WIDE, TextPainter::PLAIN)
         );
         let texts: Vec<String> = all
             .iter()
-            .map(|c| one(c, fixture::NOW, Paint::PLAIN))
+            .map(|c| one(c, fixture::NOW, TextPainter::PLAIN))
             .collect();
         insta::assert_snapshot!("one_container", texts.join("---\n"));
     }

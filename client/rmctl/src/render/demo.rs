@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Charge};
+use headroom_types::{Bytes, ExitCharge};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{JobTotals, MemoryFailureMode};
 use serde::Serialize;
 
 use super::figures::{byte_time, fine_span, gib_seconds};
 use super::table::{Table, cut};
-use super::{Paint, count};
+use super::{TextPainter, count};
 use crate::demo::reference::ComparisonResult;
-use crate::exit::Exit;
+use crate::exit::CommandExitCode;
 
 /// One run of the job.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub(crate) struct DemoRun {
     /// Id of the application.
     pub(crate) app: String,
     /// Sizing mode.
@@ -35,18 +35,18 @@ pub(crate) struct Run {
     pub(crate) wall: Duration,
 }
 
-impl Run {
+impl DemoRun {
     /// Collects the values from the last view of the application.
     pub(crate) fn of(
         app: &AppView,
         mode: MemoryFailureMode,
         wall: Duration,
         result: Option<ComparisonResult>,
-    ) -> Run {
+    ) -> DemoRun {
         let job = app.job.clone().unwrap_or_default();
         let mut verdicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for attempt in job.tasks.iter().flat_map(|t| &t.attempts) {
-            if let Some(reason) = attempt.reason.filter(|r| r.charge() != Charge::Success) {
+            if let Some(reason) = attempt.reason.filter(|r| r.charge() != ExitCharge::Success) {
                 verdicts
                     .entry(reason.to_string())
                     .or_default()
@@ -54,7 +54,7 @@ impl Run {
             }
         }
         let (id, finished) = (app.id.to_string(), app.state == AppState::Finished);
-        Run {
+        DemoRun {
             app: id,
             mode,
             finished,
@@ -73,7 +73,7 @@ impl Run {
 
 /// The run with the same size at every attempt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fixed {
+pub(crate) struct FixedSizeRun {
     /// Whether the job finished.
     pub(crate) finished: bool,
     /// Attempts killed for memory.
@@ -84,7 +84,7 @@ pub(crate) struct Fixed {
 
 /// The whole report.
 #[derive(Clone, Debug)]
-pub(crate) struct Report {
+pub(crate) struct DemoReport {
     /// Enforcer of the limits.
     pub(crate) enforcer: String,
     /// Whether the kernel enforces the limits on every node.
@@ -94,14 +94,14 @@ pub(crate) struct Report {
     /// Memory of one slot.
     pub(crate) share: Bytes,
     /// The run with escalation.
-    pub(crate) run: Run,
+    pub(crate) run: DemoRun,
     /// The run without escalation, or `None` if it was skipped.
-    pub(crate) fixed: Option<Fixed>,
+    pub(crate) fixed: Option<FixedSizeRun>,
 }
 
 /// The JSON object of `-o json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct DemoSummary {
     finished: bool,
     result_equal: bool,
     enforcer: String,
@@ -112,11 +112,11 @@ pub(crate) struct Summary {
     wall_s: f64,
 }
 
-impl Report {
+impl DemoReport {
     /// The JSON object of `-o json`.
-    pub(crate) fn json(&self) -> Summary {
+    pub(crate) fn json(&self) -> DemoSummary {
         let totals = &self.run.totals;
-        Summary {
+        DemoSummary {
             finished: self.run.finished,
             result_equal: self.run.equal(),
             enforcer: self.enforcer.clone(),
@@ -124,8 +124,8 @@ impl Report {
             collateral_reruns: totals.collateral_reruns,
             rerun_gib_s: rounded(gib_seconds(totals.rerun_byte_ms)),
             fixed_mode: match self.fixed {
-                Some(Fixed { finished: true, .. }) => "finished",
-                Some(Fixed {
+                Some(FixedSizeRun { finished: true, .. }) => "finished",
+                Some(FixedSizeRun {
                     finished: false, ..
                 }) => "failed",
                 None => "skipped",
@@ -136,12 +136,12 @@ impl Report {
 
     /// The exit code. The demonstration succeeds if the job finished with the right result. With
     /// generated data the run without escalation must also have failed, unless it was skipped.
-    pub(crate) fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> CommandExitCode {
         let needed = !self.generated || self.fixed.is_none_or(|f| !f.finished);
         if self.run.finished && self.run.equal() && needed {
-            Exit::Ok
+            CommandExitCode::Ok
         } else {
-            Exit::Failed
+            CommandExitCode::Failed
         }
     }
 }
@@ -151,7 +151,7 @@ fn rounded(x: f64) -> f64 {
 }
 
 /// The whole screen.
-pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
+pub(crate) fn outcome(report: &DemoReport, paint: TextPainter) -> String {
     let mut table = Table::new(&[
         "MODE",
         "ENDED",
@@ -217,7 +217,7 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
     text + &paint.dim(next) + "\n"
 }
 
-fn result(run: &Run, paint: Paint) -> String {
+fn result(run: &DemoRun, paint: TextPainter) -> String {
     match &run.result {
         Some(ComparisonResult::Equal { lines }) => paint.good(&format!(
             "✓ {lines} lines equal to the reference, byte for byte"
@@ -242,7 +242,7 @@ fn result(run: &Run, paint: Paint) -> String {
 }
 
 /// Kills by verdict, with their number for each task.
-fn verdicts(run: &Run) -> String {
+fn verdicts(run: &DemoRun) -> String {
     let mut table = Table::new(&["VERDICT", ">ATTEMPTS", "TASKS"]);
     for (verdict, tasks) in &run.verdicts {
         let mut times: BTreeMap<&str, u32> = BTreeMap::new();
@@ -280,22 +280,22 @@ mod tests {
     use super::*;
     use crate::render::fixture;
 
-    fn report() -> Report {
+    fn report() -> DemoReport {
         let mut app = fixture::app();
         app.state = AppState::Finished;
         let result = Some(ComparisonResult::Equal { lines: 5_560_432 });
-        let run = Run::of(
+        let run = DemoRun::of(
             &app,
             MemoryFailureMode::Headroom,
             Duration::from_millis(14_300),
             result,
         );
-        let fixed = Some(Fixed {
+        let fixed = Some(FixedSizeRun {
             finished: false,
             kills: 20,
             wall: Duration::from_millis(8_250),
         });
-        Report {
+        DemoReport {
             enforcer: "cgroup1".into(),
             kernel_enforced: true,
             generated: true,
@@ -307,8 +307,8 @@ mod tests {
 
     #[test]
     fn a_job_repaired() {
-        insta::assert_snapshot!(outcome(&report(), Paint::PLAIN));
-        assert_eq!(report().exit(), Exit::Ok);
+        insta::assert_snapshot!(outcome(&report(), TextPainter::PLAIN));
+        assert_eq!(report().exit(), CommandExitCode::Ok);
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn unexpected_results_are_reported() {
         let mut r = report();
-        r.fixed = Some(Fixed {
+        r.fixed = Some(FixedSizeRun {
             finished: true,
             kills: 0,
             wall: Duration::from_secs(5),
@@ -332,37 +332,37 @@ mod tests {
             reference: None,
         });
         r.run.verdicts.clear();
-        insta::assert_snapshot!(outcome(&r, Paint::PLAIN));
-        assert_eq!(r.exit(), Exit::Failed);
+        insta::assert_snapshot!(outcome(&r, TextPainter::PLAIN));
+        assert_eq!(r.exit(), CommandExitCode::Failed);
     }
 
     #[test]
     fn success_needs_a_finished_job_and_an_equal_result() {
-        let with = |change: fn(&mut Report)| {
+        let with = |change: fn(&mut DemoReport)| {
             let mut r = report();
             change(&mut r);
             r.exit()
         };
-        assert_eq!(with(|r| r.run.finished = false), Exit::Failed);
-        assert_eq!(with(|r| r.run.result = None), Exit::Failed);
+        assert_eq!(with(|r| r.run.finished = false), CommandExitCode::Failed);
+        assert_eq!(with(|r| r.run.result = None), CommandExitCode::Failed);
         assert_eq!(
-            with(|r| r.fixed = Some(Fixed {
+            with(|r| r.fixed = Some(FixedSizeRun {
                 finished: true,
                 kills: 0,
                 wall: Duration::ZERO
             })),
-            Exit::Failed
+            CommandExitCode::Failed
         );
         assert_eq!(
             with(|r| (r.generated, r.fixed) = (
                 false,
-                Some(Fixed {
+                Some(FixedSizeRun {
                     finished: true,
                     kills: 0,
                     wall: Duration::ZERO
                 })
             )),
-            Exit::Ok
+            CommandExitCode::Ok
         );
     }
 }

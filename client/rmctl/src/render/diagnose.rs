@@ -1,13 +1,13 @@
 //! Screen of an ended attempt: verdict, cause, evidence, decision, remedy.
 
-use headroom_types::{AppliedTreatment, Bytes, Charge, Diagnosis, Dimension, ExitReason};
+use headroom_types::{AppliedTreatment, Bytes, Diagnosis, Dimension, ExitCharge, ExitReason};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, JobView, ShadowOutcome, TaskRow, TaskState};
 
 use super::figures::{fine_span, short, short_or_dash, span, time_of_day};
 use super::table::{Table, wrap};
-use super::timeline::{self, End};
-use super::{Paint, apps, evidence, inputs, job};
+use super::timeline::{self, TimelineEnd};
+use super::{TextPainter, apps, evidence, inputs, job};
 
 /// Width of the labels on the left. Columns.
 const LABEL: usize = 10;
@@ -20,9 +20,9 @@ pub(crate) fn attempt(
     task: &TaskRow,
     a: &AttemptRow,
     width: usize,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
-    let mut page = Page {
+    let mut page = LabeledPage {
         text: String::new(),
         width,
     };
@@ -39,10 +39,10 @@ pub(crate) fn attempt(
         None if a.reason.is_some() => page.wrapped("EVIDENCE", "none is stored"),
         None => page.wrapped("EVIDENCE", &so_far(a)),
     }
-    let end = if charge(a) == Some(Charge::Memory) {
-        End::Killed
+    let end = if charge(a) == Some(ExitCharge::Memory) {
+        TimelineEnd::Killed
     } else {
-        End::Other
+        TimelineEnd::Other
     };
     if let Some(shape) = timeline::shape(&a.timeline) {
         page.wrapped("SHAPE", &shape);
@@ -56,13 +56,14 @@ pub(crate) fn attempt(
         page.text
             .push_str(&format!("{}{line}\n", " ".repeat(LABEL - 3)));
     }
-    if a.ended.is_some() && charge(a) != Some(Charge::Success) {
+    if a.ended.is_some() && charge(a) != Some(ExitCharge::Success) {
         page.wrapped("DID", &did(task, a));
         if let Some(treated) = &a.treatment {
             page.wrapped("TREATMENT", &treatment(treated));
         }
     }
-    if matches!(charge(a), Some(Charge::Memory | Charge::Plain)) || !a.diagnosis.is_empty() {
+    if matches!(charge(a), Some(ExitCharge::Memory | ExitCharge::Plain)) || !a.diagnosis.is_empty()
+    {
         page.lines("FIX", &fixes(&a.diagnosis, charge(a)));
     }
     if let Some(enough) = enough(task, a) {
@@ -83,7 +84,7 @@ pub(crate) fn attempt(
 }
 
 /// The failed attempts of a job, one line each, the newest last.
-pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
+pub(crate) fn of_app(app: &AppView, paint: TextPainter) -> String {
     let mut text = format!(
         "{}  {}",
         paint.strong(&app.id.to_string()),
@@ -153,7 +154,7 @@ pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
 }
 
 /// A container with the values of the resource manager.
-pub(crate) fn container(c: &ContainerView, paint: Paint) -> String {
+pub(crate) fn container(c: &ContainerView, paint: TextPainter) -> String {
     let whose = c.request.as_ref().map_or_else(
         || "its application master".to_owned(),
         |r| format!("request {r}"),
@@ -180,7 +181,7 @@ pub(crate) fn container(c: &ContainerView, paint: Paint) -> String {
 
 /// Failed attempts in the order of their ends.
 pub(crate) fn failures(view: &JobView) -> Vec<&AttemptRow> {
-    let bad = |a: &&AttemptRow| charge(a).is_some_and(|c| c != Charge::Success);
+    let bad = |a: &&AttemptRow| charge(a).is_some_and(|c| c != ExitCharge::Success);
     let mut found: Vec<&AttemptRow> = view
         .tasks
         .iter()
@@ -199,11 +200,11 @@ fn worst(view: &JobView) -> Option<&AttemptRow> {
         .and_then(|t| t.attempts.last())
 }
 
-fn charge(a: &AttemptRow) -> Option<Charge> {
+fn charge(a: &AttemptRow) -> Option<ExitCharge> {
     a.reason.map(|r| r.charge())
 }
 
-fn verdict(a: &AttemptRow, paint: Paint) -> String {
+fn verdict(a: &AttemptRow, paint: TextPainter) -> String {
     let Some(reason) = a.reason else {
         return paint.live("▶ running");
     };
@@ -214,10 +215,10 @@ fn verdict(a: &AttemptRow, paint: Paint) -> String {
         .map(|d| format!("  ({}, {})", d.name, d.certainty))
         .unwrap_or_default();
     match reason.charge() {
-        Charge::Success => paint.good(&format!("✓ {text}")),
-        Charge::Memory => format!("{}{sure}", paint.bad(&format!("✗ {text}"))),
-        Charge::Plain => paint.bad(&format!("✗ {text}")),
-        Charge::Free => paint.warn(&format!("↻ {text}; not charged to the task")),
+        ExitCharge::Success => paint.good(&format!("✓ {text}")),
+        ExitCharge::Memory => format!("{}{sure}", paint.bad(&format!("✗ {text}"))),
+        ExitCharge::Plain => paint.bad(&format!("✗ {text}")),
+        ExitCharge::Free => paint.warn(&format!("↻ {text}; not charged to the task")),
     }
 }
 
@@ -286,7 +287,7 @@ fn so_far(a: &AttemptRow) -> String {
 
 fn exit(reason: Option<ExitReason>, signal: Option<i32>) -> String {
     match (reason.map(|r| r.charge()), signal) {
-        (Some(Charge::Memory), Some(9)) => " by SIGKILL of the kernel".to_owned(),
+        (Some(ExitCharge::Memory), Some(9)) => " by SIGKILL of the kernel".to_owned(),
         (_, Some(n)) => format!(" by signal {n}"),
         (_, None) => String::new(),
     }
@@ -343,10 +344,10 @@ fn did(task: &TaskRow, a: &AttemptRow) -> String {
     )
 }
 
-fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
+fn fixes(diagnosis: &[Diagnosis], charge: Option<ExitCharge>) -> Vec<String> {
     if diagnosis.is_empty() {
         let plain = "memory is not the cause: read its standard error";
-        let fix = if charge == Some(Charge::Plain) {
+        let fix = if charge == Some(ExitCharge::Plain) {
             plain
         } else {
             "no rule applies to this evidence"
@@ -373,7 +374,7 @@ fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
 
 /// The memory that the attempt would have needed, from a later attempt that succeeded.
 fn enough(task: &TaskRow, a: &AttemptRow) -> Option<String> {
-    if charge(a) != Some(Charge::Memory) {
+    if charge(a) != Some(ExitCharge::Memory) {
         return None;
     }
     let later = task
@@ -381,7 +382,7 @@ fn enough(task: &TaskRow, a: &AttemptRow) -> Option<String> {
         .iter()
         .filter(|n| n.attempt.attempt > a.attempt.attempt);
     let done = later
-        .filter(|n| charge(n) == Some(Charge::Success))
+        .filter(|n| charge(n) == Some(ExitCharge::Success))
         .find_map(|n| Some((n, n.peak?)))?;
     let (next, peak) = done;
     let step = if peak >= Bytes::from_gib(1) {
@@ -415,12 +416,12 @@ fn tail(log: &str) -> Option<Vec<String>> {
 }
 
 /// A page with labels on the left and wrapped text on the right.
-struct Page {
+struct LabeledPage {
     text: String,
     width: usize,
 }
 
-impl Page {
+impl LabeledPage {
     fn block(&mut self, label: &str, line: &str) {
         self.text.push_str(&format!("{label:<LABEL$}{line}\n"));
     }
@@ -450,7 +451,7 @@ mod tests {
             &fixture::escalated(),
             &fixture::killed(),
             100,
-            Paint::PLAIN,
+            TextPainter::PLAIN,
         );
         insta::assert_snapshot!(text);
     }
@@ -461,14 +462,14 @@ mod tests {
         let texts: Vec<String> = row
             .attempts
             .iter()
-            .map(|a| attempt(&fixture::app(), &row, a, 100, Paint::PLAIN))
+            .map(|a| attempt(&fixture::app(), &row, a, 100, TextPainter::PLAIN))
             .collect();
         insta::assert_snapshot!(texts.join("---\n"));
     }
 
     #[test]
     fn a_job_with_failures() {
-        insta::assert_snapshot!(of_app(&fixture::app(), Paint::PLAIN));
+        insta::assert_snapshot!(of_app(&fixture::app(), TextPainter::PLAIN));
     }
 
     #[test]
@@ -479,14 +480,16 @@ mod tests {
             .expect("job")
             .tasks
             .push(fixture::task_given_up());
-        assert!(of_app(&app, Paint::PLAIN).contains("next: rmctl diagnose wordcount.7/map/11@6"));
+        assert!(
+            of_app(&app, TextPainter::PLAIN).contains("next: rmctl diagnose wordcount.7/map/11@6")
+        );
     }
 
     #[test]
     fn containers() {
         let texts: Vec<String> = fixture::containers()
             .iter()
-            .map(|c| container(c, Paint::PLAIN))
+            .map(|c| container(c, TextPainter::PLAIN))
             .collect();
         insta::assert_snapshot!(texts.join("---\n"));
     }

@@ -3,7 +3,7 @@
 use headroom_nodeagent::doctor::{CheckResult, DoctorFinding};
 
 use super::table::{Table, cut, wrap};
-use super::{Paint, count};
+use super::{TextPainter, count};
 
 /// Maximum width of a finding in the table; the full text is below it. Columns.
 const FOUND: usize = 56;
@@ -11,7 +11,7 @@ const FOUND: usize = 56;
 const INDENT: usize = 4;
 
 /// The whole screen.
-pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: Paint) -> String {
+pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: TextPainter) -> String {
     let mut table = Table::new(&["", "CHECK", "FOUND"]);
     for finding in findings {
         table.row([
@@ -38,7 +38,7 @@ pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: Paint) -> 
     text + "\n" + &last_line(findings, paint)
 }
 
-fn mark(state: CheckResult, paint: Paint) -> String {
+fn mark(state: CheckResult, paint: TextPainter) -> String {
     match state {
         CheckResult::Ok => paint.good("✓"),
         CheckResult::Warn => paint.warn("!"),
@@ -46,7 +46,7 @@ fn mark(state: CheckResult, paint: Paint) -> String {
     }
 }
 
-fn last_line(findings: &[DoctorFinding], paint: Paint) -> String {
+fn last_line(findings: &[DoctorFinding], paint: TextPainter) -> String {
     let number = |state: CheckResult| findings.iter().filter(|f| f.state == state).count() as u64;
     match (number(CheckResult::Fail), number(CheckResult::Warn)) {
         (0, 0) => format!("{} no problem found\n", mark(CheckResult::Ok, paint)),
@@ -105,10 +105,10 @@ mod tests {
                 Some("make room"),
             ),
         ];
-        insta::assert_snapshot!(screen(&findings, 80, Paint::PLAIN));
-        assert!(screen(&findings[..1], 80, Paint::PLAIN).ends_with("✓ no problem found\n"));
+        insta::assert_snapshot!(screen(&findings, 80, TextPainter::PLAIN));
+        assert!(screen(&findings[..1], 80, TextPainter::PLAIN).ends_with("✓ no problem found\n"));
         assert!(
-            screen(&findings[..2], 80, Paint::PLAIN)
+            screen(&findings[..2], 80, TextPainter::PLAIN)
                 .ends_with("! a node works here, with 1 warning\n")
         );
     }

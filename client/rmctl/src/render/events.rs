@@ -4,7 +4,7 @@ use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::PendingExplanation;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 
-use super::Paint;
+use super::TextPainter;
 use super::figures::{clock, rfc3339, time_of_day};
 use super::table::cut;
 
@@ -14,7 +14,7 @@ const COLUMNS: usize = 100;
 const LEAST: usize = 30;
 
 /// The glyph of an event.
-fn glyph(e: &LoggedEvent, paint: Paint) -> String {
+fn glyph(e: &LoggedEvent, paint: TextPainter) -> String {
     let warning = e.level == EventLevel::Warning;
     match e.reason.as_str() {
         "OomKilled"
@@ -35,7 +35,7 @@ fn glyph(e: &LoggedEvent, paint: Paint) -> String {
 }
 
 /// A line of the log: time of day in UTC, number, reason, object, message.
-pub(crate) fn line(e: &LoggedEvent, wide: bool, paint: Paint) -> String {
+pub(crate) fn line(e: &LoggedEvent, wide: bool, paint: TextPainter) -> String {
     let time = if wide {
         rfc3339(e.time)
     } else {
@@ -89,7 +89,7 @@ pub(crate) fn number(index: u64) -> String {
 }
 
 /// The command to type after these events.
-pub(crate) fn next(all: &[LoggedEvent], paint: Paint) -> String {
+pub(crate) fn next(all: &[LoggedEvent], paint: TextPainter) -> String {
     let killed = all.iter().rev().find(|e| e.reason == "OomKilled");
     let about = killed.and_then(|e| e.app.as_ref().map(|app| (app, &e.object)));
     let see = match about {
@@ -103,7 +103,7 @@ pub(crate) fn next(all: &[LoggedEvent], paint: Paint) -> String {
 }
 
 /// A line for a followed job: time since submission, object, message.
-pub(crate) fn followed(e: &LoggedEvent, submitted: UnixMillis, paint: Paint) -> String {
+pub(crate) fn followed(e: &LoggedEvent, submitted: UnixMillis, paint: TextPainter) -> String {
     let since = clock(e.time.since(submitted));
     format!(
         "{since:>5}  {:<10} {} {}",
@@ -116,7 +116,7 @@ pub(crate) fn followed(e: &LoggedEvent, submitted: UnixMillis, paint: Paint) -> 
 }
 
 /// A line for a followed job without events: the waiting request and the reason.
-pub(crate) fn waits(why: &PendingExplanation, paint: Paint) -> String {
+pub(crate) fn waits(why: &PendingExplanation, paint: TextPainter) -> String {
     let request = why.request.as_str();
     format!(
         "{:>5}  {request:<10} {} waits: {}",
@@ -165,16 +165,16 @@ mod tests {
     fn the_log() {
         let lines: Vec<String> = fixture::events()
             .iter()
-            .map(|e| line(e, false, Paint::PLAIN))
+            .map(|e| line(e, false, TextPainter::PLAIN))
             .collect();
         insta::assert_snapshot!(lines.join("\n"));
         assert_eq!(
-            next(&fixture::events(), Paint::PLAIN),
+            next(&fixture::events(), TextPainter::PLAIN),
             "next: rmctl diagnose wordcount.7/map/7@2 · rmctl events -w\n"
         );
         let wide: Vec<String> = fixture::events()
             .iter()
-            .map(|e| line(e, true, Paint::PLAIN))
+            .map(|e| line(e, true, TextPainter::PLAIN))
             .collect();
         insta::assert_snapshot!("wide_events", wide.join("\n"));
     }
@@ -192,7 +192,7 @@ mod tests {
         let events = fixture::events();
         let wanted = events.iter().filter(|e| worth_following(e, 24));
         let lines: Vec<String> = wanted
-            .map(|e| followed(e, UnixMillis(fixture::START), Paint::PLAIN))
+            .map(|e| followed(e, UnixMillis(fixture::START), TextPainter::PLAIN))
             .collect();
         insta::assert_snapshot!(lines.join("\n"));
     }

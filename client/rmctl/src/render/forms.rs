@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::figures::{rfc3339, short};
 use super::table::Table;
-use crate::select::field::{Doc, flat, text};
+use crate::select::field::{RowDocument, flat, text};
 
 /// A document as YAML. Strings that a reader could take for another type are quoted.
 pub(crate) fn yaml(value: &Value) -> String {
@@ -47,7 +47,7 @@ pub(crate) fn csv(rows: &[Value], headers: bool) -> String {
 }
 
 /// Selected columns as a table. Sizes stay in bytes, because programs read this format too.
-pub(crate) fn columns(rows: &[Doc], names: &str, headers: bool) -> String {
+pub(crate) fn columns(rows: &[RowDocument], names: &str, headers: bool) -> String {
     let names: Vec<&str> = names
         .split(',')
         .map(str::trim)
@@ -70,12 +70,12 @@ pub(crate) fn columns(rows: &[Doc], names: &str, headers: bool) -> String {
 
 /// Rows by a template in the language of Jinja: `{{id}} {{limit|size}}`, with `\n` and `\t`. One
 /// line for each row. A row that the template cannot show becomes the text of the error.
-pub(crate) fn template(rows: &[Doc], template: &str) -> Result<String, String> {
+pub(crate) fn template(rows: &[RowDocument], template: &str) -> Result<String, String> {
     let (environment, source) = (environment(), source(template));
     let template = environment
         .template_from_str(&source)
         .map_err(|e| e.to_string())?;
-    let one = |row: &Doc| {
+    let one = |row: &RowDocument| {
         let filled = template.render(jinja::Value::from_object(row.clone()));
         let line = filled.unwrap_or_else(|e| format!("error: {e}"));
         if line.ends_with('\n') {
@@ -138,7 +138,7 @@ fn to_json(value: &jinja::Value) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-impl Object for Doc {
+impl Object for RowDocument {
     fn get_value(self: &Arc<Self>, name: &jinja::Value) -> Option<jinja::Value> {
         self.get(name.as_str()?).map(|value| Serde(value).into())
     }
@@ -149,8 +149,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn docs() -> Vec<Doc> {
-        rows().iter().map(Doc::bare).collect()
+    fn docs() -> Vec<RowDocument> {
+        rows().iter().map(RowDocument::bare).collect()
     }
     fn rows() -> Vec<Value> {
         vec![

@@ -1,6 +1,6 @@
 //! Sentences about the location of inputs, and the bytes that tasks read.
 
-use headroom_wire::v1::job::{AttemptInput, InputGap, Locality, StageInputs};
+use headroom_wire::v1::job::{AttemptInput, DataLocality, InputGap, StageInputs};
 
 use super::count;
 
@@ -14,8 +14,8 @@ pub(crate) fn of_attempt(input: &AttemptInput) -> String {
     };
     let place = match input.locality {
         None => "",
-        Some(Locality::Local) => "; on its own node",
-        Some(Locality::Remote) => "; from other hosts over the network",
+        Some(DataLocality::Local) => "; on its own node",
+        Some(DataLocality::Remote) => "; from other hosts over the network",
     };
     let gap = match input.gap {
         None => "",
@@ -125,7 +125,7 @@ mod tests {
         let input = AttemptInput {
             planned: Some(Bytes::from_mib(64)),
             read: Some(Bytes::from_mib(512)),
-            locality: Some(Locality::Remote),
+            locality: Some(DataLocality::Remote),
             gap: Some(InputGap::More),
         };
         let text = of_attempt(&input);

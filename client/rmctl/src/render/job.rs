@@ -1,12 +1,12 @@
 //! Screen of one job: a line of totals, then its tasks, the most important first.
 
-use headroom_types::{Charge, UnixMillis};
+use headroom_types::{ExitCharge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{FrozenTaskView, JobTotals, ShadowTotals, TaskRow, TaskState};
 
 use super::figures::{byte_time, byte_time_of, short, short_or_dash, span};
 use super::table::{Table, cut};
-use super::{ListStyle, Paint, apps, count, inputs};
+use super::{ListStyle, TextPainter, apps, count, inputs};
 use crate::render::ladder::{ladder, rung};
 
 /// Maximum number of tasks unless the screen is wide.
@@ -22,7 +22,7 @@ pub(crate) fn screen(
     chosen: Option<&[TaskRow]>,
     now: UnixMillis,
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let mut text = look.advice(head(app, now, paint) + "\n");
     if !app.diagnostics.is_empty() {
@@ -67,7 +67,12 @@ pub(crate) fn screen(
 }
 
 /// The table of tasks.
-pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
+pub(crate) fn tasks(
+    rows: &[&TaskRow],
+    now: UnixMillis,
+    look: ListStyle,
+    paint: TextPainter,
+) -> String {
     let mut headers = vec![
         "TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE",
     ];
@@ -82,7 +87,7 @@ pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: ListStyle, paint: 
     table.of(look.headers)
 }
 
-fn head(app: &AppView, now: UnixMillis, paint: Paint) -> String {
+fn head(app: &AppView, now: UnixMillis, paint: TextPainter) -> String {
     let age = span(app.ended.unwrap_or(now).since(app.submitted));
     let master = if app.managed {
         format!("attempt {}", app.attempt)
@@ -148,7 +153,7 @@ fn weight(t: &TaskRow) -> (u8, std::cmp::Reverse<u32>, &headroom_types::TaskId) 
     (class, std::cmp::Reverse(t.rung), &t.task)
 }
 
-fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
     let last = t.attempts.last();
     let running = last.filter(|a| a.ended.is_none());
     let age = last.map(|a| a.ended.unwrap_or(now).since(a.started));
@@ -183,7 +188,7 @@ fn failure(t: &TaskRow) -> [String; 2] {
         .attempts
         .iter()
         .rev()
-        .find(|a| a.reason.is_some_and(|r| r.charge() != Charge::Success));
+        .find(|a| a.reason.is_some_and(|r| r.charge() != ExitCharge::Success));
     let verdict = failed
         .and_then(|a| a.reason)
         .map_or_else(|| "–".to_owned(), |reason| reason.to_string());
@@ -200,7 +205,7 @@ fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
         .attempts
         .iter()
         .rev()
-        .find_map(|a| a.reason.filter(|r| r.charge() == Charge::Free));
+        .find_map(|a| a.reason.filter(|r| r.charge() == ExitCharge::Free));
     let said = match (&t.note, free) {
         (_, _) if t.frozen.is_some() => t
             .frozen
@@ -226,7 +231,7 @@ pub(crate) fn frozen(frozen: &FrozenTaskView, now: UnixMillis) -> String {
 }
 
 /// A task's state with its glyph.
-pub(crate) fn state(state: TaskState, paint: Paint) -> String {
+pub(crate) fn state(state: TaskState, paint: TextPainter) -> String {
     match state {
         TaskState::Blocked => paint.dim("… blocked"),
         TaskState::Pending => paint.dim("… pending"),
@@ -236,12 +241,12 @@ pub(crate) fn state(state: TaskState, paint: Paint) -> String {
     }
 }
 
-fn next(app: &AppView, paint: Paint) -> String {
+fn next(app: &AppView, paint: TextPainter) -> String {
     let rows = app.job.as_ref().map_or(&[][..], |j| &j.tasks);
     let killed = |t: &&TaskRow| {
         t.attempts
             .iter()
-            .any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
+            .any(|a| a.reason.is_some_and(|r| r.charge() == ExitCharge::Memory))
     };
     let waits = |t: &&TaskRow| t.state == TaskState::Pending;
     let failed = |t: &&TaskRow| t.state == TaskState::Failed;
@@ -271,7 +276,7 @@ mod tests {
             None,
             fixture::NOW,
             ListStyle::USUAL,
-            Paint::PLAIN
+            TextPainter::PLAIN
         ));
         insta::assert_snapshot!(
             "job_wide",
@@ -280,7 +285,7 @@ mod tests {
                 None,
                 fixture::NOW,
                 ListStyle::WIDE,
-                Paint::PLAIN
+                TextPainter::PLAIN
             )
         );
     }
@@ -299,7 +304,13 @@ mod tests {
             since,
             more: headroom_types::Bytes::from_mib(300),
         });
-        let shown = screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN);
+        let shown = screen(
+            &app,
+            None,
+            fixture::NOW,
+            ListStyle::USUAL,
+            TextPainter::PLAIN,
+        );
         assert!(shown.contains("frozen 12s for 300 MiB"), "{shown}");
     }
 
@@ -317,7 +328,7 @@ mod tests {
             None,
             fixture::NOW,
             ListStyle::USUAL,
-            Paint::PLAIN
+            TextPainter::PLAIN
         ));
     }
 
@@ -351,8 +362,14 @@ mod tests {
             ..fixture::app()
         };
         assert!(
-            screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN)
-                .contains("has not reported any task")
+            screen(
+                &app,
+                None,
+                fixture::NOW,
+                ListStyle::USUAL,
+                TextPainter::PLAIN
+            )
+            .contains("has not reported any task")
         );
     }
 
@@ -365,7 +382,13 @@ mod tests {
             row.task.index = i;
             job.tasks.push(row);
         }
-        let text = screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN);
+        let text = screen(
+            &app,
+            None,
+            fixture::NOW,
+            ListStyle::USUAL,
+            TextPainter::PLAIN,
+        );
         assert!(
             text.contains("… 64 more: rmctl ps wordcount.7 -o wide"),
             "{text}"

@@ -4,7 +4,7 @@ use headroom_types::UnixMillis;
 use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow};
 use headroom_wire::v1::suggestions::Suggestion;
 
-use super::Paint;
+use super::TextPainter;
 use super::figures::{short, span};
 use super::table::{Table, wrap};
 
@@ -12,7 +12,7 @@ use super::table::{Table, wrap};
 const COLUMNS: usize = 100;
 
 /// All jobs with a history.
-pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: TextPainter) -> String {
     if rows.is_empty() {
         return "no ended job has a history yet\nnext: rmctl submit FILE\n".to_owned();
     }
@@ -31,7 +31,7 @@ pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: Paint) -> Str
 }
 
 /// A row for each stage, and the reasons as sentences.
-pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: Paint) -> String {
+pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: TextPainter) -> String {
     let runs = super::count(family.runs, "run");
     let head = format!(
         "{} of {}, {runs}\n\n",
@@ -43,7 +43,7 @@ pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: Pain
 }
 
 /// Suggestions for all jobs with a history, each with the name of its job.
-pub(crate) fn all_suggestions(found: &[Suggestion], paint: Paint) -> String {
+pub(crate) fn all_suggestions(found: &[Suggestion], paint: TextPainter) -> String {
     if found.is_empty() {
         return "no job has a history for a suggestion\nnext: rmctl job families · rmctl profile list\n".to_owned();
     }
@@ -56,7 +56,7 @@ fn suggested(
     found: &[Suggestion],
     name: impl Fn(&Suggestion) -> String,
     what: &str,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let mut table = Table::new(&[
         what, ">TASKS", ">ASKED", ">P50", ">P95", ">MAX", ">KILLS", ">WASTE", ">SUGGEST", ">THEN",
@@ -120,9 +120,9 @@ mod tests {
         insta::assert_snapshot!(list(
             &rows,
             UnixMillis(1_000_000 + 90 * 60_000),
-            Paint::PLAIN
+            TextPainter::PLAIN
         ));
-        assert!(list(&[], UnixMillis(0), Paint::PLAIN).contains("no ended job"));
+        assert!(list(&[], UnixMillis(0), TextPainter::PLAIN).contains("no ended job"));
     }
 
     #[test]
@@ -168,13 +168,13 @@ mod tests {
             last: UnixMillis(0),
             kinds: Vec::new(),
         };
-        let text = suggestions(&family, &found, Paint::PLAIN);
+        let text = suggestions(&family, &found, TextPainter::PLAIN);
         assert!(
             text.lines().all(|line| line.chars().count() <= COLUMNS),
             "{text}"
         );
         insta::assert_snapshot!(text);
-        insta::assert_snapshot!(all_suggestions(&found[..1], Paint::PLAIN));
-        assert!(all_suggestions(&[], Paint::PLAIN).contains("rmctl job families"));
+        insta::assert_snapshot!(all_suggestions(&found[..1], TextPainter::PLAIN));
+        assert!(all_suggestions(&[], TextPainter::PLAIN).contains("rmctl job families"));
     }
 }

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::forms;
-use crate::args::{Format, Output};
-use crate::select::field::{Doc, ListRow};
+use crate::args::{OutputFormat, OutputOptions};
+use crate::select::field::{ListRow, RowDocument};
 
 /// The result of a verb, for all formats.
 #[derive(Debug)]
@@ -18,52 +18,56 @@ pub(crate) struct MachineOutput<'a, T> {
 
 impl<T: Serialize> MachineOutput<'_, T> {
     /// The text in a machine format, or `None` for the formats for users.
-    pub(crate) fn text(&self, output: &Output, name: impl Fn(&T) -> String) -> Option<String> {
-        self.shown(output, name, Doc::bare)
+    pub(crate) fn text(
+        &self,
+        output: &OutputOptions,
+        name: impl Fn(&T) -> String,
+    ) -> Option<String> {
+        self.shown(output, name, RowDocument::bare)
     }
 
     fn shown(
         &self,
-        output: &Output,
+        output: &OutputOptions,
         name: impl Fn(&T) -> String,
-        doc: impl Fn(&T) -> Doc,
+        doc: impl Fn(&T) -> RowDocument,
     ) -> Option<String> {
         let docs = || self.items.iter().map(&doc).collect::<Vec<_>>();
         let values = || {
             self.items
                 .iter()
-                .map(|item| Doc::bare(item).value().clone())
+                .map(|item| RowDocument::bare(item).value().clone())
                 .collect::<Vec<_>>()
         };
         match output.format {
-            Format::Table | Format::Wide => None,
-            Format::Name => Some(self.items.iter().map(|i| name(i) + "\n").collect()),
-            Format::Jsonl => Some(self.items.iter().map(|i| line(i) + "\n").collect()),
-            Format::Json if self.list => Some(pretty(&self.items)),
-            Format::Json => Some(self.items.first().map(pretty).unwrap_or_default()),
-            Format::Yaml if self.list => Some(forms::yaml(&Value::Array(values()))),
-            Format::Yaml => Some(values().first().map(forms::yaml).unwrap_or_default()),
-            Format::Csv => Some(forms::csv(&values(), output.headers)),
-            Format::Cols => Some(forms::columns(&docs(), &output.detail, output.headers)),
+            OutputFormat::Table | OutputFormat::Wide => None,
+            OutputFormat::Name => Some(self.items.iter().map(|i| name(i) + "\n").collect()),
+            OutputFormat::Jsonl => Some(self.items.iter().map(|i| line(i) + "\n").collect()),
+            OutputFormat::Json if self.list => Some(pretty(&self.items)),
+            OutputFormat::Json => Some(self.items.first().map(pretty).unwrap_or_default()),
+            OutputFormat::Yaml if self.list => Some(forms::yaml(&Value::Array(values()))),
+            OutputFormat::Yaml => Some(values().first().map(forms::yaml).unwrap_or_default()),
+            OutputFormat::Csv => Some(forms::csv(&values(), output.headers)),
+            OutputFormat::Cols => Some(forms::columns(&docs(), &output.detail, output.headers)),
             // The template was checked with the arguments.
-            Format::Template => forms::template(&docs(), &output.detail).ok(),
+            OutputFormat::Template => forms::template(&docs(), &output.detail).ok(),
         }
     }
 }
 
 impl<T: ListRow> MachineOutput<'_, T> {
     /// The text for rows of a list: columns and templates can also name the columns of its table.
-    pub(crate) fn rows(&self, output: &Output) -> Option<String> {
+    pub(crate) fn rows(&self, output: &OutputOptions) -> Option<String> {
         self.rows_named(output, ListRow::id)
     }
 
     /// The text for rows whose ids do not contain their owner.
     pub(crate) fn rows_named(
         &self,
-        output: &Output,
+        output: &OutputOptions,
         name: impl Fn(&T) -> String,
     ) -> Option<String> {
-        self.shown(output, name, Doc::of)
+        self.shown(output, name, RowDocument::of)
     }
 }
 
@@ -84,7 +88,7 @@ mod tests {
     use super::*;
     use crate::render::fixture;
 
-    fn as_(text: &str) -> Output {
+    fn as_(text: &str) -> OutputOptions {
         text.parse().expect("a format")
     }
 
@@ -134,7 +138,7 @@ mod tests {
                 .as_deref(),
             Some("worker-01 4.2G 16106127360\n")
         );
-        let cols = Output {
+        let cols = OutputOptions {
             headers: false,
             ..as_("cols=NODE,state")
         };

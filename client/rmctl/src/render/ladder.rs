@@ -1,13 +1,13 @@
 //! The sizes of a task's attempts and the next sizes, in one cell: `64✗ 128✗ [192▶] 384`.
 
-use headroom_types::{Bytes, Charge};
+use headroom_types::{Bytes, ExitCharge};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 
 use super::figures::short;
 
 /// Result of an attempt at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
+enum RungResult {
     Killed,
     Failed,
     Again,
@@ -16,24 +16,24 @@ enum Mark {
     Waiting,
 }
 
-impl Mark {
-    fn of(attempt: &AttemptRow) -> Mark {
+impl RungResult {
+    fn of(attempt: &AttemptRow) -> RungResult {
         match attempt.reason.map(|r| r.charge()) {
-            None => Mark::Running,
-            Some(Charge::Success) => Mark::Done,
-            Some(Charge::Memory) => Mark::Killed,
-            Some(Charge::Plain) => Mark::Failed,
-            Some(Charge::Free) => Mark::Again,
+            None => RungResult::Running,
+            Some(ExitCharge::Success) => RungResult::Done,
+            Some(ExitCharge::Memory) => RungResult::Killed,
+            Some(ExitCharge::Plain) => RungResult::Failed,
+            Some(ExitCharge::Free) => RungResult::Again,
         }
     }
     fn glyph(self) -> &'static str {
         match self {
-            Mark::Killed => "✗",
-            Mark::Failed => "!",
-            Mark::Again => "↻",
-            Mark::Running => "▶",
-            Mark::Done => "✓",
-            Mark::Waiting => "…",
+            RungResult::Killed => "✗",
+            RungResult::Failed => "!",
+            RungResult::Again => "↻",
+            RungResult::Running => "▶",
+            RungResult::Done => "✓",
+            RungResult::Waiting => "…",
         }
     }
 }
@@ -52,17 +52,17 @@ pub(crate) fn rung(row: &TaskRow) -> String {
 /// The ladder of a task: the sizes of its attempts, the present one in brackets, then the next
 /// sizes. Sizes omit their unit if all have the same.
 pub(crate) fn ladder(row: &TaskRow) -> String {
-    let mut steps: Vec<(Bytes, Mark)> = row
+    let mut steps: Vec<(Bytes, RungResult)> = row
         .attempts
         .iter()
-        .map(|a| (a.profile.memory(), Mark::of(a)))
+        .map(|a| (a.profile.memory(), RungResult::of(a)))
         .collect();
     let waits = match row.state {
         TaskState::Pending | TaskState::Blocked => true,
         TaskState::Running | TaskState::Done | TaskState::Failed => false,
     };
     if waits {
-        steps.push((row.profile.memory(), Mark::Waiting));
+        steps.push((row.profile.memory(), RungResult::Waiting));
     }
     let at = steps.len().saturating_sub(1);
     let texts: Vec<String> = steps

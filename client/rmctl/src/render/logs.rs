@@ -1,9 +1,9 @@
 //! Log text: last lines and prefixes.
 
-use super::Paint;
+use super::TextPainter;
 
 /// Adds a prefix to each line, for logs of several tasks.
-pub(crate) fn prefixed(prefix: &str, text: &str, stderr: bool, paint: Paint) -> String {
+pub(crate) fn prefixed(prefix: &str, text: &str, stderr: bool, paint: TextPainter) -> String {
     let bar = if stderr {
         paint.bad("▌")
     } else {
@@ -41,11 +41,11 @@ mod tests {
     #[test]
     fn each_line_is_marked() {
         assert_eq!(
-            prefixed("map/7@2", "x\ny\n", true, Paint::PLAIN),
+            prefixed("map/7@2", "x\ny\n", true, TextPainter::PLAIN),
             "map/7@2 ▌ x\nmap/7@2 ▌ y\n"
         );
         assert_eq!(
-            prefixed("map/7@2", "x", false, Paint::PLAIN),
+            prefixed("map/7@2", "x", false, TextPainter::PLAIN),
             "map/7@2 │ x\n"
         );
     }

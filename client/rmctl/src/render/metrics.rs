@@ -10,7 +10,7 @@ use crate::select::field::ListRow;
 
 /// One series with its value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Series {
+pub(crate) struct MetricSeries {
     /// Name of the metric.
     pub(crate) name: String,
     /// Its labels.
@@ -19,7 +19,7 @@ pub(crate) struct Series {
     pub(crate) value: Option<f64>,
 }
 
-impl ListRow for Series {
+impl ListRow for MetricSeries {
     fn id(&self) -> String {
         self.name.clone()
     }
@@ -48,14 +48,14 @@ pub(crate) fn name(line: &str) -> &str {
 }
 
 /// All series.
-pub(crate) fn series(page: &str) -> Vec<Series> {
+pub(crate) fn series(page: &str) -> Vec<MetricSeries> {
     page.lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(one)
         .collect()
 }
 
-fn one(line: &str) -> Option<Series> {
+fn one(line: &str) -> Option<MetricSeries> {
     let name = name(line).to_owned();
     let rest = line.get(name.len()..)?;
     let (labels, rest) = match rest.strip_prefix('{') {
@@ -63,7 +63,7 @@ fn one(line: &str) -> Option<Series> {
         None => (BTreeMap::new(), rest),
     };
     let value: f64 = rest.split_whitespace().next()?.parse().ok()?;
-    (!name.is_empty()).then(|| Series {
+    (!name.is_empty()).then(|| MetricSeries {
         name,
         labels,
         value: Some(value).filter(|v| v.is_finite()),

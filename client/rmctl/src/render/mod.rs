@@ -76,18 +76,18 @@ impl ListStyle {
 
 /// Adds colour, or returns a text unchanged. Every coloured text also differs by its glyph or word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Paint {
+pub(crate) struct TextPainter {
     colour: bool,
 }
 
-impl Paint {
+impl TextPainter {
     /// No colour.
     #[cfg(test)]
-    pub(crate) const PLAIN: Paint = Paint { colour: false };
+    pub(crate) const PLAIN: TextPainter = TextPainter { colour: false };
 
     /// Colour when `colour` is true.
     pub(crate) fn new(colour: bool) -> Self {
-        Paint { colour }
+        TextPainter { colour }
     }
     /// True if colour is on.
     pub(crate) fn is_colour(self) -> bool {
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn plain_output_has_no_escape_codes() {
-        assert_eq!(Paint::PLAIN.bad("✗"), "✗");
-        assert_eq!(Paint::new(true).bad("✗"), "\u{1b}[31m✗\u{1b}[0m");
-        assert_eq!(Paint::new(true).bad(""), "");
+        assert_eq!(TextPainter::PLAIN.bad("✗"), "✗");
+        assert_eq!(TextPainter::new(true).bad("✗"), "\u{1b}[31m✗\u{1b}[0m");
+        assert_eq!(TextPainter::new(true).bad(""), "");
     }
 }

@@ -9,13 +9,13 @@ use headroom_wire::v1::nodes::NodeView;
 
 use super::figures::{percent, short, span};
 use super::table::Table;
-use super::{ListStyle, Paint, bars, containers, count, tags};
+use super::{ListStyle, TextPainter, bars, containers, count, tags};
 
 /// Width of the largest node's bar. Characters.
 const WIDTH: usize = 24;
 
 /// The whole screen.
-pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: TextPainter) -> String {
     if nodes.is_empty() {
         let next = "no node has registered\nnext: nodeagent --rm URL, or rmctl dev for a cluster on this machine\n";
         return look.advice(next.to_owned());
@@ -44,7 +44,12 @@ pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: Paint) -> Strin
 }
 
 /// One node with its containers, the largest first.
-pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn one(
+    n: &NodeView,
+    on_it: &[ContainerView],
+    now: UnixMillis,
+    paint: TextPainter,
+) -> String {
     let mut text = heading(n, paint);
     let lines = memory_lines(n, paint)
         .into_iter()
@@ -62,7 +67,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
 }
 
 /// The name of a node with its state.
-fn heading(n: &NodeView, paint: Paint) -> String {
+fn heading(n: &NodeView, paint: TextPainter) -> String {
     let state = if n.state == "ready" {
         paint.good("✓ ready")
     } else {
@@ -77,7 +82,7 @@ fn heading(n: &NodeView, paint: Paint) -> String {
 }
 
 /// Granted memory and memory in use.
-fn memory_lines(n: &NodeView, paint: Paint) -> Vec<(&'static str, String)> {
+fn memory_lines(n: &NodeView, paint: TextPainter) -> Vec<(&'static str, String)> {
     let size = n.offers.memory;
     let (granted, part) = (n.allocated.memory, percent(n.allocated.memory, size));
     let host = short(n.host_used);
@@ -159,7 +164,7 @@ fn mark_lines(n: &NodeView, now: UnixMillis) -> Vec<(&'static str, String)> {
 }
 
 /// The running containers of a node, the largest first.
-pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: TextPainter) -> String {
     let mut alive: Vec<&ContainerView> = all
         .iter()
         .filter(|c| c.ended.is_none() && c.state != "exited")
@@ -207,7 +212,7 @@ pub(crate) fn drained(n: &NodeView, now: UnixMillis) -> String {
     )
 }
 
-fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> {
+fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: TextPainter) -> Vec<String> {
     let size = n.offers.memory;
     let state = if n.state == "ready" {
         n.state.clone()
@@ -286,7 +291,11 @@ mod tests {
 
     #[test]
     fn nodes_of_two_sizes() {
-        insta::assert_snapshot!(screen(&fixture::nodes(), ListStyle::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!(screen(
+            &fixture::nodes(),
+            ListStyle::USUAL,
+            TextPainter::PLAIN
+        ));
     }
 
     #[test]
@@ -295,15 +304,15 @@ mod tests {
             &fixture::nodes()[0],
             &fixture::containers(),
             fixture::NOW,
-            Paint::PLAIN
+            TextPainter::PLAIN
         ));
     }
 
     #[test]
     fn a_node_with_labels_and_a_cordon() {
         let node = fixture::tagged();
-        insta::assert_snapshot!(one(&node, &[], fixture::NOW, Paint::PLAIN));
-        insta::assert_snapshot!(screen(&[node], ListStyle::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(one(&node, &[], fixture::NOW, TextPainter::PLAIN));
+        insta::assert_snapshot!(screen(&[node], ListStyle::WIDE, TextPainter::PLAIN));
     }
 
     #[test]
@@ -315,13 +324,13 @@ mod tests {
             memory: Bytes::from_gib(4),
         };
         node.left_by = vec![owner];
-        let text = screen(&[node.clone()], ListStyle::USUAL, Paint::PLAIN);
+        let text = screen(&[node.clone()], ListStyle::USUAL, TextPainter::PLAIN);
         let row = text.lines().nth(1).expect("a row");
         assert!(
             row.contains("  10G  ") && row.ends_with("5 GiB left behind by ended containers"),
             "{text}"
         );
-        let text = one(&node, &[], fixture::NOW, Paint::PLAIN);
+        let text = one(&node, &[], fixture::NOW, TextPainter::PLAIN);
         assert!(
             text.contains(
                 "left       5 GiB left behind by ended containers; left by etl.4.e1.c2 (4 GiB)"
@@ -329,7 +338,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            screen(&[node], ListStyle::WIDE, Paint::PLAIN)
+            screen(&[node], ListStyle::WIDE, TextPainter::PLAIN)
                 .lines()
                 .next()
                 .is_some_and(|head| head.contains("LEFT"))
@@ -346,7 +355,7 @@ mod tests {
             decommission: false,
             drained: false,
         });
-        let text = screen(&[node], ListStyle::USUAL, Paint::PLAIN);
+        let text = screen(&[node], ListStyle::USUAL, TextPainter::PLAIN);
         assert!(
             text.lines()
                 .nth(1)
@@ -357,7 +366,11 @@ mod tests {
 
     #[test]
     fn wide_output_shows_addresses_and_versions() {
-        insta::assert_snapshot!(screen(&fixture::nodes(), ListStyle::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(
+            &fixture::nodes(),
+            ListStyle::WIDE,
+            TextPainter::PLAIN
+        ));
     }
 
     #[test]
@@ -389,6 +402,6 @@ mod tests {
 
     #[test]
     fn an_empty_list_shows_how_to_start_a_node() {
-        assert!(screen(&[], ListStyle::USUAL, Paint::PLAIN).contains("rmctl dev"));
+        assert!(screen(&[], ListStyle::USUAL, TextPainter::PLAIN).contains("rmctl dev"));
     }
 }

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::figures::span;
 use super::table::{Table, cut};
-use super::{ListStyle, Paint, apps};
+use super::{ListStyle, TextPainter, apps};
 use crate::select::field::ListRow;
 
 /// An ended job. Numbers are absent if its master reported no tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct PastJob {
+pub(crate) struct EndedJobRow {
     pub(crate) id: AppId,
     pub(crate) state: AppState,
     pub(crate) user: String,
@@ -33,7 +33,7 @@ pub(crate) struct PastJob {
     pub(crate) diagnostics: String,
 }
 
-impl ListRow for PastJob {
+impl ListRow for EndedJobRow {
     fn id(&self) -> String {
         self.id.to_string()
     }
@@ -56,11 +56,11 @@ impl ListRow for PastJob {
 
 /// The whole screen; `all` is the total number of ended jobs.
 pub(crate) fn screen(
-    past: &[PastJob],
+    past: &[EndedJobRow],
     all: usize,
     now: UnixMillis,
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     if past.is_empty() {
         return look.advice("no job has ended\nnext: rmctl ps\n".to_owned());
@@ -102,7 +102,7 @@ pub(crate) fn screen(
         ))
 }
 
-fn cells(job: &PastJob, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> {
+fn cells(job: &EndedJobRow, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
     let dash = || "–".to_owned();
     let number = |n: Option<u32>| n.map_or_else(dash, |n| n.to_string());
     let hours = |h: Option<f64>| h.map_or_else(dash, |h| format!("{h:.2}"));
@@ -145,8 +145,8 @@ mod tests {
     use super::*;
     use crate::render::fixture::{NOW, START};
 
-    fn past() -> Vec<PastJob> {
-        let job = |id: &str, state, ended_s: u64, figures: bool| PastJob {
+    fn past() -> Vec<EndedJobRow> {
+        let job = |id: &str, state, ended_s: u64, figures: bool| EndedJobRow {
             id: id.parse().expect("id"),
             state,
             user: "ada".into(),
@@ -174,14 +174,21 @@ mod tests {
 
     #[test]
     fn jobs_that_have_ended() {
-        insta::assert_snapshot!(screen(&past(), 5, NOW, ListStyle::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!(screen(&past(), 2, NOW, ListStyle::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(
+            &past(),
+            5,
+            NOW,
+            ListStyle::USUAL,
+            TextPainter::PLAIN
+        ));
+        insta::assert_snapshot!(screen(&past(), 2, NOW, ListStyle::WIDE, TextPainter::PLAIN));
     }
 
     #[test]
     fn an_empty_history_is_reported() {
         assert!(
-            screen(&[], 0, NOW, ListStyle::USUAL, Paint::PLAIN).starts_with("no job has ended\n")
+            screen(&[], 0, NOW, ListStyle::USUAL, TextPainter::PLAIN)
+                .starts_with("no job has ended\n")
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The plan of a job, before it is submitted.
 
 use headroom_config::job::ClusterProfiles;
-use headroom_config::job::{GrowSpec, growth};
+use headroom_config::job::{GrowthSetting, growth};
 use headroom_config::{InputLocality, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
 use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -85,18 +85,18 @@ fn growth(s: &StageSpec, mode: MemoryFailureMode, polls: bool) -> String {
         _ if !growth::mode_allows_growth(mode) => {
             format!("mode {} does not grow tasks", mode.as_str())
         }
-        GrowSpec::Usual(_) if polls => "no node has a limit that can be raised".to_owned(),
-        GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => {
+        GrowthSetting::Usual(_) if polls => "no node has a limit that can be raised".to_owned(),
+        GrowthSetting::Usual(hold) | GrowthSetting::Stated(hold) => {
             let seconds = hold.as_secs_f64();
             return format!(
                 "      {}: a task near its limit grows in place; it waits up to {seconds} s for the memory\n",
                 s.name
             );
         }
-        GrowSpec::Off if s.enforce == TaskLimit::Executor => {
+        GrowthSetting::Off if s.enforce == TaskLimit::Executor => {
             "its tasks have no limits of their own".to_owned()
         }
-        GrowSpec::Off => "grow = false".to_owned(),
+        GrowthSetting::Off => "grow = false".to_owned(),
     };
     format!("      {}: a running task does not grow: {off}\n", s.name)
 }

@@ -5,14 +5,14 @@ use headroom_wire::v1::profiles::ClusterProfile;
 
 use super::figures::{short, span};
 use super::table::Table;
-use super::{ListStyle, Paint, count};
+use super::{ListStyle, TextPainter, count};
 
 /// All profiles.
 pub(crate) fn screen(
     all: &[ClusterProfile],
     now: UnixMillis,
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     if all.is_empty() && look.headers {
         return "the cluster has no profiles\nnext: rmctl profile set NAME --memory 1GiB · rmctl profile import FILE\n"
@@ -45,7 +45,7 @@ fn ago(profile: &ClusterProfile, now: UnixMillis) -> String {
 }
 
 /// One profile.
-pub(crate) fn one(p: &ClusterProfile, now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn one(p: &ClusterProfile, now: UnixMillis, paint: TextPainter) -> String {
     let mut text = format!("{}  {}\n", paint.strong(p.name.as_str()), p.about);
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<10}{value}\n"));
     line("memory", p.size().to_string());
@@ -65,7 +65,7 @@ pub(crate) fn imported(
     rows: &[ClusterProfile],
     before: &[ClusterProfile],
     dry_run: bool,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let mut table = Table::new(&["PROFILE", ">WAS", ">IS", ">CPUS", "CHANGE"]);
     let mut changed = 0_u32;
@@ -119,10 +119,11 @@ mod tests {
     #[test]
     fn profiles_are_listed_and_shown() {
         let all = [profile("jvm-medium", 4096, 512), profile("small", 1024, 0)];
-        insta::assert_snapshot!(screen(&all, NOW, ListStyle::WIDE, Paint::PLAIN));
-        insta::assert_snapshot!(one(&all[0], NOW, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&all, NOW, ListStyle::WIDE, TextPainter::PLAIN));
+        insta::assert_snapshot!(one(&all[0], NOW, TextPainter::PLAIN));
         assert!(
-            screen(&[], NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl profile set NAME")
+            screen(&[], NOW, ListStyle::USUAL, TextPainter::PLAIN)
+                .contains("rmctl profile set NAME")
         );
     }
 
@@ -134,6 +135,6 @@ mod tests {
             profile("large", 16_384, 0),
             profile("small", 1024, 0),
         ];
-        insta::assert_snapshot!(imported(&now, &before, false, Paint::PLAIN));
+        insta::assert_snapshot!(imported(&now, &before, false, TextPainter::PLAIN));
     }
 }

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::figures::short;
 use super::table::Table;
-use super::{ListStyle, Paint};
+use super::{ListStyle, TextPainter};
 
 /// The whole tree.
-pub(crate) fn screen(view: &QueuesView, look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(view: &QueuesView, look: ListStyle, paint: TextPainter) -> String {
     let mut table = Table::new(&headers(look.wide));
     rows(&view.root, 0, look.wide, paint, &mut table);
     let next = paint.dim("next: rmctl queue show QUEUE · rmctl ps");
@@ -19,7 +19,7 @@ pub(crate) fn screen(view: &QueuesView, look: ListStyle, paint: Paint) -> String
 }
 
 /// Selected queues, each with its full path.
-pub(crate) fn chosen(queues: &[QueueView], look: ListStyle, paint: Paint) -> String {
+pub(crate) fn chosen(queues: &[QueueView], look: ListStyle, paint: TextPainter) -> String {
     let mut table = Table::new(&headers(look.wide));
     for queue in queues {
         row(
@@ -52,7 +52,7 @@ fn headers(wide: bool) -> Vec<&'static str> {
     headers
 }
 
-fn rows(q: &QueueView, depth: usize, wide: bool, paint: Paint, table: &mut Table) {
+fn rows(q: &QueueView, depth: usize, wide: bool, paint: TextPainter, table: &mut Table) {
     row(
         q,
         format!("{}{}", "  ".repeat(depth), q.path.name()),
@@ -65,7 +65,7 @@ fn rows(q: &QueueView, depth: usize, wide: bool, paint: Paint, table: &mut Table
     }
 }
 
-fn row(q: &QueueView, name: String, wide: bool, paint: Paint, table: &mut Table) {
+fn row(q: &QueueView, name: String, wide: bool, paint: TextPainter, table: &mut Table) {
     let mut cells = vec![
         name,
         state_cell(q.state, paint),
@@ -93,7 +93,7 @@ fn row(q: &QueueView, name: String, wide: bool, paint: Paint, table: &mut Table)
 }
 
 /// Use as a percentage of the guarantee.
-fn share(q: &QueueView, paint: Paint) -> String {
+fn share(q: &QueueView, paint: TextPainter) -> String {
     let text = format!("{}%", q.share / 10);
     if q.share > 1000 {
         paint.warn(&text)
@@ -102,7 +102,7 @@ fn share(q: &QueueView, paint: Paint) -> String {
     }
 }
 
-fn state_cell(state: QueueRunState, paint: Paint) -> String {
+fn state_cell(state: QueueRunState, paint: TextPainter) -> String {
     match state {
         QueueRunState::Running => state.as_str().to_owned(),
         QueueRunState::Paused | QueueRunState::Draining | QueueRunState::Stopped => {
@@ -119,7 +119,7 @@ fn order(order: ApplicationOrder) -> &'static str {
 }
 
 /// One queue.
-pub(crate) fn one(q: &QueueView, paint: Paint) -> String {
+pub(crate) fn one(q: &QueueView, paint: TextPainter) -> String {
     let mut text = format!(
         "{}  {}\n",
         paint.strong(q.path.as_str()),
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn queues_are_listed_below_their_parents() {
-        let text = screen(&view(), ListStyle::USUAL, Paint::PLAIN);
+        let text = screen(&view(), ListStyle::USUAL, TextPainter::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         assert!(
             lines[0].starts_with("QUEUE")
@@ -232,12 +232,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("generation 7\n"), "{text}");
-        assert!(screen(&view(), ListStyle::WIDE, Paint::PLAIN).contains("fair"));
+        assert!(screen(&view(), ListStyle::WIDE, TextPainter::PLAIN).contains("fair"));
     }
 
     #[test]
     fn a_leaf_is_shown_with_its_users() {
-        let text = one(&view().root.queues[0], Paint::PLAIN);
+        let text = one(&view().root.queues[0], TextPainter::PLAIN);
         for part in [
             "root.etl  paused\n",
             "applications  1 of 4 run\n",

@@ -2,11 +2,11 @@
 
 use headroom_appmaster::replay::{ReplayResultRow, Requirement, SharedResults, TOTAL};
 
-use super::Paint;
+use super::TextPainter;
 use super::table::Table;
 
 /// The whole screen.
-pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
+pub(crate) fn screen(rows: &[ReplayResultRow], paint: TextPainter) -> String {
     if rows.iter().any(|row| row.target_utilization.is_some()) {
         return utilizations(rows, paint);
     }
@@ -63,7 +63,7 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
         + &paint.dim(&(note.to_owned() + &nodes + "\n"))
 }
 
-fn name_of(row: &ReplayResultRow, paint: Paint) -> String {
+fn name_of(row: &ReplayResultRow, paint: TextPainter) -> String {
     if row.dataset == TOTAL {
         paint.strong(TOTAL)
     } else {
@@ -71,7 +71,7 @@ fn name_of(row: &ReplayResultRow, paint: Paint) -> String {
     }
 }
 
-fn lost(row: &ReplayResultRow, paint: Paint) -> String {
+fn lost(row: &ReplayResultRow, paint: TextPainter) -> String {
     if row.lost == 0 {
         paint.good("0")
     } else {
@@ -80,7 +80,7 @@ fn lost(row: &ReplayResultRow, paint: Paint) -> String {
 }
 
 /// Utilization of the nodes, and tasks that waited for memory.
-fn on_nodes(rows: &[ReplayResultRow], paint: Paint) -> String {
+fn on_nodes(rows: &[ReplayResultRow], paint: TextPainter) -> String {
     let headers = [
         "NODES",
         "MODE",
@@ -112,7 +112,7 @@ fn on_nodes(rows: &[ReplayResultRow], paint: Paint) -> String {
 }
 
 /// All datasets together, for each requested utilization.
-fn utilizations(rows: &[ReplayResultRow], paint: Paint) -> String {
+fn utilizations(rows: &[ReplayResultRow], paint: TextPainter) -> String {
     let headers = [
         ">UTILIZATION",
         "MODE",
@@ -160,7 +160,7 @@ fn shared(
     name: &str,
     rows: &[ReplayResultRow],
     of: fn(&ReplayResultRow) -> &SharedResults,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let mut table = Table::new(&[
         name,
@@ -194,7 +194,7 @@ fn shared(
 }
 
 /// The requirements for mode `headroom`, and whether they are met.
-fn gates(rows: &[ReplayResultRow], paint: Paint) -> String {
+fn gates(rows: &[ReplayResultRow], paint: TextPainter) -> String {
     let one = |gate: &Requirement| {
         let met = if gate.met {
             paint.good("met")
@@ -268,7 +268,7 @@ mod tests {
             says: "none, of 7658".into(),
         };
         rows[2].gates = vec![gate("G1", true), gate("G3", false)];
-        insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&rows, TextPainter::PLAIN));
     }
 
     #[test]
@@ -288,6 +288,6 @@ mod tests {
             at(0.95, true),
             at(0.95, false),
         ];
-        insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&rows, TextPainter::PLAIN));
     }
 }

@@ -5,7 +5,7 @@ use headroom_wire::v1::apps::PendingExplanation;
 
 use super::figures::{short, span};
 use super::table::{Table, cut};
-use super::{ListStyle, Paint};
+use super::{ListStyle, TextPainter};
 
 /// The whole screen. `waits` are the waiting requests with their reasons.
 pub(crate) fn screen(
@@ -13,7 +13,7 @@ pub(crate) fn screen(
     asks: &[PlacementRequest],
     waits: &[PendingExplanation],
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     if asks.is_empty() {
         return look.advice(format!("{app} has no open request\nnext: rmctl ps {app}\n"));
@@ -90,11 +90,12 @@ mod tests {
                 &asks,
                 &fixture::why(),
                 ListStyle::USUAL,
-                Paint::PLAIN
+                TextPainter::PLAIN
             )
         );
         assert!(
-            screen("a.1", &[], &[], ListStyle::USUAL, Paint::PLAIN).contains("no open request")
+            screen("a.1", &[], &[], ListStyle::USUAL, TextPainter::PLAIN)
+                .contains("no open request")
         );
     }
 }

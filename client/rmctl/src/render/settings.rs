@@ -1,13 +1,13 @@
 //! Screens of settings with their sources, and of contexts.
 
-use super::Paint;
+use super::TextPainter;
 use super::figures::fine_span;
 use super::table::Table;
-use crate::settings::file::UserFile;
-use crate::settings::{Settings, token_words};
+use crate::settings::file::UserSettingsFile;
+use crate::settings::{ClientSettings, token_words};
 
 /// All effective settings with their sources.
-pub(crate) fn settings(s: &Settings, files: &[(String, bool)], paint: Paint) -> String {
+pub(crate) fn settings(s: &ClientSettings, files: &[(String, bool)], paint: TextPainter) -> String {
     let mut table = Table::new(&["SETTING", "VALUE", "BY"]);
     let context = s
         .context
@@ -78,7 +78,7 @@ pub(crate) fn settings(s: &Settings, files: &[(String, bool)], paint: Paint) -> 
 }
 
 /// All contexts; the current one is marked.
-pub(crate) fn contexts(file: &UserFile, paint: Paint) -> String {
+pub(crate) fn contexts(file: &UserSettingsFile, paint: TextPainter) -> String {
     if file.contexts.is_empty() {
         return "no contexts\nnext: rmctl context set NAME --addr URL\n".to_owned();
     }
@@ -107,26 +107,26 @@ pub(crate) fn contexts(file: &UserFile, paint: Paint) -> String {
 mod tests {
     use super::*;
     use crate::settings::file::read_user;
-    use crate::settings::{Given, SettingSource, resolve_settings};
+    use crate::settings::{SettingOverrides, SettingSource, resolve_settings};
 
     #[test]
     fn contexts_and_settings() {
         let text = "current = \"prod\"\n[contexts.lab]\naddr = \"http://lab:7070\"\n[contexts.prod]\naddr = \"http://rm.example:7070\"\noutput = \"wide\"\ntimeout = \"30s\"\n";
         let file = read_user(text, "c").expect("reads");
-        insta::assert_snapshot!("contexts", contexts(&file, Paint::PLAIN));
-        let given = Given {
+        insta::assert_snapshot!("contexts", contexts(&file, TextPainter::PLAIN));
+        let given = SettingOverrides {
             addr: Some((
                 "http://h:1".into(),
                 SettingSource::Variable("HEADROOM_ADDR"),
             )),
-            ..Given::default()
+            ..SettingOverrides::default()
         };
         let weighed = resolve_settings(given, &file, None).expect("weighs");
         let files = [
             ("~/.config/rmctl/config.toml".to_owned(), true),
             ("/etc/headroom/client.toml".to_owned(), false),
         ];
-        insta::assert_snapshot!("settings", settings(&weighed, &files, Paint::PLAIN));
-        assert!(contexts(&UserFile::default(), Paint::PLAIN).contains("context set"));
+        insta::assert_snapshot!("settings", settings(&weighed, &files, TextPainter::PLAIN));
+        assert!(contexts(&UserSettingsFile::default(), TextPainter::PLAIN).contains("context set"));
     }
 }

@@ -6,10 +6,10 @@ use headroom_types::Bytes;
 
 use super::figures::short;
 use super::table::Table;
-use super::{Paint, count};
+use super::{TextPainter, count};
 
 /// Screen of `rmctl operator state check`.
-pub(crate) fn report(report: &StateReport, paint: Paint) -> String {
+pub(crate) fn report(report: &StateReport, paint: TextPainter) -> String {
     let mut text = facts(report);
     if !report.records.is_empty() {
         let mut table = Table::new(&["RECORDS", ">COUNT"]);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_whole_directory() {
-        insta::assert_snapshot!(report(&whole(), Paint::PLAIN));
+        insta::assert_snapshot!(report(&whole(), TextPainter::PLAIN));
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
             "Restore a backup".into(),
         );
         damaged.problems.push(StateProblem { what, advice });
-        insta::assert_snapshot!(report(&damaged, Paint::PLAIN));
+        insta::assert_snapshot!(report(&damaged, TextPainter::PLAIN));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use headroom_wire::v1::nodes::NodeView;
 
 use super::figures::{byte_time, gib, percent, span};
 use super::table::cut;
-use super::{Paint, bars, count};
+use super::{TextPainter, bars, count};
 
 /// Width of the memory bar. Characters.
 const WIDTH: usize = 24;
@@ -24,7 +24,7 @@ pub(crate) fn screen(
     cluster: &ClusterView,
     nodes: &[NodeView],
     apps: &[AppView],
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let mut lines = vec![
         head(cluster, paint),
@@ -51,7 +51,7 @@ pub(crate) fn screen(
     lines.join("\n") + "\n"
 }
 
-fn head(c: &ClusterView, paint: Paint) -> String {
+fn head(c: &ClusterView, paint: TextPainter) -> String {
     let other = c.nodes.saturating_sub(c.nodes_ready);
     let rest = if other > 0 {
         format!(", {other} not")
@@ -122,7 +122,7 @@ fn jobs(c: &ClusterView, apps: &[AppView]) -> String {
 }
 
 /// Memory kills, and the results of the tasks that escalated after them.
-fn kills(c: &ClusterView, paint: Paint) -> String {
+fn kills(c: &ClusterView, paint: TextPainter) -> String {
     let text = format!("oom 1h  {}", count(c.oom_1h, "kill"));
     let text = if c.oom_1h == 0 {
         text
@@ -147,29 +147,29 @@ fn kills(c: &ClusterView, paint: Paint) -> String {
 }
 
 /// An entry of the attention list, with the command to type.
-struct Look {
+struct AttentionEntry {
     what: String,
     see: String,
 }
 
 /// The attention list, worst first: nodes, leftovers, waiting requests, recently failed jobs.
-fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<Look> {
+fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<AttentionEntry> {
     // Nodes that an operator drained or cordoned come last.
     let (planned, sick): (Vec<&NodeView>, Vec<&NodeView>) = nodes
         .iter()
         .filter(|n| n.state != "ready")
         .partition(|n| n.undo_verb().is_some());
-    let mut look: Vec<Look> = sick.iter().take(NODES).map(|n| trouble(n)).collect();
+    let mut look: Vec<AttentionEntry> = sick.iter().take(NODES).map(|n| trouble(n)).collect();
     let more = sick.len().saturating_sub(NODES);
     if more > 0 {
-        look.push(Look {
+        look.push(AttentionEntry {
             what: format!("{more} more nodes are not ready"),
             see: "rmctl node list".into(),
         });
     }
     let left = |n: &NodeView| {
         let left = n.leftover_text().filter(|_| n.state == "ready")?;
-        Some(Look {
+        Some(AttentionEntry {
             what: format!("{} has {left}", n.id),
             see: format!("rmctl node show {}", n.id),
         })
@@ -181,7 +181,7 @@ fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec
             .next()
             .filter(|id| id.parse::<headroom_types::AppId>().is_ok())
             .unwrap_or("JOB");
-        look.push(Look {
+        look.push(AttentionEntry {
             what: sentence.clone(),
             see: format!("rmctl why {job}"),
         });
@@ -191,7 +191,7 @@ fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec
         .filter(|a| a.state == AppState::Failed && a.ended.is_some());
     let mut failed: Vec<&AppView> = failed.collect();
     failed.sort_by_key(|a| std::cmp::Reverse(a.ended));
-    look.extend(failed.into_iter().take(FAILED).map(|a| Look {
+    look.extend(failed.into_iter().take(FAILED).map(|a| AttentionEntry {
         what: format!("{} failed: {}", a.id, a.diagnostics),
         see: format!("rmctl diagnose {}", a.id),
     }));
@@ -199,7 +199,7 @@ fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec
     look
 }
 
-fn trouble(node: &NodeView) -> Look {
+fn trouble(node: &NodeView) -> AttentionEntry {
     let reason = node
         .not_ready_reason()
         .map(|r| format!(": {r}"))
@@ -211,7 +211,7 @@ fn trouble(node: &NodeView) -> Look {
     } else {
         String::new()
     };
-    Look {
+    AttentionEntry {
         what: format!("{} is {}{silence}{reason}", node.id, node.state),
         see: format!("rmctl node {verb} {}", node.id),
     }
@@ -235,7 +235,7 @@ mod tests {
             &fixture::cluster(),
             &fixture::nodes(),
             &[fixture::app(), failed],
-            Paint::PLAIN,
+            TextPainter::PLAIN,
         );
         assert!(
             text.lines().all(|line| line.chars().count() <= 100),
@@ -248,7 +248,7 @@ mod tests {
     fn memory_left_on_a_ready_node_needs_attention() {
         let mut nodes = fixture::nodes();
         nodes[0].unattributed = Bytes::from_gib(12);
-        let text = screen(&fixture::cluster(), &nodes, &[], Paint::PLAIN);
+        let text = screen(&fixture::cluster(), &nodes, &[], TextPainter::PLAIN);
         assert!(text.contains("! worker-01 has 12 GiB left behind by ended containers  → rmctl node show worker-01"), "{text}");
     }
 
@@ -256,7 +256,7 @@ mod tests {
     fn kills_are_counted_without_a_report_of_their_results() {
         let mut c = fixture::cluster();
         c.memory_1h = None;
-        assert!(screen(&c, &[], &[], Paint::PLAIN).contains("\noom 1h  6 kills\n"));
+        assert!(screen(&c, &[], &[], TextPainter::PLAIN).contains("\noom 1h  6 kills\n"));
     }
 
     #[test]
@@ -266,6 +266,6 @@ mod tests {
             (1, 1, Bytes::from_gib(2), Bytes::ZERO, Bytes::ZERO);
         (c.oom_1h, c.memory_1h, c.longest_wait, c.enforcers) = (0, None, None, vec!["poll".into()]);
         (c.containers, c.pending, c.up_s) = (0, 0, 4);
-        insta::assert_snapshot!(screen(&c, &[], &[], Paint::PLAIN));
+        insta::assert_snapshot!(screen(&c, &[], &[], TextPainter::PLAIN));
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::Paint;
+    use crate::render::TextPainter;
 
     #[test]
     fn colour_does_not_move_columns() {
@@ -98,7 +98,11 @@ mod tests {
         plain.row(["✗".to_owned(), "7".to_owned(), "x".to_owned()]);
         plain.row(["long".to_owned(), "700".to_owned(), "y".to_owned()]);
         let mut coloured = Table::new(&["A", ">N", "C"]);
-        coloured.row([Paint::new(true).bad("✗"), "7".to_owned(), "x".to_owned()]);
+        coloured.row([
+            TextPainter::new(true).bad("✗"),
+            "7".to_owned(),
+            "x".to_owned(),
+        ]);
         coloured.row(["long".to_owned(), "700".to_owned(), "y".to_owned()]);
         assert!(!plain.is_empty());
         assert_eq!(plain.text(), "A       N  C\n✗       7  x\nlong  700  y\n");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headroom_types::Name;
 use headroom_wire::v1::nodes::NodeView;
 
-use super::{Paint, count};
+use super::{TextPainter, count};
 
 /// `gpu, zone=b (operator)`: labels and attributes of a node. Those of operators are marked.
 pub(crate) fn labels(n: &NodeView) -> Vec<String> {
@@ -86,7 +86,7 @@ pub(crate) fn uncordoned(n: &NodeView, dry_run: bool) -> String {
 }
 
 /// The present labels and taints of a node.
-pub(crate) fn said(n: &NodeView, dry_run: bool, paint: Paint) -> String {
+pub(crate) fn said(n: &NodeView, dry_run: bool, paint: TextPainter) -> String {
     let would = if dry_run { " would have" } else { "" };
     let all = |what: &str, words: Vec<String>| {
         let words = if words.is_empty() {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn labels_and_taints_are_shown_with_their_source() {
-        insta::assert_snapshot!(said(&fixture::tagged(), false, Paint::PLAIN));
+        insta::assert_snapshot!(said(&fixture::tagged(), false, TextPainter::PLAIN));
     }
 
     #[test]

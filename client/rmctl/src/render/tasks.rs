@@ -1,13 +1,13 @@
 //! Screens of one task: its state, its attempts, and its ladder as bars.
 
-use headroom_types::{Bytes, Charge, UnixMillis};
+use headroom_types::{Bytes, ExitCharge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 
 use super::figures::{short, short_or_dash, span};
 use super::ladder;
 use super::table::{Table, cut};
-use super::{ListStyle, Paint, bars, job};
+use super::{ListStyle, TextPainter, bars, job};
 
 /// Width of the bar of the largest size. Columns.
 const WIDTH: usize = 40;
@@ -18,7 +18,7 @@ pub(crate) fn one(
     t: &TaskRow,
     now: UnixMillis,
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let id = format!("{}/{}", app.id, t.task);
     let mut text = format!("{}  {}\n", paint.strong(&id), job::state(t.state, paint));
@@ -49,7 +49,7 @@ pub(crate) fn attempts(
     all: &[AttemptRow],
     now: UnixMillis,
     look: ListStyle,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     if all.is_empty() {
         return look.advice(format!(
@@ -57,14 +57,14 @@ pub(crate) fn attempts(
             app.id
         ));
     }
-    let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != Charge::Success);
+    let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != ExitCharge::Success);
     let worst = all.iter().rev().find(failed).or(all.last());
     let next =
         worst.map(|a| paint.dim(&format!("next: rmctl diagnose {}/{}", app.id, a.attempt)) + "\n");
     table(all, now, look, paint) + &look.advice(next.unwrap_or_default())
 }
 
-fn table(all: &[AttemptRow], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
+fn table(all: &[AttemptRow], now: UnixMillis, look: ListStyle, paint: TextPainter) -> String {
     if all.is_empty() {
         return String::new();
     }
@@ -109,19 +109,19 @@ fn table(all: &[AttemptRow], now: UnixMillis, look: ListStyle, paint: Paint) -> 
     table.of(look.headers)
 }
 
-fn verdict(a: &AttemptRow, paint: Paint) -> String {
+fn verdict(a: &AttemptRow, paint: TextPainter) -> String {
     match a.reason {
         None => paint.live("▶ running"),
         Some(r) => match r.charge() {
-            Charge::Success => paint.good("✓ done"),
-            Charge::Memory | Charge::Plain => paint.bad(&format!("✗ {r}")),
-            Charge::Free => paint.warn(&format!("↻ {r}")),
+            ExitCharge::Success => paint.good("✓ done"),
+            ExitCharge::Memory | ExitCharge::Plain => paint.bad(&format!("✗ {r}")),
+            ExitCharge::Free => paint.warn(&format!("↻ {r}")),
         },
     }
 }
 
 /// The sizes of a task's attempts as bars with one scale: used memory and verdict of each.
-pub(crate) fn ladder(app: &AppView, t: &TaskRow, paint: Paint) -> String {
+pub(crate) fn ladder(app: &AppView, t: &TaskRow, paint: TextPainter) -> String {
     let id = format!("{}/{}", app.id, t.task);
     let mut text = format!(
         "{}  {}  {}\n",
@@ -180,9 +180,15 @@ mod tests {
         let (app, row) = (fixture::app(), fixture::escalated());
         insta::assert_snapshot!(
             "task",
-            one(&app, &row, fixture::NOW, ListStyle::USUAL, Paint::PLAIN)
+            one(
+                &app,
+                &row,
+                fixture::NOW,
+                ListStyle::USUAL,
+                TextPainter::PLAIN
+            )
         );
-        insta::assert_snapshot!("task_ladder", ladder(&app, &row, Paint::PLAIN));
+        insta::assert_snapshot!("task_ladder", ladder(&app, &row, TextPainter::PLAIN));
         insta::assert_snapshot!(
             "attempts_wide",
             attempts(
@@ -190,11 +196,18 @@ mod tests {
                 &row.attempts,
                 fixture::NOW,
                 ListStyle::WIDE,
-                Paint::PLAIN
+                TextPainter::PLAIN
             )
         );
         assert!(
-            attempts(&app, &[], fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl why")
+            attempts(
+                &app,
+                &[],
+                fixture::NOW,
+                ListStyle::USUAL,
+                TextPainter::PLAIN
+            )
+            .contains("rmctl why")
         );
     }
 }

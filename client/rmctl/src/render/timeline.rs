@@ -8,7 +8,7 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use headroom_types::exit::{MemorySample, TimelineMark};
 
-use super::Paint;
+use super::TextPainter;
 use super::figures::{fine_span, short};
 
 /// Height of the chart. Rows.
@@ -21,7 +21,7 @@ const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 
 /// The end of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum TimelineEnd {
     /// A memory kill.
     Killed,
     /// Any other end.
@@ -30,7 +30,7 @@ pub(crate) enum End {
 
 /// The largest use within one column, and the limit at that time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Column {
+struct TimelineColumn {
     used: Bytes,
     heap: Option<Bytes>,
     limit: Option<Bytes>,
@@ -38,7 +38,12 @@ struct Column {
 }
 
 /// The chart, `width` columns wide without its axis. Empty with fewer than two points.
-pub(crate) fn chart(samples: &[MemorySample], end: End, width: usize, paint: Paint) -> Vec<String> {
+pub(crate) fn chart(
+    samples: &[MemorySample],
+    end: TimelineEnd,
+    width: usize,
+    paint: TextPainter,
+) -> Vec<String> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return Vec::new();
     };
@@ -55,7 +60,7 @@ pub(crate) fn chart(samples: &[MemorySample], end: End, width: usize, paint: Pai
     let scale = Bytes::new(top.get().max(1)).mul_ratio(21, 20);
     // A killed process has returned its memory before the last sample, so the mark is at the limit.
     let died_at = columns.last().and_then(|c| c.limit).unwrap_or(top);
-    let mark = (end == End::Killed).then(|| eighths(died_at, scale) / 8);
+    let mark = (end == TimelineEnd::Killed).then(|| eighths(died_at, scale) / 8);
     let mut lines: Vec<String> = (0..HEIGHT)
         .rev()
         .map(|row| line(&columns, row, scale, mark, paint))
@@ -140,7 +145,7 @@ fn per_second(grown: Bytes, ms: u64) -> Bytes {
 }
 
 /// The axis of the chart, with marks.
-fn axis(columns: &[Column]) -> String {
+fn axis(columns: &[TimelineColumn]) -> String {
     columns.iter().map(|c| c.mark.map_or('─', sign)).collect()
 }
 
@@ -191,7 +196,7 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
 
 /// Each column contains the samples of its interval. An interval without samples repeats the column
 /// before.
-fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
+fn columns(samples: &[MemorySample], width: usize) -> Vec<TimelineColumn> {
     let first = samples.first().map_or(0, |s| s.at_ms);
     let length = samples
         .last()
@@ -199,7 +204,7 @@ fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
         .saturating_sub(first)
         .max(1);
     let cells = u64::try_from(width).unwrap_or(1).max(1);
-    let mut columns = vec![None::<Column>; width];
+    let mut columns = vec![None::<TimelineColumn>; width];
     for sample in samples {
         let at = sample.at_ms.saturating_sub(first).saturating_mul(cells - 1) / length;
         let Some(cell) = usize::try_from(at).ok().and_then(|at| columns.get_mut(at)) else {
@@ -212,9 +217,9 @@ fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
         column.limit = sample.limit.or(column.limit);
         column.mark = column.mark.max(sample.mark);
     }
-    let mut before = Column::default();
-    let fill = |column: Option<Column>| {
-        before = column.unwrap_or(Column {
+    let mut before = TimelineColumn::default();
+    let fill = |column: Option<TimelineColumn>| {
+        before = column.unwrap_or(TimelineColumn {
             mark: None,
             ..before
         });
@@ -223,8 +228,14 @@ fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
     columns.into_iter().map(fill).collect()
 }
 
-fn line(columns: &[Column], row: usize, scale: Bytes, mark: Option<usize>, paint: Paint) -> String {
-    let limit_row = |c: &Column| c.limit.map(|l| eighths(l, scale) / 8);
+fn line(
+    columns: &[TimelineColumn],
+    row: usize,
+    scale: Bytes,
+    mark: Option<usize>,
+    paint: TextPainter,
+) -> String {
+    let limit_row = |c: &TimelineColumn| c.limit.map(|l| eighths(l, scale) / 8);
     let label = columns
         .iter()
         .rev()
@@ -251,7 +262,7 @@ fn line(columns: &[Column], row: usize, scale: Bytes, mark: Option<usize>, paint
 
 /// The character of a column in one row. The limit line appears where the column leaves the row
 /// free.
-fn cell(column: &Column, row: usize, scale: Bytes) -> char {
+fn cell(column: &TimelineColumn, row: usize, scale: Bytes) -> char {
     let filled = eighths(column.used, scale).saturating_sub(row * 8).min(8);
     let limit_here = column.limit.is_some_and(|l| eighths(l, scale) / 8 == row);
     match EIGHTHS.get(filled) {
@@ -284,7 +295,12 @@ mod tests {
 
     #[test]
     fn a_timeline_that_ends_at_its_limit() {
-        let lines = chart(&fixture::killed().timeline, End::Killed, 48, Paint::PLAIN);
+        let lines = chart(
+            &fixture::killed().timeline,
+            TimelineEnd::Killed,
+            48,
+            TextPainter::PLAIN,
+        );
         insta::assert_snapshot!(lines.join("\n"));
     }
 
@@ -302,7 +318,9 @@ mod tests {
         let samples: Vec<MemorySample> = (0..20)
             .map(|i| sample(i * 250, 10 + i * 5, if i < 10 { 64 } else { 128 }))
             .collect();
-        insta::assert_snapshot!(chart(&samples, End::Other, 40, Paint::PLAIN).join("\n"));
+        insta::assert_snapshot!(
+            chart(&samples, TimelineEnd::Other, 40, TextPainter::PLAIN).join("\n")
+        );
     }
 
     #[test]
@@ -322,7 +340,9 @@ mod tests {
             },
         };
         let samples: Vec<MemorySample> = (0..20).map(sample).collect();
-        insta::assert_snapshot!(chart(&samples, End::Killed, 40, Paint::PLAIN).join("\n"));
+        insta::assert_snapshot!(
+            chart(&samples, TimelineEnd::Killed, 40, TextPainter::PLAIN).join("\n")
+        );
     }
 
     #[test]
@@ -365,14 +385,19 @@ mod tests {
             .into_iter()
             .take(1)
             .collect::<Vec<_>>();
-        assert!(chart(&one, End::Killed, 40, Paint::PLAIN).is_empty());
-        assert!(chart(&[], End::Killed, 40, Paint::PLAIN).is_empty());
+        assert!(chart(&one, TimelineEnd::Killed, 40, TextPainter::PLAIN).is_empty());
+        assert!(chart(&[], TimelineEnd::Killed, 40, TextPainter::PLAIN).is_empty());
     }
 
     #[test]
     fn rows_are_never_wider_than_the_given_width() {
         for width in [8, 9, 40, 120] {
-            let lines = chart(&fixture::killed().timeline, End::Other, width, Paint::PLAIN);
+            let lines = chart(
+                &fixture::killed().timeline,
+                TimelineEnd::Other,
+                width,
+                TextPainter::PLAIN,
+            );
             let chart = lines.iter().take_while(|l| !l.contains("other memory"));
             assert!(
                 chart.clone().all(|l| l.chars().count() <= width + 8),

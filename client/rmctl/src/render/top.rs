@@ -8,7 +8,7 @@ use headroom_wire::v1::apps::ContainerView;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Paint;
+use super::TextPainter;
 use super::figures::{percent, short, short_or_dash, span};
 use super::table::Table;
 use crate::select::field::ListRow;
@@ -25,7 +25,7 @@ const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '�
 
 /// The memory of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Usage {
+pub(crate) struct ContainerUsageRow {
     /// The container.
     pub(crate) container: ContainerId,
     /// The request of the container, or the application master.
@@ -57,16 +57,16 @@ pub(crate) struct Usage {
     pub(crate) granted: UnixMillis,
 }
 
-impl Usage {
+impl ContainerUsageRow {
     /// The memory of a container, with the samples of its node.
-    pub(crate) fn of(c: &ContainerView, samples: &[MemorySample]) -> Usage {
+    pub(crate) fn of(c: &ContainerView, samples: &[MemorySample]) -> ContainerUsageRow {
         let last = samples.last();
         let used = last.map(|s| s.current).or(c.used);
         let limit = last.and_then(|s| s.limit).unwrap_or(c.resource.memory);
         let rate = rate(samples);
         let grows = u64::try_from(rate).ok().filter(|r| *r > 0);
         let left = used.map(|used| limit.saturating_sub(used));
-        Usage {
+        ContainerUsageRow {
             container: c.id.clone(),
             what: c
                 .request
@@ -128,7 +128,7 @@ fn past(samples: &[MemorySample]) -> Vec<Option<Bytes>> {
     points
 }
 
-impl ListRow for Usage {
+impl ListRow for ContainerUsageRow {
     fn id(&self) -> String {
         self.container.to_string()
     }
@@ -146,13 +146,13 @@ impl ListRow for Usage {
 }
 
 /// Used memory as a share of the limit. Thousandths.
-pub(crate) fn share(u: &Usage) -> u64 {
+pub(crate) fn share(u: &ContainerUsageRow) -> u64 {
     u.used
         .map_or(0, |used| used.mul_ratio(1000, u.limit.get()).get())
 }
 
 /// The last minute as a line of blocks. A full block is the limit.
-pub(crate) fn spark(u: &Usage) -> String {
+pub(crate) fn spark(u: &ContainerUsageRow) -> String {
     let block = |point: &Option<Bytes>| match point {
         None => ' ',
         Some(used) => {
@@ -166,7 +166,7 @@ pub(crate) fn spark(u: &Usage) -> String {
 }
 
 /// A warning if the container reaches its limit soon.
-pub(crate) fn warning(u: &Usage) -> Option<String> {
+pub(crate) fn warning(u: &ContainerUsageRow) -> Option<String> {
     let seconds = u.limit_in_s?;
     Some(format!(
         "! limit in ~{}",
@@ -175,7 +175,7 @@ pub(crate) fn warning(u: &Usage) -> Option<String> {
 }
 
 /// The cells of a row, without sparkline and warning.
-pub(crate) fn cells(u: &Usage) -> [String; 8] {
+pub(crate) fn cells(u: &ContainerUsageRow) -> [String; 8] {
     let part = u
         .used
         .map_or_else(|| "–".to_owned(), |used| percent(used, u.limit));
@@ -197,7 +197,12 @@ pub(crate) const HEADERS: [&str; 8] = [
 ];
 
 /// All rows as a table.
-pub(crate) fn lines(all: &[Usage], headers: bool, width: usize, paint: Paint) -> String {
+pub(crate) fn lines(
+    all: &[ContainerUsageRow],
+    headers: bool,
+    width: usize,
+    paint: TextPainter,
+) -> String {
     let mut titles = HEADERS.to_vec();
     titles.push("MEMORY 60 s");
     let mut table = Table::new(&titles);
@@ -217,7 +222,12 @@ pub(crate) fn lines(all: &[Usage], headers: bool, width: usize, paint: Paint) ->
 }
 
 /// The whole screen of `rmctl top --once`.
-pub(crate) fn screen(all: &[Usage], headers: bool, width: usize, paint: Paint) -> String {
+pub(crate) fn screen(
+    all: &[ContainerUsageRow],
+    headers: bool,
+    width: usize,
+    paint: TextPainter,
+) -> String {
     if all.is_empty() {
         return if headers {
             "no container runs\nnext: rmctl ps · rmctl submit FILE\n".to_owned()
@@ -253,14 +263,14 @@ mod tests {
         }
     }
 
-    fn usages() -> Vec<Usage> {
+    fn usages() -> Vec<ContainerUsageRow> {
         let all = fixture::containers();
         let grows: Vec<MemorySample> = (0..240).map(|i| sample(i * 250, 2000 + i * 30)).collect();
         let flat: Vec<MemorySample> = (0..80).map(|i| sample(i * 250, 40)).collect();
         vec![
-            Usage::of(&all[1], &grows),
-            Usage::of(&all[0], &flat),
-            Usage::of(&all[2], &[]),
+            ContainerUsageRow::of(&all[1], &grows),
+            ContainerUsageRow::of(&all[0], &flat),
+            ContainerUsageRow::of(&all[2], &[]),
         ]
     }
 
@@ -270,14 +280,14 @@ mod tests {
         assert_eq!(all[0].rate, 120 << 20, "30 MiB each quarter of a second");
         assert_eq!(all[0].limit_in_s, Some(12), "{:?}", all[0]);
         assert_eq!((all[1].rate, all[1].limit_in_s), (0, None));
-        insta::assert_snapshot!("top", screen(&all, true, 100, Paint::PLAIN));
-        assert!(screen(&[], true, 100, Paint::PLAIN).contains("no container runs"));
+        insta::assert_snapshot!("top", screen(&all, true, 100, TextPainter::PLAIN));
+        assert!(screen(&[], true, 100, TextPainter::PLAIN).contains("no container runs"));
     }
 
     #[test]
     fn a_shrinking_container_has_no_predicted_limit() {
         let falls: Vec<MemorySample> = (0..40).map(|i| sample(i * 250, 900 - i * 10)).collect();
-        let u = Usage::of(&fixture::containers()[1], &falls);
+        let u = ContainerUsageRow::of(&fixture::containers()[1], &falls);
         assert!(
             u.rate < 0 && u.limit_in_s.is_none() && warning(&u).is_none(),
             "{u:?}"
@@ -292,7 +302,7 @@ mod tests {
     #[test]
     fn screens_fit() {
         for width in [60, 80, 100] {
-            let text = screen(&usages(), true, width, Paint::PLAIN);
+            let text = screen(&usages(), true, width, TextPainter::PLAIN);
             assert!(
                 text.lines().all(|l| l.chars().count() <= 100),
                 "{width}: {text}"

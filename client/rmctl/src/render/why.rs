@@ -9,14 +9,14 @@ use headroom_wire::v1::job::{TaskRow, TaskState};
 use super::figures::{short, span};
 use super::ladder::{ladder, rung};
 use super::table::Table;
-use super::{Paint, apps, count, job};
+use super::{TextPainter, apps, count, job};
 
 /// The reasons why a job waits.
 pub(crate) fn of_app(
     app: &AppView,
     waits: &[PendingExplanation],
     now: UnixMillis,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let mut text = format!(
         "{}  {}\n",
@@ -60,7 +60,11 @@ pub(crate) fn of_app(
 }
 
 /// The reasons why requests wait.
-pub(crate) fn of_requests(app: &AppView, waits: &[PendingExplanation], paint: Paint) -> String {
+pub(crate) fn of_requests(
+    app: &AppView,
+    waits: &[PendingExplanation],
+    paint: TextPainter,
+) -> String {
     let mut text: String = waits.iter().map(|w| request(w, paint)).collect();
     if waits.is_empty() {
         text.push_str("the request does not wait: all its containers are granted\n");
@@ -77,7 +81,7 @@ pub(crate) fn of_task(
     t: &TaskRow,
     waits: &[PendingExplanation],
     now: UnixMillis,
-    paint: Paint,
+    paint: TextPainter,
 ) -> String {
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
     let mut text = format!(
@@ -146,11 +150,11 @@ pub(crate) fn of_task(
     text + &next(&see, paint)
 }
 
-fn next(see: &str, paint: Paint) -> String {
+fn next(see: &str, paint: TextPainter) -> String {
     paint.dim(&format!("next: {see}")) + "\n"
 }
 
-fn request(w: &PendingExplanation, paint: Paint) -> String {
+fn request(w: &PendingExplanation, paint: TextPainter) -> String {
     let waited = span(Duration::from_millis(w.waiting_ms));
     let asks = count(w.missing, "container");
     let mut text = format!(
@@ -215,21 +219,21 @@ mod tests {
     #[test]
     fn a_drained_node_with_free_memory_is_suggested() {
         let mut waits = fixture::why();
-        assert!(!of_requests(&fixture::app(), &waits, Paint::PLAIN).contains("ways"));
+        assert!(!of_requests(&fixture::app(), &waits, TextPainter::PLAIN).contains("ways"));
         waits[0].nodes[2].verdict = "draining".into();
-        let text = of_requests(&fixture::app(), &waits, Paint::PLAIN);
+        let text = of_requests(&fixture::app(), &waits, TextPainter::PLAIN);
         assert!(
             text.contains("\nways    rmctl node undrain worker-04\n"),
             "{text}"
         );
         waits[0].nodes[2].verdict = "cordoned: a slow disk".into();
-        let text = of_requests(&fixture::app(), &waits, Paint::PLAIN);
+        let text = of_requests(&fixture::app(), &waits, TextPainter::PLAIN);
         assert!(
             text.contains("\nways    rmctl node uncordon worker-04\n"),
             "{text}"
         );
         waits[0].nodes[2].verdict = "not drained at all".into();
-        assert!(!of_requests(&fixture::app(), &waits, Paint::PLAIN).contains("ways"));
+        assert!(!of_requests(&fixture::app(), &waits, TextPainter::PLAIN).contains("ways"));
     }
 
     #[test]
@@ -238,7 +242,7 @@ mod tests {
             &fixture::app(),
             &fixture::why(),
             fixture::NOW,
-            Paint::PLAIN
+            TextPainter::PLAIN
         ));
     }
 
@@ -251,7 +255,7 @@ mod tests {
             free,
             for_ms: 90_000,
         });
-        let text = of_app(&fixture::app(), &waits, fixture::NOW, Paint::PLAIN);
+        let text = of_app(&fixture::app(), &waits, fixture::NOW, TextPainter::PLAIN);
         assert!(text.contains("worker-03 is reserved for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus free now"), "{text}");
     }
 
@@ -268,7 +272,7 @@ mod tests {
             row,
             &fixture::why(),
             fixture::NOW,
-            Paint::PLAIN
+            TextPainter::PLAIN
         ));
     }
 
@@ -279,7 +283,7 @@ mod tests {
             &fixture::escalated(),
             &fixture::why(),
             fixture::NOW,
-            Paint::PLAIN,
+            TextPainter::PLAIN,
         );
         insta::assert_snapshot!(text);
     }
@@ -290,19 +294,19 @@ mod tests {
         row.attempts.clear();
         row.state = TaskState::Blocked;
         assert!(
-            of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN)
+            of_task(&fixture::app(), &row, &[], fixture::NOW, TextPainter::PLAIN)
                 .contains("waits for the stages before it")
         );
         row.state = TaskState::Pending;
         assert!(
-            of_task(&fixture::app(), &row, &[], fixture::NOW, Paint::PLAIN)
+            of_task(&fixture::app(), &row, &[], fixture::NOW, TextPainter::PLAIN)
                 .contains("waits for a slot")
         );
     }
 
     #[test]
     fn a_job_without_waiting_requests() {
-        let text = of_app(&fixture::app(), &[], fixture::NOW, Paint::PLAIN);
+        let text = of_app(&fixture::app(), &[], fixture::NOW, TextPainter::PLAIN);
         assert!(text.contains("no container request waits"), "{text}");
     }
 }

@@ -28,18 +28,18 @@ pub(crate) trait ListRow: Serialize {
 
 /// A row as a JSON document with the additional columns.
 #[derive(Clone, Debug)]
-pub(crate) struct Doc {
+pub(crate) struct RowDocument {
     value: Value,
     figures: Vec<(&'static str, Value)>,
 }
 
-impl Doc {
+impl RowDocument {
     /// Creates the document of a row.
-    pub(crate) fn of<T: ListRow>(row: &T) -> Doc {
+    pub(crate) fn of<T: ListRow>(row: &T) -> RowDocument {
         // A row that cannot be serialized has no fields; the lookup reports them as unknown.
-        Doc {
+        RowDocument {
             figures: row.extra_columns(),
-            ..Doc::bare(row)
+            ..RowDocument::bare(row)
         }
     }
 
@@ -56,8 +56,8 @@ impl Doc {
     }
 
     /// Creates the document of an item without additional columns.
-    pub(crate) fn bare<T: Serialize>(item: &T) -> Doc {
-        Doc {
+    pub(crate) fn bare<T: Serialize>(item: &T) -> RowDocument {
+        RowDocument {
             value: serde_json::to_value(item).unwrap_or_default(),
             figures: Vec::new(),
         }
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_column_name_and_by_path() {
-        let doc = Doc::of(&fixture::escalated());
+        let doc = RowDocument::of(&fixture::escalated());
         let get = |name: &str| {
             doc.get(name)
                 .map(|v| text(&v))

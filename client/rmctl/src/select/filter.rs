@@ -7,17 +7,17 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use serde_json::Value;
 
-use super::field::{Doc, number, text};
+use super::field::{RowDocument, number, text};
 
 /// A condition.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Filter {
+pub(crate) enum RowFilter {
     /// Both conditions are true.
-    And(Box<Filter>, Box<Filter>),
+    And(Box<RowFilter>, Box<RowFilter>),
     /// At least one condition is true.
-    Or(Box<Filter>, Box<Filter>),
+    Or(Box<RowFilter>, Box<RowFilter>),
     /// The condition is false.
-    Not(Box<Filter>),
+    Not(Box<RowFilter>),
     /// A comparison of a field with a value.
     Is(Comparison),
 }
@@ -26,12 +26,12 @@ pub(crate) enum Filter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Comparison {
     field: String,
-    operator: Operator,
+    operator: ComparisonOperator,
     value: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
+enum ComparisonOperator {
     Equal,
     Unequal,
     Contains,
@@ -42,25 +42,25 @@ enum Operator {
 }
 
 /// Operators in the order of matching: the longer ones first.
-const OPERATORS: [(&str, Operator); 8] = [
-    ("==", Operator::Equal),
-    ("!=", Operator::Unequal),
-    ("<=", Operator::AtMost),
-    (">=", Operator::AtLeast),
-    ("=~", Operator::Contains),
-    ("<", Operator::Less),
-    (">", Operator::More),
-    ("=", Operator::Equal),
+const OPERATORS: [(&str, ComparisonOperator); 8] = [
+    ("==", ComparisonOperator::Equal),
+    ("!=", ComparisonOperator::Unequal),
+    ("<=", ComparisonOperator::AtMost),
+    (">=", ComparisonOperator::AtLeast),
+    ("=~", ComparisonOperator::Contains),
+    ("<", ComparisonOperator::Less),
+    (">", ComparisonOperator::More),
+    ("=", ComparisonOperator::Equal),
 ];
 
-impl Filter {
+impl RowFilter {
     /// Evaluates the condition for a row. A missing field is null.
-    pub(crate) fn holds(&self, doc: &Doc) -> bool {
+    pub(crate) fn holds(&self, doc: &RowDocument) -> bool {
         match self {
-            Filter::And(a, b) => a.holds(doc) && b.holds(doc),
-            Filter::Or(a, b) => a.holds(doc) || b.holds(doc),
-            Filter::Not(a) => !a.holds(doc),
-            Filter::Is(comparison) => {
+            RowFilter::And(a, b) => a.holds(doc) && b.holds(doc),
+            RowFilter::Or(a, b) => a.holds(doc) || b.holds(doc),
+            RowFilter::Not(a) => !a.holds(doc),
+            RowFilter::Is(comparison) => {
                 comparison.holds(&doc.get(&comparison.field).unwrap_or_default())
             }
         }
@@ -69,11 +69,11 @@ impl Filter {
     /// All fields of the condition.
     pub(crate) fn fields(&self) -> Vec<&str> {
         match self {
-            Filter::And(a, b) | Filter::Or(a, b) => {
+            RowFilter::And(a, b) | RowFilter::Or(a, b) => {
                 a.fields().into_iter().chain(b.fields()).collect()
             }
-            Filter::Not(a) => a.fields(),
-            Filter::Is(comparison) => vec![comparison.field.as_str()],
+            RowFilter::Not(a) => a.fields(),
+            RowFilter::Is(comparison) => vec![comparison.field.as_str()],
         }
     }
 }
@@ -83,16 +83,16 @@ impl Comparison {
         if value.is_null() {
             let same = self.value == "null";
             return match self.operator {
-                Operator::Equal => same,
-                Operator::Unequal => !same,
-                Operator::Contains
-                | Operator::Less
-                | Operator::AtMost
-                | Operator::More
-                | Operator::AtLeast => false,
+                ComparisonOperator::Equal => same,
+                ComparisonOperator::Unequal => !same,
+                ComparisonOperator::Contains
+                | ComparisonOperator::Less
+                | ComparisonOperator::AtMost
+                | ComparisonOperator::More
+                | ComparisonOperator::AtLeast => false,
             };
         }
-        if self.operator == Operator::Contains {
+        if self.operator == ComparisonOperator::Contains {
             return text(value).contains(&self.value);
         }
         let order = match number(value).zip(quantity(&self.field, &self.value)) {
@@ -100,13 +100,13 @@ impl Comparison {
             None => text(value).as_str().cmp(&self.value),
         };
         match self.operator {
-            Operator::Equal => order == Ordering::Equal,
-            Operator::Unequal => order != Ordering::Equal,
-            Operator::Less => order == Ordering::Less,
-            Operator::AtMost => order != Ordering::Greater,
-            Operator::More => order == Ordering::Greater,
-            Operator::AtLeast => order != Ordering::Less,
-            Operator::Contains => false,
+            ComparisonOperator::Equal => order == Ordering::Equal,
+            ComparisonOperator::Unequal => order != Ordering::Equal,
+            ComparisonOperator::Less => order == Ordering::Less,
+            ComparisonOperator::AtMost => order != Ordering::Greater,
+            ComparisonOperator::More => order == Ordering::Greater,
+            ComparisonOperator::AtLeast => order != Ordering::Less,
+            ComparisonOperator::Contains => false,
         }
     }
 }
@@ -127,11 +127,11 @@ fn quantity(field: &str, value: &str) -> Option<f64> {
     }
 }
 
-impl FromStr for Filter {
+impl FromStr for RowFilter {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let tokens = tokens(text)?;
-        let mut reader = Reader {
+        let mut reader = FilterParser {
             tokens: &tokens,
             at: 0,
         };
@@ -149,9 +149,9 @@ impl FromStr for Filter {
 const EXAMPLE: &str = "'state==pending && limit>4GiB'";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum FilterToken {
     Word(String),
-    Operator(Operator),
+    Operator(ComparisonOperator),
     And,
     Or,
     Not,
@@ -159,25 +159,25 @@ enum Token {
     Close,
 }
 
-impl Token {
+impl FilterToken {
     fn shown(&self) -> String {
         match self {
-            Token::Word(word) => format!("{word:?}"),
-            Token::Operator(operator) => OPERATORS
+            FilterToken::Word(word) => format!("{word:?}"),
+            FilterToken::Operator(operator) => OPERATORS
                 .iter()
                 .find(|(_, o)| o == operator)
                 .map_or("?", |(t, _)| t)
                 .to_owned(),
-            Token::And => "&&".to_owned(),
-            Token::Or => "||".to_owned(),
-            Token::Not => "!".to_owned(),
-            Token::Open => "(".to_owned(),
-            Token::Close => ")".to_owned(),
+            FilterToken::And => "&&".to_owned(),
+            FilterToken::Or => "||".to_owned(),
+            FilterToken::Not => "!".to_owned(),
+            FilterToken::Open => "(".to_owned(),
+            FilterToken::Close => ")".to_owned(),
         }
     }
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokens(text: &str) -> Result<Vec<FilterToken>, String> {
     let mut rest = text.trim_start();
     let mut found = Vec::new();
     while let Some(first) = rest.chars().next() {
@@ -188,26 +188,26 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(found)
 }
 
-fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
+fn token(rest: &str, first: char) -> Result<(FilterToken, usize), String> {
     let fixed = [
-        ("&&", Token::And),
-        ("||", Token::Or),
-        ("(", Token::Open),
-        (")", Token::Close),
+        ("&&", FilterToken::And),
+        ("||", FilterToken::Or),
+        ("(", FilterToken::Open),
+        (")", FilterToken::Close),
     ];
     if let Some((text, token)) = fixed.into_iter().find(|(text, _)| rest.starts_with(text)) {
         return Ok((token, text.len()));
     }
     if let Some((text, operator)) = OPERATORS.iter().find(|(text, _)| rest.starts_with(text)) {
-        return Ok((Token::Operator(*operator), text.len()));
+        return Ok((FilterToken::Operator(*operator), text.len()));
     }
     match first {
-        '!' => Ok((Token::Not, 1)),
+        '!' => Ok((FilterToken::Not, 1)),
         '"' | '\'' => {
             let end = rest[1..]
                 .find(first)
                 .ok_or_else(|| format!("the quote {first} is not closed"))?;
-            Ok((Token::Word(rest[1..=end].to_owned()), end + 2))
+            Ok((FilterToken::Word(rest[1..=end].to_owned()), end + 2))
         }
         _ => {
             let end = rest
@@ -218,61 +218,61 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
                     "{first:?} is not understood; write for example {EXAMPLE}"
                 ));
             }
-            Ok((Token::Word(rest[..end].to_owned()), end))
+            Ok((FilterToken::Word(rest[..end].to_owned()), end))
         }
     }
 }
 
 /// A parser that reads tokens from left to right: `||` has the lowest precedence, `!` the highest.
-struct Reader<'a> {
-    tokens: &'a [Token],
+struct FilterParser<'a> {
+    tokens: &'a [FilterToken],
     at: usize,
 }
 
-impl Reader<'_> {
-    fn peek(&self) -> Option<&Token> {
+impl FilterParser<'_> {
+    fn peek(&self) -> Option<&FilterToken> {
         self.tokens.get(self.at)
     }
-    fn takes(&mut self, token: &Token) -> bool {
+    fn takes(&mut self, token: &FilterToken) -> bool {
         let there = self.peek() == Some(token);
         self.at += usize::from(there);
         there
     }
-    fn either(&mut self) -> Result<Filter, String> {
+    fn either(&mut self) -> Result<RowFilter, String> {
         let mut left = self.both()?;
-        while self.takes(&Token::Or) {
-            left = Filter::Or(Box::new(left), Box::new(self.both()?));
+        while self.takes(&FilterToken::Or) {
+            left = RowFilter::Or(Box::new(left), Box::new(self.both()?));
         }
         Ok(left)
     }
-    fn both(&mut self) -> Result<Filter, String> {
+    fn both(&mut self) -> Result<RowFilter, String> {
         let mut left = self.one()?;
-        while self.takes(&Token::And) {
-            left = Filter::And(Box::new(left), Box::new(self.one()?));
+        while self.takes(&FilterToken::And) {
+            left = RowFilter::And(Box::new(left), Box::new(self.one()?));
         }
         Ok(left)
     }
-    fn one(&mut self) -> Result<Filter, String> {
-        if self.takes(&Token::Not) {
-            return Ok(Filter::Not(Box::new(self.one()?)));
+    fn one(&mut self) -> Result<RowFilter, String> {
+        if self.takes(&FilterToken::Not) {
+            return Ok(RowFilter::Not(Box::new(self.one()?)));
         }
-        if self.takes(&Token::Open) {
+        if self.takes(&FilterToken::Open) {
             let inner = self.either()?;
-            return if self.takes(&Token::Close) {
+            return if self.takes(&FilterToken::Close) {
                 Ok(inner)
             } else {
                 Err("a ) is missing".to_owned())
             };
         }
         let field = self.word("a field")?;
-        let Some(Token::Operator(operator)) = self.peek().cloned() else {
+        let Some(FilterToken::Operator(operator)) = self.peek().cloned() else {
             return Err(format!(
                 "after {field:?} write ==, !=, <, <=, >, >= or =~; write for example {EXAMPLE}"
             ));
         };
         self.at += 1;
         let value = self.word("a value")?;
-        Ok(Filter::Is(Comparison {
+        Ok(RowFilter::Is(Comparison {
             field,
             operator,
             value,
@@ -280,7 +280,7 @@ impl Reader<'_> {
     }
     fn word(&mut self, what: &str) -> Result<String, String> {
         match self.peek().cloned() {
-            Some(Token::Word(word)) => {
+            Some(FilterToken::Word(word)) => {
                 self.at += 1;
                 Ok(word)
             }
@@ -302,9 +302,9 @@ mod tests {
 
     fn holds(filter: &str) -> bool {
         filter
-            .parse::<Filter>()
+            .parse::<RowFilter>()
             .unwrap_or_else(|e| panic!("{filter}: {e}"))
-            .holds(&Doc::of(&fixture::escalated()))
+            .holds(&RowDocument::of(&fixture::escalated()))
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
             ("state=='a", "not closed"),
             ("&& a==b", "found, but a field is expected"),
         ] {
-            let wrong = text.parse::<Filter>().expect_err(text);
+            let wrong = text.parse::<RowFilter>().expect_err(text);
             assert!(wrong.contains(expected), "{text}: {wrong}");
         }
     }

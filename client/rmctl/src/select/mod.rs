@@ -10,15 +10,15 @@ use std::time::Duration;
 use headroom_types::UnixMillis;
 use serde_json::Value;
 
-use crate::exit::{Exit, Failure};
-use field::{Doc, ListRow, number};
-use filter::Filter;
+use crate::exit::{CommandExitCode, CommandFailure};
+use field::{ListRow, RowDocument, number};
+use filter::RowFilter;
 
 /// The options of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowSelection {
     /// Filter expression.
-    pub(crate) filter: Option<Filter>,
+    pub(crate) filter: Option<RowFilter>,
     /// Sort order.
     pub(crate) order: Option<RowSortOrder>,
     /// Only rows that began within this time.
@@ -67,31 +67,35 @@ impl RowSelection {
     pub(crate) fn takes<T: ListRow>(&self, row: &T) -> bool {
         self.filter
             .as_ref()
-            .is_none_or(|filter| filter.holds(&Doc::of(row)))
+            .is_none_or(|filter| filter.holds(&RowDocument::of(row)))
     }
 
     /// The selected rows in the selected order.
-    pub(crate) fn of<T: ListRow>(&self, rows: Vec<T>, now: UnixMillis) -> Result<Vec<T>, Failure> {
+    pub(crate) fn of<T: ListRow>(
+        &self,
+        rows: Vec<T>,
+        now: UnixMillis,
+    ) -> Result<Vec<T>, CommandFailure> {
         if self.is_all() {
             return Ok(rows);
         }
-        let mut kept: Vec<(T, Doc)> = rows
+        let mut kept: Vec<(T, RowDocument)> = rows
             .into_iter()
-            .map(|row| (Doc::of(&row), row))
+            .map(|row| (RowDocument::of(&row), row))
             .map(|(doc, row)| (row, doc))
             .collect();
         let fields = self
             .filter
             .iter()
-            .flat_map(Filter::fields)
+            .flat_map(RowFilter::fields)
             .chain(self.order.as_ref().map(|o| o.field.as_str()));
         for field in fields {
             known(field, &kept)?;
         }
         if let Some(since) = self.since {
             if kept.iter().any(|(row, _)| row.started_at().is_none()) {
-                return Err(Failure::new(
-                    Exit::Usage,
+                return Err(CommandFailure::new(
+                    CommandExitCode::Usage,
                     "--since: these rows have no time",
                 ));
             }
@@ -114,7 +118,7 @@ impl RowSelection {
 }
 
 /// A field that no row has is a mistake of the user, not an empty result.
-fn known<T>(field: &str, rows: &[(T, Doc)]) -> Result<(), Failure> {
+fn known<T>(field: &str, rows: &[(T, RowDocument)]) -> Result<(), CommandFailure> {
     let Some((_, first)) = rows.first() else {
         return Ok(());
     };
@@ -122,7 +126,10 @@ fn known<T>(field: &str, rows: &[(T, Doc)]) -> Result<(), Failure> {
         return Ok(());
     }
     let names = first.names();
-    let failure = Failure::new(Exit::Usage, format!("no row has a field {field:?}"));
+    let failure = CommandFailure::new(
+        CommandExitCode::Usage,
+        format!("no row has a field {field:?}"),
+    );
     let failure = failure.near(field, names.iter().map(String::as_str));
     Err(failure.help(format!("fields: {}", names.join(", "))))
 }
@@ -192,7 +199,7 @@ mod tests {
         let wrong = wanted
             .of(fixture::nodes(), fixture::NOW)
             .expect_err("no such field");
-        assert_eq!(wrong.exit(), Exit::Usage);
+        assert_eq!(wrong.exit(), CommandExitCode::Usage);
         assert!(
             wrong.to_string().contains("did you mean \"state\"?"),
             "{wrong}"

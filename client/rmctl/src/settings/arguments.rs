@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use super::file::CredentialFiles;
-use super::{Given, SettingSource};
-use crate::args::{Format, Global, Output, TrustArgs};
+use super::{SettingOverrides, SettingSource};
+use crate::args::{GlobalOptions, OutputFormat, OutputOptions, TrustArgs};
 
 /// Collects parsed arguments. `typed` returns whether an argument was typed or comes from the
 /// environment.
-pub(crate) fn given(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
+pub(crate) fn given(global: &GlobalOptions, typed: impl Fn(&str) -> bool) -> SettingOverrides {
     let by = |id: &str, argument, variable| {
         if typed(id) {
             SettingSource::Argument(argument)
@@ -23,10 +23,13 @@ pub(crate) fn given(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
         .output
         .clone()
         .map(|o| (o, by("format", "-o", "HEADROOM_OUTPUT")));
-    let quiet = global
-        .quiet
-        .then(|| (Output::plain(Format::Name), SettingSource::Argument("-q")));
-    Given {
+    let quiet = global.quiet.then(|| {
+        (
+            OutputOptions::plain(OutputFormat::Name),
+            SettingSource::Argument("-q"),
+        )
+    });
+    SettingOverrides {
         addr: named(&global.addr, by("addr", "--addr", "HEADROOM_ADDR")),
         context: named(
             &global.context,

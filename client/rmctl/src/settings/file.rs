@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::args::Output;
-use crate::exit::{Exit, Failure};
+use crate::args::OutputOptions;
+use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Path of a settings file.
 pub(crate) type SettingsPath = PathBuf;
@@ -16,7 +16,7 @@ pub(crate) type SettingsPath = PathBuf;
 /// The user's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct UserFile {
+pub(crate) struct UserSettingsFile {
     /// The current context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
@@ -46,10 +46,10 @@ pub(crate) struct ContextSettings {
     pub(crate) token_file: Option<PathBuf>,
     /// Output format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) output: Option<Shown>,
+    pub(crate) output: Option<OutputSetting>,
     /// Timeout of a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) timeout: Option<Time>,
+    pub(crate) timeout: Option<DurationSetting>,
 }
 
 impl ContextSettings {
@@ -74,51 +74,51 @@ pub(crate) struct CredentialFiles {
 }
 
 /// The machine's file.
-pub(crate) type Machine = ContextSettings;
+pub(crate) type MachineSettings = ContextSettings;
 
 /// An output format as written in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown(pub(crate) Output, String);
+pub(crate) struct OutputSetting(pub(crate) OutputOptions, String);
 
-impl Shown {
+impl OutputSetting {
     /// Creates the value from a parsed format.
-    pub(crate) fn of(output: Output) -> Self {
+    pub(crate) fn of(output: OutputOptions) -> Self {
         let text = output.to_string();
-        Shown(output, text)
+        OutputSetting(output, text)
     }
 }
-impl Serialize for Shown {
+impl Serialize for OutputSetting {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&self.1)
     }
 }
-impl<'de> Deserialize<'de> for Shown {
+impl<'de> Deserialize<'de> for OutputSetting {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         text.parse()
-            .map(|output| Shown(output, text))
+            .map(|output| OutputSetting(output, text))
             .map_err(serde::de::Error::custom)
     }
 }
-impl std::fmt::Display for Shown {
+impl std::fmt::Display for OutputSetting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.1)
     }
 }
 /// A duration as written in the file: `10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Time(pub(crate) Duration);
+pub(crate) struct DurationSetting(pub(crate) Duration);
 
-impl Serialize for Time {
+impl Serialize for DurationSetting {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&format!("{}ms", self.0.as_millis()))
     }
 }
-impl<'de> Deserialize<'de> for Time {
+impl<'de> Deserialize<'de> for DurationSetting {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         headroom_config::toml_reader::parse_duration(&text)
-            .map(Time)
+            .map(DurationSetting)
             .map_err(serde::de::Error::custom)
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn machine_place() -> SettingsPath {
 }
 
 /// Reads the user's file; a missing file has no settings.
-pub(crate) fn user(place: &Path) -> Result<UserFile, Failure> {
+pub(crate) fn user(place: &Path) -> Result<UserSettingsFile, CommandFailure> {
     Ok(text(place)?
         .map(|text| read_user(&text, &place.display().to_string()))
         .transpose()?
@@ -152,7 +152,9 @@ pub(crate) fn user(place: &Path) -> Result<UserFile, Failure> {
 }
 
 /// Reads the machine's file; a missing file has no settings.
-pub(crate) fn machine(place: &Path) -> Result<Option<(SettingsPath, Machine)>, Failure> {
+pub(crate) fn machine(
+    place: &Path,
+) -> Result<Option<(SettingsPath, MachineSettings)>, CommandFailure> {
     let text = text(place)?;
     let read = text
         .map(|text| read_machine(&text, &place.display().to_string()))
@@ -160,7 +162,7 @@ pub(crate) fn machine(place: &Path) -> Result<Option<(SettingsPath, Machine)>, F
     Ok(read.map(|read| (place.to_owned(), read)))
 }
 
-fn text(place: &Path) -> Result<Option<String>, Failure> {
+fn text(place: &Path) -> Result<Option<String>, CommandFailure> {
     match std::fs::read_to_string(place) {
         Ok(text) => Ok(Some(text)),
         Err(e)
@@ -171,25 +173,25 @@ fn text(place: &Path) -> Result<Option<String>, Failure> {
         {
             Ok(None)
         }
-        Err(e) => Err(Failure::new(
-            Exit::Usage,
+        Err(e) => Err(CommandFailure::new(
+            CommandExitCode::Usage,
             format!("{} cannot be read: {e}", place.display()),
         )),
     }
 }
 
 /// Parses the user's file.
-pub(crate) fn read_user(text: &str, name: &str) -> Result<UserFile, Failure> {
+pub(crate) fn read_user(text: &str, name: &str) -> Result<UserSettingsFile, CommandFailure> {
     toml::from_str(text).map_err(|e| mistake(&e, text, name))
 }
 
 /// Parses the machine's file.
-pub(crate) fn read_machine(text: &str, name: &str) -> Result<Machine, Failure> {
+pub(crate) fn read_machine(text: &str, name: &str) -> Result<MachineSettings, CommandFailure> {
     toml::from_str(text).map_err(|e| mistake(&e, text, name))
 }
 
 /// A parse error with its place, in the format of all other files.
-fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
+fn mistake(e: &toml::de::Error, text: &str, name: &str) -> CommandFailure {
     let mut problem = headroom_config::FileProblem::of_file(name, e.message().trim(), "", "");
     if let Some(span) = e.span() {
         let before = &text[..span.start.min(text.len())];
@@ -205,14 +207,14 @@ fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
     problem.fix =
         "a context has the keys addr, ca, cert, key, token_file, output and timeout; rmctl config validate checks both files"
             .to_owned();
-    Failure::laid_out(Exit::Usage, problem.to_string())
+    CommandFailure::laid_out(CommandExitCode::Usage, problem.to_string())
 }
 
 /// Writes the user's file, whole or not at all.
-pub(crate) fn write(place: &Path, file: &UserFile) -> Result<(), Failure> {
+pub(crate) fn write(place: &Path, file: &UserSettingsFile) -> Result<(), CommandFailure> {
     let failed = |e: &dyn std::fmt::Display| {
-        Failure::new(
-            Exit::Failed,
+        CommandFailure::new(
+            CommandExitCode::Failed,
             format!("{} cannot be written: {e}", place.display()),
         )
     };
@@ -255,8 +257,10 @@ mod tests {
             cert: Some("/m.pem".into()),
             key: Some("/k.pem".into()),
             token_file: Some("/t".into()),
-            output: Some(Shown::of(Output::plain(crate::args::Format::Table))),
-            timeout: Some(Time(crate::settings::CALL)),
+            output: Some(OutputSetting::of(OutputOptions::plain(
+                crate::args::OutputFormat::Table,
+            ))),
+            timeout: Some(DurationSetting(crate::settings::CALL)),
         };
         let written: toml::Table =
             toml::from_str(&toml::to_string(&file).expect("writes")).expect("reads");
@@ -287,7 +291,7 @@ mod tests {
         let place = dir.path().join("a/config.toml");
         assert_eq!(
             user(&place),
-            Ok(UserFile::default()),
+            Ok(UserSettingsFile::default()),
             "a missing file has no settings"
         );
         let text = "current = \"x\"\n[contexts.x]\naddr = \"http://h:1\"\noutput = \"cols=id,state\"\ntimeout = \"1500ms\"\n";

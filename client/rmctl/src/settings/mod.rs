@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use headroom_client::{ClientCredentials, TokenSource};
-use headroom_transport::KeyFiles;
+use headroom_transport::CertificateFiles;
 
-use crate::args::{Format, Output};
-use crate::exit::{Exit, Failure};
-use file::{CredentialFiles, Machine, SettingsPath, UserFile};
+use crate::args::{OutputFormat, OutputOptions};
+use crate::exit::{CommandExitCode, CommandFailure};
+use file::{CredentialFiles, MachineSettings, SettingsPath, UserSettingsFile};
 
 /// Default address of the resource manager.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
@@ -67,20 +67,20 @@ pub(crate) struct SettingValue<T> {
 
 /// All settings of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct ClientSettings {
     /// Address of the resource manager.
     pub(crate) addr: SettingValue<String>,
     /// Certificates and token.
     pub(crate) trust: ClientCredentials,
     /// Output format.
-    pub(crate) output: SettingValue<Output>,
+    pub(crate) output: SettingValue<OutputOptions>,
     /// Timeout of a call.
     pub(crate) timeout: SettingValue<Duration>,
     /// The current context.
     pub(crate) context: Option<SettingValue<String>>,
 }
 
-impl Settings {
+impl ClientSettings {
     /// All settings as a JSON document.
     pub(crate) fn json(&self) -> serde_json::Value {
         let said = |value: serde_json::Value, by: &SettingSource| serde_json::json!({ "value": value, "by": by.to_string() });
@@ -107,7 +107,10 @@ pub(crate) fn token_words(token: &TokenSource) -> Option<String> {
 
 /// Takes each certificate and token from its first source. A certificate and its key come from the
 /// same source.
-fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCredentials, Failure> {
+fn trust(
+    token: Option<String>,
+    said: [CredentialFiles; 3],
+) -> Result<ClientCredentials, CommandFailure> {
     let first = |get: fn(&CredentialFiles) -> Option<PathBuf>| said.iter().find_map(get);
     let own = said
         .iter()
@@ -125,7 +128,7 @@ fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCred
         (None, None) => TokenSource::Nowhere,
     };
     Ok(ClientCredentials {
-        files: KeyFiles {
+        files: CertificateFiles {
             ca: first(|proofs| proofs.ca.clone()),
             own,
         },
@@ -134,9 +137,9 @@ fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCred
     })
 }
 
-fn half(there: &std::path::Path, lacks: &str) -> Failure {
-    let failure = Failure::new(
-        Exit::Usage,
+fn half(there: &std::path::Path, lacks: &str) -> CommandFailure {
+    let failure = CommandFailure::new(
+        CommandExitCode::Usage,
         format!("{} needs its {lacks}", there.display()),
     );
     failure.help("--client-cert FILE and --client-key FILE, or cert and key of the same context")
@@ -157,10 +160,10 @@ fn strongest<T>(
 
 /// Settings from arguments and environment variables; an empty variable is ignored.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct SettingOverrides {
     pub(crate) addr: Option<(String, SettingSource)>,
     pub(crate) context: Option<(String, SettingSource)>,
-    pub(crate) output: Option<(Output, SettingSource)>,
+    pub(crate) output: Option<(OutputOptions, SettingSource)>,
     pub(crate) timeout: Option<(Duration, SettingSource)>,
     /// Certificate and token files.
     pub(crate) proofs: CredentialFiles,
@@ -172,10 +175,10 @@ pub(crate) struct Given {
 
 /// Determines the effective settings.
 pub(crate) fn resolve_settings(
-    given: Given,
-    user: &UserFile,
-    machine: Option<(SettingsPath, Machine)>,
-) -> Result<Settings, Failure> {
+    given: SettingOverrides,
+    user: &UserSettingsFile,
+    machine: Option<(SettingsPath, MachineSettings)>,
+) -> Result<ClientSettings, CommandFailure> {
     let current = user
         .current
         .clone()
@@ -241,17 +244,20 @@ pub(crate) fn resolve_settings(
             .and_then(|(name, c)| Some((c.timeout?.0, of_context(name)))),
         machine.timeout.map(|t| (t.0, of_machine())),
     ];
-    Ok(Settings {
+    Ok(ClientSettings {
         addr: strongest(addr, DEFAULT_ADDR.to_owned()),
         trust,
-        output: strongest(output, Output::plain(Format::Table)),
+        output: strongest(output, OutputOptions::plain(OutputFormat::Table)),
         timeout: strongest(timeout, CALL),
         context: chosen.map(|(value, by)| SettingValue { value, by }),
     })
 }
 
-fn no_such_context(name: &str, user: &UserFile) -> Failure {
-    let failure = Failure::new(Exit::Usage, format!("there is no context {name}"));
+fn no_such_context(name: &str, user: &UserSettingsFile) -> CommandFailure {
+    let failure = CommandFailure::new(
+        CommandExitCode::Usage,
+        format!("there is no context {name}"),
+    );
     let failure = failure.near(name, user.contexts.keys().map(String::as_str));
     failure.help("rmctl context list · rmctl context set NAME --addr URL")
 }
@@ -267,11 +273,11 @@ fn socket() -> Option<(String, SettingSource)> {
 }
 
 /// Reads both files and determines the effective settings.
-pub(crate) fn load(given: Given) -> Result<Settings, Failure> {
+pub(crate) fn load(given: SettingOverrides) -> Result<ClientSettings, CommandFailure> {
     let user = file::user(&file::user_place())?;
     let machine = file::machine(&file::machine_place())?;
     resolve_settings(
-        Given {
+        SettingOverrides {
             socket: socket(),
             ..given
         },
@@ -281,13 +287,13 @@ pub(crate) fn load(given: Given) -> Result<Settings, Failure> {
 }
 
 /// Determines the effective settings without the files, for verbs that repair them.
-pub(crate) fn without_files(given: Given) -> Result<Settings, Failure> {
+pub(crate) fn without_files(given: SettingOverrides) -> Result<ClientSettings, CommandFailure> {
     resolve_settings(
-        Given {
+        SettingOverrides {
             context: None,
             ..given
         },
-        &UserFile::default(),
+        &UserSettingsFile::default(),
         None,
     )
 }
@@ -296,14 +302,14 @@ pub(crate) fn without_files(given: Given) -> Result<Settings, Failure> {
 mod tests {
     use super::*;
 
-    fn user() -> UserFile {
+    fn user() -> UserSettingsFile {
         file::read_user(
             "current = \"prod\"\n[contexts.prod]\naddr = \"http://prod:7070\"\noutput = \"wide\"\n[contexts.lab]\naddr = \"http://lab:1\"\n",
             "c.toml",
         )
         .expect("reads")
     }
-    fn machine() -> Option<(SettingsPath, Machine)> {
+    fn machine() -> Option<(SettingsPath, MachineSettings)> {
         let text = "addr = \"http://machine:1\"\noutput = \"json\"\ntimeout = \"3s\"\n";
         Some((
             PathBuf::from("/etc/c.toml"),
@@ -311,9 +317,9 @@ mod tests {
         ))
     }
     fn addr(
-        given: Given,
-        user: &UserFile,
-        machine: Option<(SettingsPath, Machine)>,
+        given: SettingOverrides,
+        user: &UserSettingsFile,
+        machine: Option<(SettingsPath, MachineSettings)>,
     ) -> (String, String) {
         let settings = resolve_settings(given, user, machine).expect("weighs");
         (settings.addr.value, settings.addr.by.to_string())
@@ -324,25 +330,25 @@ mod tests {
         let argument = |a: &str| Some((a.to_owned(), SettingSource::Argument("--addr")));
         let variable = |a: &str| Some((a.to_owned(), SettingSource::Variable("HEADROOM_ADDR")));
         let context = |name: &str, by| Some((name.to_owned(), by));
-        let none = UserFile::default();
+        let none = UserSettingsFile::default();
         assert_eq!(
-            addr(Given::default(), &none, None),
+            addr(SettingOverrides::default(), &none, None),
             (DEFAULT_ADDR.into(), "default".into())
         );
         assert_eq!(
-            addr(Given::default(), &none, machine()).0,
+            addr(SettingOverrides::default(), &none, machine()).0,
             "http://machine:1"
         );
         assert_eq!(
-            addr(Given::default(), &user(), machine()),
+            addr(SettingOverrides::default(), &user(), machine()),
             ("http://prod:7070".into(), "context prod".into())
         );
-        let given = Given {
+        let given = SettingOverrides {
             addr: variable("http://env:1"),
-            ..Given::default()
+            ..SettingOverrides::default()
         };
         assert_eq!(addr(given.clone(), &user(), machine()).0, "http://env:1");
-        let typed = Given {
+        let typed = SettingOverrides {
             context: context("lab", SettingSource::Argument("--context")),
             ..given.clone()
         };
@@ -351,12 +357,12 @@ mod tests {
             "http://lab:1",
             "an argument overrides the environment"
         );
-        let both = Given {
+        let both = SettingOverrides {
             addr: argument("http://arg:1"),
             ..typed
         };
         assert_eq!(addr(both, &user(), machine()).0, "http://arg:1");
-        let quietly = Given {
+        let quietly = SettingOverrides {
             context: context("lab", SettingSource::Variable("HEADROOM_CONTEXT")),
             ..given
         };
@@ -366,26 +372,27 @@ mod tests {
     #[test]
     fn the_socket_overrides_only_the_default_address() {
         let socket = Some(("unix:/run/x".to_owned(), SettingSource::Socket));
-        let given = Given {
+        let given = SettingOverrides {
             socket,
-            ..Given::default()
+            ..SettingOverrides::default()
         };
         assert_eq!(
-            addr(given.clone(), &UserFile::default(), None),
+            addr(given.clone(), &UserSettingsFile::default(), None),
             ("unix:/run/x".into(), "socket of this host".into())
         );
         assert_eq!(
-            addr(given, &UserFile::default(), machine()).0,
+            addr(given, &UserSettingsFile::default(), machine()).0,
             "http://machine:1"
         );
     }
 
     #[test]
     fn each_setting_is_resolved_separately() {
-        let settings = resolve_settings(Given::default(), &user(), machine()).expect("weighs");
+        let settings =
+            resolve_settings(SettingOverrides::default(), &user(), machine()).expect("weighs");
         assert_eq!(
             (settings.output.value.format, settings.output.by),
-            (Format::Wide, SettingSource::Context("prod".into()))
+            (OutputFormat::Wide, SettingSource::Context("prod".into()))
         );
         assert_eq!(settings.timeout.value, Duration::from_secs(3));
         assert_eq!(settings.context.map(|c| c.value), Some("prod".into()));
@@ -393,12 +400,12 @@ mod tests {
 
     #[test]
     fn an_unknown_context_is_an_error() {
-        let given = Given {
+        let given = SettingOverrides {
             context: Some(("prd".into(), SettingSource::Argument("--context"))),
-            ..Given::default()
+            ..SettingOverrides::default()
         };
         let wrong = resolve_settings(given, &user(), None).expect_err("no such context");
-        assert_eq!(wrong.exit(), Exit::Usage);
+        assert_eq!(wrong.exit(), CommandExitCode::Usage);
         assert!(
             wrong.to_string().contains("did you mean \"prod\"?"),
             "{wrong}"

@@ -176,7 +176,7 @@ impl Client {
         &self,
         container: &ContainerId,
         body: &container_access::ExecContainer,
-    ) -> Result<JsonLineStream<container_access::ExecLine>, ClientError> {
+    ) -> Result<JsonLineStream<container_access::ExecOutputLine>, ClientError> {
         let url = format!("{}/v1/containers/{container}/exec", self.root);
         let response = self
             .send(&url, self.wire.http().post(&url).json(body))

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use super::float::{count, count_u64};
 use super::ladder::{self, CheapestLadder, KillPrices, ObservedTask};
 use super::predict::{
-    History, MAX_OBSERVATIONS, Observation, PREDICTION_METHODS, PredictionMethod,
+    KindHistory, MAX_OBSERVATIONS, Observation, PREDICTION_METHODS, PredictionMethod,
 };
 use super::prediction_error::{ErrorOrder, PredictionError, PredictionErrors};
 
@@ -24,7 +24,7 @@ const UNSEEN_NEED_FACTOR: f64 = 1.5;
 /// The state of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KindObservations {
-    pub(super) history: History,
+    pub(super) history: KindHistory,
     /// Prediction errors of each method.
     pub(super) misses: BTreeMap<PredictionMethod, PredictionErrors>,
     /// Total number of observations.
@@ -49,14 +49,14 @@ pub(super) struct PricedLadder {
 
 /// A ladder for one task.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ladder<'a> {
+pub(super) struct SizeLadder<'a> {
     pub(super) way: PredictionMethod,
     /// Bytes.
     predicted: f64,
     ratios: &'a [f64],
 }
 
-impl<'a> Ladder<'a> {
+impl<'a> SizeLadder<'a> {
     /// Sizes in ascending order. Bytes.
     pub(super) fn sizes(self) -> impl Iterator<Item = f64> + use<'a> {
         self.ratios.iter().map(move |ratio| ratio * self.predicted)
@@ -131,7 +131,7 @@ impl KindObservations {
     }
 
     /// The ladder with the lowest cost for a task with this input.
-    pub(super) fn ladder(&mut self, input: f64, prices: KillPrices) -> Option<Ladder<'_>> {
+    pub(super) fn ladder(&mut self, input: f64, prices: KillPrices) -> Option<SizeLadder<'_>> {
         if self.ladders.is_none() {
             self.ladders = Some(self.all_ladders(prices));
         }
@@ -142,7 +142,7 @@ impl KindObservations {
             .flatten()
             .filter_map(|one| Some((one, history.predict(one.way, input)?)));
         let (one, predicted) = able.min_by(|(a, _), (b, _)| a.cost.total_cmp(&b.cost))?;
-        Some(Ladder {
+        Some(SizeLadder {
             way: one.way,
             predicted,
             ratios: &one.rungs.sizes,

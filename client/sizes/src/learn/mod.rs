@@ -90,21 +90,21 @@ pub struct SizeRequest<'a> {
 
 /// The learner for all kinds of a job.
 #[derive(Clone, Debug)]
-pub struct Learner {
+pub struct SizeLearner {
     kinds: BTreeMap<String, KindObservations>,
     /// Per kind: ratio of the largest observed need to the first size.
     pool: BTreeMap<String, f64>,
-    /// Cached result of [`Learner::pooled`], valid until the pool changes.
+    /// Cached result of [`SizeLearner::pooled`], valid until the pool changes.
     pooled: Option<Option<f64>>,
     share: Bytes,
     prices: KillPrices,
 }
 
-impl Learner {
+impl SizeLearner {
     /// Creates a learner without observations. `share` is the size of a task about which nothing is
     /// known.
-    pub fn new(share: Bytes, prices: KillPrices) -> Learner {
-        Learner {
+    pub fn new(share: Bytes, prices: KillPrices) -> SizeLearner {
+        SizeLearner {
             kinds: BTreeMap::new(),
             pool: BTreeMap::new(),
             pooled: None,
@@ -202,7 +202,7 @@ impl Learner {
         step_up(known.unwrap_or(float(size) * 2.0)).min(largest)
     }
 
-    /// The known need after the kill number `failures` of a task at `size`. Like [`Learner::next`],
+    /// The known need after the kill number `failures` of a task at `size`. Like [`SizeLearner::next`],
     /// for callers with their own rule for an unknown need.
     pub fn after_kill(
         &mut self,
@@ -319,7 +319,7 @@ impl Learner {
     }
 
     /// The ladder with the lowest cost for this task.
-    fn ladder(&mut self, asks: &SizeRequest<'_>) -> Option<kind::Ladder<'_>> {
+    fn ladder(&mut self, asks: &SizeRequest<'_>) -> Option<kind::SizeLadder<'_>> {
         self.kinds
             .get_mut(asks.kind)?
             .ladder(asks.input.map_or(0.0, float), self.prices)

@@ -1,7 +1,7 @@
 //! Predictors of a task's need from the size of its input: four simple methods, each fitted to the
 //! last successful tasks.
 //!
-//! [`History`] keeps the tasks sorted by input and by need, so that a new task costs a few
+//! [`KindHistory`] keeps the tasks sorted by input and by need, so that a new task costs a few
 //! insertions, and a prediction a binary search.
 
 use super::float::count;
@@ -49,7 +49,7 @@ type LinearFit = (f64, f64);
 
 /// The last tasks of a kind, with the predictors fitted to them.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct KindHistory {
     /// Tasks by slot. The oldest is replaced once all slots are taken.
     points: Vec<Observation>,
     oldest: usize,
@@ -65,7 +65,7 @@ pub struct History {
     runtime: f64,
 }
 
-impl History {
+impl KindHistory {
     /// Adds a task and fits all predictors. Replaces the oldest task once 250 are kept.
     pub fn push(&mut self, point: Observation) {
         let slot = if self.points.len() < MAX_OBSERVATIONS {
@@ -226,7 +226,7 @@ impl History {
 }
 
 #[cfg(test)]
-impl History {
+impl KindHistory {
     /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
         let points = self.points.capacity() * size_of::<Observation>()
@@ -273,8 +273,8 @@ fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<LinearFit> {
 mod tests {
     use super::*;
 
-    fn history(of: impl Fn(f64) -> f64) -> History {
-        let mut history = History::default();
+    fn history(of: impl Fn(f64) -> f64) -> KindHistory {
+        let mut history = KindHistory::default();
         (1..50).for_each(|n| {
             history.push(Observation {
                 input: f64::from(n) * 1e6,
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn equal_inputs_yield_no_line() {
-        let mut history = History::default();
+        let mut history = KindHistory::default();
         assert_eq!(history.predict(PredictionMethod::Median, 1.0), None);
         (0..10).for_each(|_| {
             history.push(Observation {

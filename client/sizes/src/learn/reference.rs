@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::float::{count, count_u64, float};
 use super::ladder::{self, KillPrices, ObservedTask};
 use super::predict::{MAX_OBSERVATIONS, Observation, PREDICTION_METHODS, PredictionMethod};
-use super::{Learner, SizeRequest};
+use super::{SizeLearner, SizeRequest};
 
 #[derive(Clone, Copy)]
 struct Miss {
@@ -226,7 +226,7 @@ proptest! {
     #[test]
     fn the_learner_matches_the_reference_implementation(history in history(), asked in prop::collection::vec(0u64..1 << 33, 3)) {
         let prices = KillPrices::default();
-        let (mut fast, mut plain) = (Learner::new(Bytes::from_gib(4), prices), ReferenceLearner::default());
+        let (mut fast, mut plain) = (SizeLearner::new(Bytes::from_gib(4), prices), ReferenceLearner::default());
         for (n, (happens, task, input, size, millis)) in history.iter().copied().enumerate() {
             let asks = SizeRequest { kind: "k", input: (input > 0).then_some(Bytes::new(input)), request: None };
             let (input, size) = (float(Bytes::new(input)), Bytes::new(size));

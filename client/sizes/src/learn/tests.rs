@@ -11,8 +11,8 @@ fn asks(kind: &str) -> SizeRequest<'_> {
     }
 }
 
-fn taught(needs_mib: impl IntoIterator<Item = u64>) -> Learner {
-    let mut learner = Learner::new(Bytes::from_gib(4), KillPrices::default());
+fn taught(needs_mib: impl IntoIterator<Item = u64>) -> SizeLearner {
+    let mut learner = SizeLearner::new(Bytes::from_gib(4), KillPrices::default());
     for (n, mib) in needs_mib.into_iter().enumerate() {
         learner.record_success(&asks("sort"), n as u64, Bytes::new(mib * MIB), 10.0);
     }
@@ -116,12 +116,12 @@ fn the_memory_of_a_kind_is_bounded() {
 #[test]
 fn the_same_tasks_in_the_same_order_give_the_same_sizes() {
     let needs: Vec<u64> = (0..300).map(|n| 300 + (n * 7919) % 900).collect();
-    let first = |mut learner: Learner| learner.first(&asks("sort"));
+    let first = |mut learner: SizeLearner| learner.first(&asks("sort"));
     assert_eq!(first(taught(needs.clone())), first(taught(needs)));
 }
 
 /// Simulates a task that needs `mib`: returns the number of kills and its final size.
-fn lives(learner: &mut Learner, task: u64, mib: u64) -> (u32, Bytes) {
+fn lives(learner: &mut SizeLearner, task: u64, mib: u64) -> (u32, Bytes) {
     let (asks, need) = (asks("sort"), Bytes::from_mib(mib));
     let (mut size, mut kills) = (learner.first(&asks).size, 0);
     while size < need {
@@ -283,7 +283,7 @@ fn the_pool_is_recomputed_when_a_kind_needs_more() {
 fn requests_between_two_observations_share_their_ladders() {
     let mut learner = taught([900; 60]);
     learner.first(&asks("sort"));
-    let ladders = |learner: &Learner| {
+    let ladders = |learner: &SizeLearner| {
         learner
             .kinds
             .get("sort")

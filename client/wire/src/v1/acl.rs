@@ -3,7 +3,7 @@
 use headroom_types::{NodeId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-/// Maximum length of [`NewToken::about`]. Bytes.
+/// Maximum length of [`CreateTokenRequest::about`]. Bytes.
 pub const MAX_ABOUT_BYTES: usize = 200;
 
 /// A secret text that `Debug` does not print.
@@ -22,7 +22,7 @@ impl std::fmt::Debug for SecretText {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct NewToken {
+pub struct CreateTokenRequest {
     /// User that the token represents; the caller if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -40,7 +40,7 @@ pub struct NewToken {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct NewJoinToken {
+pub struct CreateJoinTokenRequest {
     /// Node for which the token is valid; any node if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
@@ -157,7 +157,7 @@ impl AppAccess {
 /// `GET /v1/acl/self`: the authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct WhoAmI {
+pub struct CallerIdentity {
     /// Name of the caller, as in the audit log; absent without authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
@@ -172,7 +172,7 @@ pub struct WhoAmI {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct JoinRequest {
+pub struct NodeJoinRequest {
     /// Name of the new node.
     pub node: NodeId,
     /// Host names and addresses of the host.
@@ -196,7 +196,7 @@ pub struct JoinResponse {
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct CaView {
+pub struct AuthorityView {
     /// Certificate, PEM.
     pub ca: String,
     /// SHA-256 of its first certificate, in hexadecimal digits.

@@ -260,7 +260,7 @@ pub struct MasterSync {
     pub release: Vec<ContainerId>,
     /// Changed rows of the job view.
     #[serde(default)]
-    pub job: Option<super::job::JobPatch>,
+    pub job: Option<super::job::JobViewPatch>,
 }
 
 /// The response to a sync.
@@ -277,7 +277,7 @@ pub struct MasterSyncReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct FinishApp {
+pub struct FinishApplicationRequest {
     /// The application attempt.
     pub attempt: AttemptId,
     /// True for success.
@@ -287,7 +287,7 @@ pub struct FinishApp {
     pub diagnostics: String,
     /// The whole job view, for the history.
     #[serde(default)]
-    pub job: Option<super::job::JobPatch>,
+    pub job: Option<super::job::JobViewPatch>,
 }
 
 /// `GET /v1/apps/{app}/updates?cursor=N`: one JSON object per line, from after cursor N, for as

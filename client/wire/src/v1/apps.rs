@@ -15,7 +15,7 @@ use super::job::JobView;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct SubmitApp {
+pub struct SubmitApplicationRequest {
     /// Name of the application.
     pub name: Name,
     /// Queue of the application.
@@ -196,7 +196,7 @@ pub struct AttemptView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ChangeApp {
+pub struct ChangeApplicationRequest {
     /// New leaf queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueuePath>,
@@ -212,7 +212,7 @@ pub struct ChangeApp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct KillApp {
+pub struct KillApplicationRequest {
     /// Reason; appears in the diagnostics of the application.
     #[serde(default)]
     pub reason: Option<String>,
@@ -232,7 +232,7 @@ pub struct TaskOrderRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ResizeTask {
+pub struct ResizeTaskRequest {
     /// Heap and overhead together; their ratio stays unchanged. Bytes.
     pub memory: Bytes,
     /// Reason, for users; recorded with the task.
@@ -257,7 +257,7 @@ pub struct PrioritizeTask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ScaleApp {
+pub struct ScaleExecutorsRequest {
     /// Executor set, as named in the job file. Optional if the job has only one set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executors: Option<Name>,

@@ -89,7 +89,7 @@ pub struct ContainerFileEntry {
 }
 
 /// `POST /v1/containers/{id}/exec`: run another program in the cgroup of a container. Response:
-/// lines of [`ExecLine`].
+/// lines of [`ExecOutputLine`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -141,7 +141,7 @@ impl TextOrBytes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum ExecLine {
+pub enum ExecOutputLine {
     /// Standard output.
     Stdout {
         /// Data.

@@ -77,7 +77,7 @@ pub struct JobView {
 /// Changed rows of a job view, sent by the master with its sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct JobPatch {
+pub struct JobViewPatch {
     /// True if rows that the patch does not contain no longer exist.
     #[serde(default)]
     pub full: bool,
@@ -338,7 +338,7 @@ pub struct AttemptInput {
     pub read: Option<Bytes>,
     /// Location of the input relative to its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub locality: Option<Locality>,
+    pub locality: Option<DataLocality>,
     /// Set if read and planned bytes differ by more than 1.5 times and more than 4 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<InputGap>,
@@ -348,7 +348,7 @@ pub struct AttemptInput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Locality {
+pub enum DataLocality {
     /// On the same node.
     Local,
     /// Remote: read over the network.

@@ -124,7 +124,7 @@ pub struct ObservedContainer {
     pub version: u32,
     /// A later size that the node could not apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<RefusedSize>,
+    pub refused: Option<RefusedSizeReport>,
     /// Phase of the container.
     pub phase: NodeContainerPhase,
     /// Memory charged to it now. Bytes.
@@ -144,7 +144,7 @@ fn first() -> u32 {
 /// A size that a node could not apply to a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct RefusedSize {
+pub struct RefusedSizeReport {
     /// The version of the order.
     pub version: u32,
     /// The reason, for users.
@@ -408,7 +408,7 @@ impl OperatorTags {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct TagNode {
+pub struct TagNodeRequest {
     /// True: no new containers; running containers stay. False: new containers again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<bool>,
@@ -445,7 +445,7 @@ pub struct NodeDrainMark {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct DrainNode {
+pub struct DrainNodeRequest {
     /// Time for running containers to end; unlimited if omitted. Seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<u64>,

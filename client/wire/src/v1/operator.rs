@@ -31,7 +31,7 @@ pub struct LogLevelView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct SetLogLevel {
+pub struct SetLogLevelRequest {
     /// New level.
     pub level: LogLevel,
 }

@@ -206,15 +206,15 @@ pub enum LineError {
 /// Parses a line. Only an invalid line is parsed a second time, for its kind.
 fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError> {
     #[derive(Deserialize)]
-    struct Kind {
+    struct LineKind {
         kind: String,
     }
-    serde_json::from_str(line).map_err(|wrong| match serde_json::from_str::<Kind>(line) {
-        Ok(Kind { kind }) if kinds.contains(&kind.as_str()) => LineError::Wrong {
+    serde_json::from_str(line).map_err(|wrong| match serde_json::from_str::<LineKind>(line) {
+        Ok(LineKind { kind }) if kinds.contains(&kind.as_str()) => LineError::Wrong {
             kind,
             what: wrong.to_string(),
         },
-        Ok(Kind { kind }) => LineError::Unknown(kind),
+        Ok(LineKind { kind }) => LineError::Unknown(kind),
         Err(e) => LineError::NoMessage(e.to_string()),
     })
 }

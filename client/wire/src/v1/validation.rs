@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use headroom_types::{FetchedFile, LaunchSpec};
 
 use super::application_master::PlacementRequest;
-use super::apps::{ApplicationMaster, SubmitApp};
+use super::apps::{ApplicationMaster, SubmitApplicationRequest};
 use super::error::{ErrorCode, ProblemDetails};
 
 /// Maximum number of containers of one request.
@@ -138,7 +138,7 @@ pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
 }
 
 /// Checks a submission.
-pub fn check_submit(app: &SubmitApp) -> Result<(), ProblemDetails> {
+pub fn check_submit(app: &SubmitApplicationRequest) -> Result<(), ProblemDetails> {
     if app
         .idempotency_key
         .as_ref()
@@ -169,7 +169,7 @@ pub fn check_submit(app: &SubmitApp) -> Result<(), ProblemDetails> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::FileKind;
+    use headroom_types::FetchedFileKind;
 
     fn launch() -> LaunchSpec {
         LaunchSpec {
@@ -196,7 +196,7 @@ mod tests {
                 name: name.into(),
                 from: from.into(),
                 sha256,
-                kind: FileKind::File,
+                kind: FetchedFileKind::File,
                 most: None,
             }];
             l.files.insert("taken".into(), String::new());

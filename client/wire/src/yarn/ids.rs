@@ -34,22 +34,22 @@ pub struct ParseYarnId {
 
 /// A YARN application id: its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct YarnApp(pub u32);
+pub struct YarnApplicationId(pub u32);
 
 /// A YARN application attempt id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct YarnAttempt {
+pub struct YarnAttemptId {
     /// The application.
-    pub app: YarnApp,
+    pub app: YarnApplicationId,
     /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 
 /// A YARN container id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct YarnContainer {
+pub struct YarnContainerId {
     /// The application.
-    pub app: YarnApp,
+    pub app: YarnApplicationId,
     /// Run of the master in which it was granted. Not needed to find the container.
     pub attempt: u32,
     /// Epoch in which it was granted.
@@ -58,28 +58,28 @@ pub struct YarnContainer {
     pub seq: u64,
 }
 
-impl YarnApp {
+impl YarnApplicationId {
     /// Converts a Headroom id.
     pub fn of(app: &AppId) -> Self {
-        YarnApp(app.seq())
+        YarnApplicationId(app.seq())
     }
 }
 
-impl YarnAttempt {
+impl YarnAttemptId {
     /// Converts a Headroom id.
     pub fn of(attempt: &AttemptId) -> Self {
-        YarnAttempt {
-            app: YarnApp::of(&attempt.app),
+        YarnAttemptId {
+            app: YarnApplicationId::of(&attempt.app),
             attempt: attempt.attempt,
         }
     }
 }
 
-impl YarnContainer {
+impl YarnContainerId {
     /// Converts a Headroom id of a container that was granted in this run of its master.
     pub fn of(container: &ContainerId, attempt: u32) -> Self {
-        YarnContainer {
-            app: YarnApp::of(&container.app),
+        YarnContainerId {
+            app: YarnApplicationId::of(&container.app),
             attempt,
             epoch: container.epoch,
             seq: container.seq,
@@ -101,12 +101,12 @@ impl YarnContainer {
     }
 }
 
-impl fmt::Display for YarnApp {
+impl fmt::Display for YarnApplicationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "application_{CLUSTER_TIMESTAMP}_{:04}", self.0)
     }
 }
-impl fmt::Display for YarnAttempt {
+impl fmt::Display for YarnAttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -115,9 +115,9 @@ impl fmt::Display for YarnAttempt {
         )
     }
 }
-impl fmt::Display for YarnContainer {
+impl fmt::Display for YarnContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let YarnContainer {
+        let YarnContainerId {
             app,
             attempt,
             epoch,
@@ -151,22 +151,22 @@ fn small(n: u64) -> Option<u32> {
     u32::try_from(n).ok()
 }
 
-impl FromStr for YarnApp {
+impl FromStr for YarnApplicationId {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<2>(text, "application_")? {
-            [CLUSTER_TIMESTAMP, app] => small(app).map(YarnApp),
+            [CLUSTER_TIMESTAMP, app] => small(app).map(YarnApplicationId),
             [_, _] => None,
         };
         read().ok_or_else(|| wrong(text, "an application", "application_1700000000000_0007"))
     }
 }
-impl FromStr for YarnAttempt {
+impl FromStr for YarnAttemptId {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<3>(text, "appattempt_")? {
-            [CLUSTER_TIMESTAMP, app, attempt] => Some(YarnAttempt {
-                app: YarnApp(small(app)?),
+            [CLUSTER_TIMESTAMP, app, attempt] => Some(YarnAttemptId {
+                app: YarnApplicationId(small(app)?),
                 attempt: small(attempt)?,
             }),
             [_, _, _] => None,
@@ -180,12 +180,12 @@ impl FromStr for YarnAttempt {
         })
     }
 }
-impl FromStr for YarnContainer {
+impl FromStr for YarnContainerId {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<5>(text, "container_e")? {
-            [epoch, CLUSTER_TIMESTAMP, app, attempt, seq] => Some(YarnContainer {
-                app: YarnApp(small(app)?),
+            [epoch, CLUSTER_TIMESTAMP, app, attempt, seq] => Some(YarnContainerId {
+                app: YarnApplicationId(small(app)?),
                 attempt: small(attempt)?,
                 epoch: Epoch(small(epoch)?),
                 seq,
@@ -210,7 +210,7 @@ fn wrong(text: &str, what: &'static str, example: &'static str) -> ParseYarnId {
     }
 }
 
-headroom_types::textual!(YarnApp, YarnAttempt, YarnContainer);
+headroom_types::textual!(YarnApplicationId, YarnAttemptId, YarnContainerId);
 
 #[cfg(test)]
 mod tests {
@@ -221,7 +221,7 @@ mod tests {
     fn ids_have_the_format_of_yarn() {
         let id: ContainerId = "word-count.7.e3.c12".parse().expect("id");
         assert_eq!(
-            YarnApp::of(&id.app).to_string(),
+            YarnApplicationId::of(&id.app).to_string(),
             "application_1700000000000_0007"
         );
         let attempt = AttemptId {
@@ -229,11 +229,11 @@ mod tests {
             attempt: 2,
         };
         assert_eq!(
-            YarnAttempt::of(&attempt).to_string(),
+            YarnAttemptId::of(&attempt).to_string(),
             "appattempt_1700000000000_0007_000002"
         );
         assert_eq!(
-            YarnContainer::of(&id, 2).to_string(),
+            YarnContainerId::of(&id, 2).to_string(),
             "container_e03_1700000000000_0007_02_000012"
         );
     }
@@ -246,27 +246,27 @@ mod tests {
             "application_1700000000000_+7",
             "application_1700000000000_7_1",
         ] {
-            assert!(text.parse::<YarnApp>().is_err(), "{text}");
+            assert!(text.parse::<YarnApplicationId>().is_err(), "{text}");
         }
         assert!(
             "appattempt_1700000000000_0007"
-                .parse::<YarnAttempt>()
+                .parse::<YarnAttemptId>()
                 .is_err()
         );
         assert!(
             "application_1700000000000_4294967296"
-                .parse::<YarnApp>()
+                .parse::<YarnApplicationId>()
                 .is_err(),
             "application numbers have 32 bits"
         );
         assert!(
             "container_e03_1700000000000_0007_02_0000x2"
-                .parse::<YarnContainer>()
+                .parse::<YarnContainerId>()
                 .is_err()
         );
         assert!(
             "container_1700000000000_0007_02_000012"
-                .parse::<YarnContainer>()
+                .parse::<YarnContainerId>()
                 .is_err(),
             "every container id has an epoch"
         );
@@ -277,11 +277,11 @@ mod tests {
         #[test]
         fn ids_round_trip(seq in any::<u32>(), attempt in 1u32..=u32::MAX, epoch in any::<u32>(), c in any::<u64>()) {
             let id = ContainerId { app: AppId::new("job".parse().expect("name"), seq), epoch: Epoch(epoch), seq: c };
-            let app: YarnApp = YarnApp::of(&id.app).to_string().parse().expect("an application");
+            let app: YarnApplicationId = YarnApplicationId::of(&id.app).to_string().parse().expect("an application");
             prop_assert_eq!(app.0, seq);
-            let run = YarnAttempt { app, attempt };
-            prop_assert_eq!(run.to_string().parse::<YarnAttempt>(), Ok(run));
-            let name: YarnContainer = YarnContainer::of(&id, attempt).to_string().parse().expect("a container");
+            let run = YarnAttemptId { app, attempt };
+            prop_assert_eq!(run.to_string().parse::<YarnAttemptId>(), Ok(run));
+            let name: YarnContainerId = YarnContainerId::of(&id, attempt).to_string().parse().expect("a container");
             prop_assert!(name.identifies(&id) && name.attempt == attempt);
             prop_assert_eq!(name.to_container_id(id.app.clone()), id);
         }

@@ -6,7 +6,7 @@ use headroom_types::exit::{
 };
 use headroom_types::{
     AppId, AppliedTreatment, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension,
-    EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, FetchedFile, FileKind, OwnLimit,
+    EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, FetchedFile, FetchedFileKind, OwnLimit,
     OwnLimitKind, Profile, Remedy, Resource, TaskAttemptId, TaskReport, Treatment, UnixMillis,
 };
 use headroom_wire::v1::{application_master, events, job, job_history};
@@ -43,7 +43,7 @@ pub(crate) fn launch() -> headroom_types::LaunchSpec {
             name: "app.jar".into(),
             from: "https://repo.example/app.jar".into(),
             sha256: "ab".repeat(32).parse().ok(),
-            kind: FileKind::File,
+            kind: FetchedFileKind::File,
             most: Some(Bytes::from_mib(64)),
         }],
         heap: Some(Bytes::from_mib(256)),
@@ -181,7 +181,7 @@ pub(crate) fn input() -> job::AttemptInput {
     job::AttemptInput {
         planned,
         read,
-        locality: Some(job::Locality::Remote),
+        locality: Some(job::DataLocality::Remote),
         gap: Some(job::InputGap::More),
     }
 }
@@ -230,8 +230,8 @@ pub(crate) fn shadow() -> job::ShadowSize {
     }
 }
 
-pub(crate) fn patch() -> job::JobPatch {
-    job::JobPatch {
+pub(crate) fn patch() -> job::JobViewPatch {
+    job::JobViewPatch {
         full: true,
         folded: vec!["map/10007".parse().expect("task")],
         totals: totals(),

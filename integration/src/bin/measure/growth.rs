@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_executor::growth::is_pressed;
 use headroom_node_cgroup::throttle::pressure_threshold;
-use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, Watch, detect};
+use headroom_node_cgroup::{
+    EnforcedGroup, Enforcer, EnforcerRequest, GroupLimits, MemoryEventWatch, detect,
+};
 use headroom_node_exec::{ChildProcess, spawn};
 use headroom_types::{Bytes, TaskAttemptId};
 use headroom_wire::v1::apps::{AppState, AppView};
@@ -185,7 +187,7 @@ fn measure_delays(rounds: u32) -> Result<(Vec<u128>, String)> {
 struct SingleExecutor {
     dir: tempfile::TempDir,
     enforcer: Enforcer,
-    group: Option<Group>,
+    group: Option<EnforcedGroup>,
     executor: ChildProcess,
     write: TcpStream,
     read: BufReader<TcpStream>,
@@ -232,7 +234,7 @@ impl SingleExecutor {
         })
     }
 
-    fn container(&self) -> Result<&Group> {
+    fn container(&self) -> Result<&EnforcedGroup> {
         self.group.as_ref().context("the executor is closed")
     }
 
@@ -318,7 +320,7 @@ impl Drop for SingleExecutor {
     }
 }
 
-fn executor(dir: &Path, group: &Group, port: u16) -> Result<ChildProcess> {
+fn executor(dir: &Path, group: &EnforcedGroup, port: u16) -> Result<ChildProcess> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let of = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
     let env = [
@@ -338,24 +340,24 @@ fn executor(dir: &Path, group: &Group, port: u16) -> Result<ChildProcess> {
     ];
     let log = std::fs::File::create(dir.join("stderr"))?;
     let (program, procs) = (programs::path("executor")?, group.procs_files());
-    let command = headroom_node_exec::Command {
+    let command = headroom_node_exec::SpawnCommand {
         env: &env,
         stderr: Some(&log),
         procs_files: &procs,
         new_session: true,
-        ..headroom_node_exec::Command::new(&program, dir)
+        ..headroom_node_exec::SpawnCommand::new(&program, dir)
     };
     Ok(spawn(&command)?)
 }
 
 /// The kernel's notification for one task.
 struct Pressure {
-    task: Group,
-    watch: Watch,
+    task: EnforcedGroup,
+    watch: MemoryEventWatch,
 }
 
 impl Pressure {
-    fn of(container: &Group, attempt: &TaskAttemptId) -> Result<Self> {
+    fn of(container: &EnforcedGroup, attempt: &TaskAttemptId) -> Result<Self> {
         let deadline = Instant::now() + TIMEOUT;
         let name = attempt.file_name();
         let task = loop {
@@ -368,9 +370,9 @@ impl Pressure {
             );
             clock::pause(GLANCE);
         };
-        let watch = match Watch::usage(&task, pressure_threshold(LIMIT))? {
+        let watch = match MemoryEventWatch::usage(&task, pressure_threshold(LIMIT))? {
             Some(watch) => watch,
-            None => Watch::open(&task)?.context("a watch of its events")?,
+            None => MemoryEventWatch::open(&task)?.context("a watch of its events")?,
         };
         Ok(Pressure { task, watch })
     }

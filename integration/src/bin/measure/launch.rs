@@ -328,9 +328,9 @@ fn run_in(main: &Path, mirror: Option<&Path>, entry: &str) -> Result<()> {
         .chain(mirror)
         .map(|dir| dir.join(entry))
         .collect();
-    let command = headroom_node_exec::Command {
+    let command = headroom_node_exec::SpawnCommand {
         procs_files: &groups,
-        ..headroom_node_exec::Command::new(Path::new(PROGRAM), Path::new("/"))
+        ..headroom_node_exec::SpawnCommand::new(Path::new(PROGRAM), Path::new("/"))
     };
     let ended = headroom_node_exec::spawn(&command)?.wait()?;
     ensure!(

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use headroom_rm_core::testkit::load::{ClusterLoad, LoadShape};
-use headroom_rm_core::{Cluster, ClusterEvent, Restored};
+use headroom_rm_core::{Cluster, ClusterEvent, RestoredCluster};
 use headroom_types::{Epoch, Tick};
 use serde::Serialize;
 
@@ -86,9 +86,9 @@ impl Run {
             exits: 4,
         };
         let epoch = Epoch(1);
-        let restored = Restored {
+        let restored = RestoredCluster {
             epoch,
-            ..Restored::default()
+            ..RestoredCluster::default()
         };
         let mut cluster = Cluster::new(ClusterLoad::settings(shape), restored, Tick(0));
         let mut load = ClusterLoad::new(shape, epoch);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use headroom_rm_store::disk::DiskStore;
-use headroom_rm_store::{RecordChange, Store as _};
+use headroom_rm_store::{RecordChange, RecordStore as _};
 use headroom_types::StoreBackend;
 use serde::Serialize;
 

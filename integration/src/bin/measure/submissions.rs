@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_wire::v1::apps::KillApp;
+use headroom_wire::v1::apps::KillApplicationRequest;
 use integration::load::daemon::Daemon;
 use integration::load::http::HttpConnection;
 use integration::load::limits;
@@ -100,7 +100,7 @@ async fn empty(rm: SocketAddr) -> Result<()> {
         live.len()
     );
     let mut wire = HttpConnection::connect(rm, limits::address(0)).await?;
-    let body = serde_json::to_vec(&KillApp { reason: None })?;
+    let body = serde_json::to_vec(&KillApplicationRequest { reason: None })?;
     for app in live {
         let answer = wire.post(&format!("/v1/apps/{app}/kill"), &body).await?;
         // An application that waited too long for its master has ended by itself and may be purged

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use headroom_config::NodeAgentConfig;
-use headroom_node_cgroup::{CgroupFeatures, Group};
+use headroom_node_cgroup::{CgroupFeatures, EnforcedGroup};
 use headroom_node_exec::syscalls::{self, KernelCall};
 use headroom_types::{Bytes, EnforcerKind};
 use rustix::fs::{Access, access, statvfs};
@@ -34,7 +34,7 @@ pub(super) struct DoctorFacts {
     /// Hard limit of open files of this process. `None` means unlimited.
     pub(super) open_files: Option<u64>,
     pub(super) processes: Option<u64>,
-    pub(super) disk: Disk,
+    pub(super) disk: StateFileSystem,
     /// Whether the kernel clock is synchronised, and the year of the clock.
     pub(super) clock: (Option<bool>, u64),
     pub(super) rights: AgentPrivileges,
@@ -46,7 +46,7 @@ pub(super) struct DoctorFacts {
 
 /// The file system of the state directory.
 #[derive(Clone, Debug)]
-pub(super) struct Disk {
+pub(super) struct StateFileSystem {
     /// The checked directory: the state directory, or its nearest existing ancestor.
     pub(super) dir: PathBuf,
     /// Percent in use and bytes free. `None` if the file system cannot be queried.
@@ -81,7 +81,7 @@ impl DoctorFacts {
             first_process,
             open_files: getrlimit(Resource::Nofile).maximum,
             processes: getrlimit(Resource::Nproc).maximum,
-            disk: Disk::of(&config.state),
+            disk: StateFileSystem::of(&config.state),
             // Years of 365.25 days are precise enough to detect a clock that was never set.
             clock: (syscalls::clock_is_set(), 1970 + clock / 31_557_600),
             rights: AgentPrivileges::own(),
@@ -96,9 +96,10 @@ impl DoctorFacts {
 
 /// The memory as the agent of this state directory would measure it.
 fn left_on(state: &Path) -> Option<(Bytes, Bytes)> {
-    let record: NodeRecord =
+    let record: NodeRecordFields =
         serde_json::from_slice(&fs::read(state.join("node.json")).ok()?).ok()?;
-    let containers = Group::attach(record.enforcer, &record.root?.join("containers")).ok()?;
+    let containers =
+        EnforcedGroup::attach(record.enforcer, &record.root?.join("containers")).ok()?;
     let limit = containers.level().ok()??.0?;
     Some((
         containers
@@ -110,7 +111,7 @@ fn left_on(state: &Path) -> Option<(Bytes, Bytes)> {
 
 /// The fields of `node.json` that the doctor reads.
 #[derive(Deserialize)]
-struct NodeRecord {
+struct NodeRecordFields {
     enforcer: EnforcerKind,
     root: Option<PathBuf>,
 }
@@ -126,8 +127,8 @@ fn systemd() -> Option<String> {
     )
 }
 
-impl Disk {
-    fn of(state: &Path) -> Disk {
+impl StateFileSystem {
+    fn of(state: &Path) -> StateFileSystem {
         let dir = state
             .ancestors()
             .find(|dir| dir.is_dir())
@@ -145,7 +146,7 @@ impl Disk {
             ))
         });
         let writable = access(&dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-        Disk {
+        StateFileSystem {
             dir,
             room,
             writable,

@@ -466,7 +466,7 @@ pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> DoctorFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::Disk;
+    use super::super::facts::StateFileSystem;
     use super::super::worst;
     use super::*;
     use crate::privileges::AgentPrivileges;
@@ -498,7 +498,7 @@ mod tests {
             first_process: "systemd".into(),
             open_files: Some(1 << 20),
             processes: None,
-            disk: Disk {
+            disk: StateFileSystem {
                 dir: "/s".into(),
                 room: Some((40, Bytes::from_gib(50))),
                 writable: true,

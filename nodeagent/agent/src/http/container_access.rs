@@ -17,8 +17,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use headroom_types::{ContainerId, Signal};
 use headroom_wire::v1::container_access::{
-    ContainerFileEntry, DEFAULT_EXEC_TIMEOUT_MS, ExecContainer, ExecLine, MAX_EXEC_INPUT_BYTES,
-    MAX_EXEC_TIMEOUT_MS, NODE_KEY_HEADER, SignalContainer, SignalDelivered, TextOrBytes,
+    ContainerFileEntry, DEFAULT_EXEC_TIMEOUT_MS, ExecContainer, ExecOutputLine,
+    MAX_EXEC_INPUT_BYTES, MAX_EXEC_TIMEOUT_MS, NODE_KEY_HEADER, SignalContainer, SignalDelivered,
+    TextOrBytes,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::NodeContainerPhase;
@@ -26,9 +27,9 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
-use super::handler_state::{Shared, ask, parse};
-use super::logs::Range;
-use super::refusal::{Refused, refuse};
+use super::handler_state::{AgentHandlerState, ask, parse};
+use super::logs::LogByteRange;
+use super::refusal::{RefusedRequest, refuse};
 use crate::agent_input::AgentInput;
 use crate::agent_query::{AccessTarget, AgentQuery};
 use crate::exec::{self, ExecOutput, ExecRequest};
@@ -49,7 +50,7 @@ pub(crate) fn key() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
+fn admit(shared: &AgentHandlerState, headers: &HeaderMap) -> Result<(), RefusedRequest> {
     let given = headers
         .get(NODE_KEY_HEADER)
         .map(axum::http::HeaderValue::as_bytes)
@@ -72,11 +73,14 @@ fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
     problem
         .hints
         .push("call the resource manager: rmctl container".to_owned());
-    Err(Refused(Box::new(problem)))
+    Err(RefusedRequest(Box::new(problem)))
 }
 
 /// The data of a container whose program runs.
-async fn running(shared: &Shared, id: &ContainerId) -> Result<Box<AccessTarget>, Refused> {
+async fn running(
+    shared: &AgentHandlerState,
+    id: &ContainerId,
+) -> Result<Box<AccessTarget>, RefusedRequest> {
     let found = ask(shared, |reply| AgentQuery::Inside(id.clone(), reply)).await?;
     let found = found.ok_or_else(|| {
         refuse(
@@ -97,7 +101,7 @@ async fn running(shared: &Shared, id: &ContainerId) -> Result<Box<AccessTarget>,
     }
 }
 
-fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Refused> {
+fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, RefusedRequest> {
     body.map(|Json(body)| body).map_err(|error| {
         refuse(
             ErrorCode::HR0400,
@@ -108,11 +112,11 @@ fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Refused> {
 
 /// Sends a signal.
 pub(super) async fn signal(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
     headers: HeaderMap,
     asked: Result<Json<SignalContainer>, JsonRejection>,
-) -> Result<Json<SignalDelivered>, Refused> {
+) -> Result<Json<SignalDelivered>, RefusedRequest> {
     admit(&shared, &headers)?;
     let (id, asked) = (parse(&id)?, body(asked)?);
     let found = running(&shared, &id).await?;
@@ -179,18 +183,18 @@ pub(super) async fn signal(
 
 /// The requested path.
 #[derive(Debug, Deserialize)]
-pub(super) struct At {
+pub(super) struct PathQuery {
     #[serde(default)]
     path: String,
 }
 
-fn place(at: &At) -> Result<ContainerPath, Refused> {
+fn place(at: &PathQuery) -> Result<ContainerPath, RefusedRequest> {
     at.path
         .parse()
         .map_err(|why: String| refuse(ErrorCode::HR0400, why))
 }
 
-fn unread(id: &ContainerId, at: &At, error: &io::Error) -> Refused {
+fn unread(id: &ContainerId, at: &PathQuery, error: &io::Error) -> RefusedRequest {
     let path = if at.path.is_empty() {
         "files"
     } else {
@@ -217,11 +221,11 @@ fn unread(id: &ContainerId, at: &At, error: &io::Error) -> Refused {
 
 /// Lists a directory of a container.
 pub(super) async fn list(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
-    Query(at): Query<At>,
+    Query(at): Query<PathQuery>,
     headers: HeaderMap,
-) -> Result<Json<Vec<ContainerFileEntry>>, Refused> {
+) -> Result<Json<Vec<ContainerFileEntry>>, RefusedRequest> {
     admit(&shared, &headers)?;
     let (id, place) = (parse(&id)?, place(&at)?);
     let dir = shared.site.layout.container(&id);
@@ -234,13 +238,13 @@ pub(super) async fn list(
 
 /// Returns a file of a container, or a range of it, up to its length when it was opened.
 pub(super) async fn content(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
-    Query(at): Query<At>,
+    Query(at): Query<PathQuery>,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, RefusedRequest> {
     admit(&shared, &headers)?;
-    let (id, place, range) = (parse(&id)?, place(&at)?, Range::of(&headers)?);
+    let (id, place, range) = (parse(&id)?, place(&at)?, LogByteRange::of(&headers)?);
     let busy = |_| {
         refuse(
             ErrorCode::HR0503,
@@ -258,8 +262,8 @@ pub(super) async fn content(
     let (file, length) = opened.map_err(|error| unread(&id, &at, &error))?;
     let (from, to) = match range {
         None => (0, length),
-        Some(Range::From(from, to)) => (from, to.map_or(length, |to| (to + 1).min(length))),
-        Some(Range::Last(most)) => (length.saturating_sub(most), length),
+        Some(LogByteRange::From(from, to)) => (from, to.map_or(length, |to| (to + 1).min(length))),
+        Some(LogByteRange::Last(most)) => (length.saturating_sub(most), length),
     };
     let kind = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
     if range.is_some() && from >= to {
@@ -322,11 +326,11 @@ fn pieces(
 
 /// Runs a program in a container and streams its output and end as lines.
 pub(super) async fn run(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
     headers: HeaderMap,
     asked: Result<Json<ExecContainer>, JsonRejection>,
-) -> Result<Response, Refused> {
+) -> Result<Response, RefusedRequest> {
     admit(&shared, &headers)?;
     let (id, asked) = (parse(&id)?, body(asked)?);
     let input = checked(&asked)?;
@@ -379,7 +383,7 @@ pub(super) async fn run(
         .into_response())
 }
 
-fn checked(asked: &ExecContainer) -> Result<Option<Vec<u8>>, Refused> {
+fn checked(asked: &ExecContainer) -> Result<Option<Vec<u8>>, RefusedRequest> {
     if asked.command.first().is_none_or(String::is_empty) {
         return Err(refuse(ErrorCode::HR0400, "command: the program is missing"));
     }
@@ -420,13 +424,13 @@ fn lines(words: mpsc::Receiver<ExecOutput>) -> impl futures_util::Stream<Item = 
             Ok(word) => word?,
         };
         let line = match word {
-            ExecOutput::Stdout(bytes) => ExecLine::Stdout {
+            ExecOutput::Stdout(bytes) => ExecOutputLine::Stdout {
                 data: TextOrBytes::of(&bytes),
             },
-            ExecOutput::Stderr(bytes) => ExecLine::Stderr {
+            ExecOutput::Stderr(bytes) => ExecOutputLine::Stderr {
                 data: TextOrBytes::of(&bytes),
             },
-            ExecOutput::Ended(end) => ExecLine::Ended { end },
+            ExecOutput::Ended(end) => ExecOutputLine::Ended { end },
         };
         let text = serde_json::to_vec(&line)
             .map_err(io::Error::other)

@@ -7,7 +7,7 @@ use headroom_wire::v1::error::ErrorCode;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::listener::RefusalCounts;
-use super::refusal::{Refused, refuse};
+use super::refusal::{RefusedRequest, refuse};
 use crate::agent_input::AgentInput;
 use crate::agent_query::AgentQuery;
 use crate::disk::StateLayout;
@@ -28,7 +28,7 @@ pub(crate) struct NodeSummary {
 
 /// State that the handlers share.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct AgentHandlerState {
     pub(super) layout: StateLayout,
     pub(super) site: Arc<NodeContext>,
     /// The key that permits container access.
@@ -42,9 +42,9 @@ pub(super) struct Shared {
 }
 
 pub(super) async fn ask<T>(
-    shared: &Shared,
+    shared: &AgentHandlerState,
     question: impl FnOnce(oneshot::Sender<T>) -> AgentQuery,
-) -> Result<T, Refused> {
+) -> Result<T, RefusedRequest> {
     let gone = || refuse(ErrorCode::HR0503, "the node agent is shutting down");
     let (reply, answer) = oneshot::channel();
     shared
@@ -55,7 +55,7 @@ pub(super) async fn ask<T>(
     answer.await.map_err(|_| gone())
 }
 
-pub(super) fn parse(id: &str) -> Result<ContainerId, Refused> {
+pub(super) fn parse(id: &str) -> Result<ContainerId, RefusedRequest> {
     id.parse()
         .map_err(|error: headroom_types::ids::ParseIdError| {
             refuse(ErrorCode::HR0400, error.to_string())

@@ -12,7 +12,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use headroom_identity::Role;
+use headroom_identity::CertificateRole;
 use headroom_telemetry::names::{NODE_CALLS_REFUSED, NODE_CONNECTIONS_REFUSED};
 use headroom_telemetry::{MetricsPage, RejectedConnections, RejectionReason};
 use headroom_transport::{
@@ -222,11 +222,15 @@ pub(crate) async fn guard(
     let path = request.uri().path();
     let of_the_node = matches!(path, "/livez" | "/metrics" | "/v1/doctor");
     let (code, why) = match &guest.caller {
-        PeerIdentity::Unasked | PeerIdentity::Known(Role::Manager) => {
+        PeerIdentity::Unasked | PeerIdentity::Known(CertificateRole::Manager) => {
             return next.run(request).await;
         }
-        PeerIdentity::Known(Role::User(_)) if of_the_node => return next.run(request).await,
-        PeerIdentity::Known(Role::Node(_)) | PeerIdentity::Nobody if path == "/livez" => {
+        PeerIdentity::Known(CertificateRole::User(_)) if of_the_node => {
+            return next.run(request).await;
+        }
+        PeerIdentity::Known(CertificateRole::Node(_)) | PeerIdentity::Nobody
+            if path == "/livez" =>
+        {
             return next.run(request).await;
         }
         PeerIdentity::Known(role) => (
@@ -264,7 +268,7 @@ mod tests {
     use headroom_identity::authority::{self, Authority, CertificateRequest};
     use headroom_identity::files::{self, FileReaders, OverwritePolicy};
     use headroom_identity::tls::PeerExpectation;
-    use headroom_transport::KeyFiles;
+    use headroom_transport::CertificateFiles;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::time::{Instant, timeout};
     use tokio_rustls::TlsConnector;
@@ -381,7 +385,7 @@ mod tests {
         }
     }
 
-    async fn shake(address: SocketAddr, files: &KeyFiles) -> TlsStream<TcpStream> {
+    async fn shake(address: SocketAddr, files: &CertificateFiles) -> TlsStream<TcpStream> {
         let config = Arc::new(
             files
                 .client(PeerExpectation::Node)
@@ -408,8 +412,8 @@ mod tests {
         let refusals = node_listener.refusals().clone();
         let serving =
             tokio::spawn(node_listener.serve(Router::new().route("/", get(|| async { "well" }))));
-        let manager = KeyFiles::of(&dir.path().join("manager"));
-        let no_keys = KeyFiles {
+        let manager = CertificateFiles::of(&dir.path().join("manager"));
+        let no_keys = CertificateFiles {
             own: None,
             ..manager.clone()
         };
@@ -438,7 +442,7 @@ mod tests {
         }
         let mut page = MetricsPage::new();
         refusals.put(&mut page);
-        let page = page.write(headroom_telemetry::Format::Text);
+        let page = page.write(headroom_telemetry::ExpositionFormat::Text);
         assert!(
             page.contains(
                 "headroom_node_connections_refused_total{reason=\"unauthenticated_limit\"} 1.0\n"
@@ -474,7 +478,7 @@ mod tests {
         assert!(said.is_empty());
         let mut page = MetricsPage::new();
         refusals.put(&mut page);
-        let page = page.write(headroom_telemetry::Format::Text);
+        let page = page.write(headroom_telemetry::ExpositionFormat::Text);
         assert!(
             page.contains("headroom_node_connections_refused_total{reason=\"per_ip_limit\"} 1.0\n"),
             "{page}"

@@ -18,8 +18,8 @@ use headroom_wire::v1::error::ErrorCode;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::handler_state::{Shared, parse};
-use super::refusal::{Refused, refuse};
+use super::handler_state::{AgentHandlerState, parse};
+use super::refusal::{RefusedRequest, refuse};
 use crate::disk::file;
 use crate::logs::{self, ContainerLog};
 
@@ -44,11 +44,11 @@ pub(super) struct LogReadQuery {
 }
 
 pub(super) async fn log(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path((id, name)): Path<(String, String)>,
     Query(wish): Query<LogReadQuery>,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, RefusedRequest> {
     let id = parse(&id)?;
     if logs::place(&name).is_none() {
         return Err(refuse(
@@ -56,8 +56,8 @@ pub(super) async fn log(
             format!("{name:?} is not a log; the logs are stdout, stderr, TASK.out and TASK.err"),
         ));
     }
-    let range = Range::of(&headers)?;
-    let file = Arc::new(Source {
+    let range = LogByteRange::of(&headers)?;
+    let file = Arc::new(LogLocation {
         dir: shared.layout.container(&id),
         name: name.clone(),
     });
@@ -98,26 +98,26 @@ pub(super) async fn log(
 
 /// A log by its container's directory and name.
 #[derive(Debug)]
-struct Source {
+struct LogLocation {
     dir: PathBuf,
     name: String,
 }
 
 /// A part of a log.
 #[derive(Debug)]
-struct Piece {
+struct LogExcerpt {
     from: u64,
     bytes: Vec<u8>,
     start: u64,
     end: u64,
 }
 
-impl Source {
-    fn read(&self, range: Option<Range>, tail: Option<u64>) -> io::Result<Piece> {
+impl LogLocation {
+    fn read(&self, range: Option<LogByteRange>, tail: Option<u64>) -> io::Result<LogExcerpt> {
         let log = ContainerLog::open(&self.dir, &self.name)?;
         let (from, most) = span(&log, range, tail);
         let (from, bytes) = log.read(from, most)?;
-        Ok(Piece {
+        Ok(LogExcerpt {
             from,
             bytes,
             start: log.start,
@@ -128,7 +128,7 @@ impl Source {
     /// The first requested position, and the first kept position of the log.
     async fn first(
         self: &Arc<Self>,
-        range: Option<Range>,
+        range: Option<LogByteRange>,
         tail: Option<u64>,
     ) -> io::Result<(u64, u64)> {
         let source = Arc::clone(self);
@@ -142,12 +142,12 @@ impl Source {
     }
 
     /// The bytes from `from` on, and whether the container had ended before they were read.
-    fn more(&self, from: u64) -> io::Result<(Piece, bool)> {
+    fn more(&self, from: u64) -> io::Result<(LogExcerpt, bool)> {
         let over = !self.dir.exists() || self.dir.join(file::REPORT).exists();
         let log = ContainerLog::open(&self.dir, &self.name)?;
         let (from, bytes) = log.read(from, PIECE)?;
         Ok((
-            Piece {
+            LogExcerpt {
                 from,
                 bytes,
                 start: log.start,
@@ -159,15 +159,15 @@ impl Source {
 }
 
 /// First position and maximum number of bytes.
-fn span(log: &ContainerLog, range: Option<Range>, tail: Option<u64>) -> (u64, u64) {
+fn span(log: &ContainerLog, range: Option<LogByteRange>, tail: Option<u64>) -> (u64, u64) {
     match range {
-        Some(Range::From(from, to)) => (
+        Some(LogByteRange::From(from, to)) => (
             from,
             to.map_or(logs::MOST, |to| {
                 (to + 1).saturating_sub(from.max(log.start))
             }),
         ),
-        Some(Range::Last(most)) => (log.end.saturating_sub(most), most),
+        Some(LogByteRange::Last(most)) => (log.end.saturating_sub(most), most),
         None => {
             let most = tail.unwrap_or(logs::SERVED).min(logs::MOST);
             (log.end.saturating_sub(most), most)
@@ -175,9 +175,9 @@ fn span(log: &ContainerLog, range: Option<Range>, tail: Option<u64>) -> (u64, u6
     }
 }
 
-impl Piece {
-    fn into_response(self, range: Option<Range>) -> Response {
-        let Piece {
+impl LogExcerpt {
+    fn into_response(self, range: Option<LogByteRange>) -> Response {
+        let LogExcerpt {
             from,
             bytes,
             start,
@@ -210,43 +210,47 @@ impl Piece {
 
 /// One requested range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Range {
+pub(super) enum LogByteRange {
     /// From a position to another one, or to the end.
     From(u64, Option<u64>),
     /// The last bytes.
     Last(u64),
 }
 
-impl Range {
-    /// Parses the `Range` header of a call.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Range>, Refused> {
+impl LogByteRange {
+    /// Parses the `LogByteRange` header of a call.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Option<LogByteRange>, RefusedRequest> {
         let wrong = || {
             refuse(
                 ErrorCode::HR0400,
                 "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST",
             )
         };
-        let asked = headers
-            .get(header::RANGE)
-            .map(|value| value.to_str().ok().and_then(Range::parse).ok_or_else(wrong));
+        let asked = headers.get(header::RANGE).map(|value| {
+            value
+                .to_str()
+                .ok()
+                .and_then(LogByteRange::parse)
+                .ok_or_else(wrong)
+        });
         asked.transpose()
     }
 
-    fn parse(text: &str) -> Option<Range> {
+    fn parse(text: &str) -> Option<LogByteRange> {
         let (from, to) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
         match (from.trim(), to.trim()) {
-            ("", last) => last.parse().ok().map(Range::Last),
-            (from, "") => from.parse().ok().map(|from| Range::From(from, None)),
+            ("", last) => last.parse().ok().map(LogByteRange::Last),
+            (from, "") => from.parse().ok().map(|from| LogByteRange::From(from, None)),
             (from, to) => {
                 let (from, to): (u64, u64) = (from.parse().ok()?, to.parse().ok()?);
-                (from <= to && to < u64::MAX).then_some(Range::From(from, Some(to)))
+                (from <= to && to < u64::MAX).then_some(LogByteRange::From(from, Some(to)))
             }
         }
     }
 }
 
 /// Streams new bytes until the container has ended and all of them are sent.
-fn follow(source: Arc<Source>, first: u64, permit: OwnedSemaphorePermit) -> Response {
+fn follow(source: Arc<LogLocation>, first: u64, permit: OwnedSemaphorePermit) -> Response {
     let pieces = stream::unfold(
         (source, first, permit),
         |(source, from, permit)| async move {
@@ -290,9 +294,15 @@ mod tests {
 
     #[test]
     fn ranges_of_the_range_header_are_parsed() {
-        assert_eq!(Range::parse("bytes=5-"), Some(Range::From(5, None)));
-        assert_eq!(Range::parse("bytes=5-9"), Some(Range::From(5, Some(9))));
-        assert_eq!(Range::parse("bytes=-9"), Some(Range::Last(9)));
+        assert_eq!(
+            LogByteRange::parse("bytes=5-"),
+            Some(LogByteRange::From(5, None))
+        );
+        assert_eq!(
+            LogByteRange::parse("bytes=5-9"),
+            Some(LogByteRange::From(5, Some(9)))
+        );
+        assert_eq!(LogByteRange::parse("bytes=-9"), Some(LogByteRange::Last(9)));
         for wrong in [
             "",
             "bytes",
@@ -302,7 +312,7 @@ mod tests {
             "lines=1-",
             "bytes=a-",
         ] {
-            assert_eq!(Range::parse(wrong), None, "{wrong:?}");
+            assert_eq!(LogByteRange::parse(wrong), None, "{wrong:?}");
         }
     }
 }

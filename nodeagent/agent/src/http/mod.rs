@@ -18,17 +18,17 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use headroom_telemetry::{Format, process};
+use headroom_telemetry::{ExpositionFormat, process};
 use headroom_wire::v1::apps::ContainerTimeline;
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::nodes::ObservedContainer;
 use tokio::sync::mpsc;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-use self::handler_state::{Shared, ask, parse};
-use self::refusal::{Refused, refuse};
+use self::handler_state::{AgentHandlerState, ask, parse};
+use self::refusal::{RefusedRequest, refuse};
 use crate::agent_input::AgentInput;
-use crate::agent_query::{AgentQuery, Detail, Diagnosis};
+use crate::agent_query::{AgentQuery, ContainerDetail, DoctorReport};
 use crate::metrics;
 use crate::node_context::NodeContext;
 use crate::node_link_event::NodeMembership;
@@ -47,7 +47,7 @@ pub(crate) fn router(
     about: NodeSummary,
     refusals: &Arc<listener::RefusalCounts>,
 ) -> Router {
-    let shared = Shared {
+    let shared = AgentHandlerState {
         layout: site.layout.clone(),
         site,
         key: key.into(),
@@ -84,7 +84,7 @@ pub(crate) fn router(
 }
 
 /// Answers through the loop, so that an agent whose loop hangs is not reported as alive.
-async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
+async fn alive(State(shared): State<AgentHandlerState>) -> Result<&'static str, RefusedRequest> {
     let diagnosis = ask(&shared, AgentQuery::Doctor).await?;
     Ok(match diagnosis.resource_manager {
         NodeMembership::Registered | NodeMembership::Searching => "ok\n",
@@ -95,8 +95,12 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
 }
 
 /// Metrics, in the format that the scraper accepts.
-async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, Refused> {
-    let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
+async fn scrape(
+    State(shared): State<AgentHandlerState>,
+    headers: HeaderMap,
+) -> Result<Response, RefusedRequest> {
+    let format =
+        ExpositionFormat::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let mut page = ask(&shared, AgentQuery::Metrics).await?;
     let (started, refusals) = (
         Duration::from_millis(shared.about.started.0).as_secs_f64(),
@@ -114,18 +118,22 @@ async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Resp
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
-async fn doctor(State(shared): State<Shared>) -> Result<Json<Diagnosis>, Refused> {
+async fn doctor(
+    State(shared): State<AgentHandlerState>,
+) -> Result<Json<DoctorReport>, RefusedRequest> {
     ask(&shared, AgentQuery::Doctor).await.map(Json)
 }
 
-async fn containers(State(shared): State<Shared>) -> Result<Json<Vec<ObservedContainer>>, Refused> {
+async fn containers(
+    State(shared): State<AgentHandlerState>,
+) -> Result<Json<Vec<ObservedContainer>>, RefusedRequest> {
     ask(&shared, AgentQuery::Containers).await.map(Json)
 }
 
 async fn container(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
-) -> Result<Json<Box<Detail>>, Refused> {
+) -> Result<Json<Box<ContainerDetail>>, RefusedRequest> {
     let id = parse(&id)?;
     let detail = ask(&shared, |reply| AgentQuery::Container(id.clone(), reply)).await?;
     detail.map(Json).ok_or_else(|| {
@@ -138,9 +146,9 @@ async fn container(
 
 /// The timeline of a known container, or of one whose report is still on disk.
 async fn timeline(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
-) -> Result<Json<ContainerTimeline>, Refused> {
+) -> Result<Json<ContainerTimeline>, RefusedRequest> {
     let id = parse(&id)?;
     let detail = ask(&shared, |reply| AgentQuery::Container(id.clone(), reply)).await?;
     let (reason, samples) = match detail {

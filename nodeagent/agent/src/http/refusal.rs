@@ -5,9 +5,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
-pub(super) struct Refused(pub(super) Box<ProblemDetails>);
+pub(super) struct RefusedRequest(pub(super) Box<ProblemDetails>);
 
-impl IntoResponse for Refused {
+impl IntoResponse for RefusedRequest {
     fn into_response(self) -> Response {
         let status =
             StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -20,6 +20,6 @@ impl IntoResponse for Refused {
     }
 }
 
-pub(super) fn refuse(code: ErrorCode, detail: impl Into<String>) -> Refused {
-    Refused(Box::new(ProblemDetails::new(code, detail)))
+pub(super) fn refuse(code: ErrorCode, detail: impl Into<String>) -> RefusedRequest {
+    RefusedRequest(Box::new(ProblemDetails::new(code, detail)))
 }

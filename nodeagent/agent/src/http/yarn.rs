@@ -14,21 +14,23 @@ use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::NodeHealthState;
 use headroom_wire::yarn::accept;
 use headroom_wire::yarn::error::{RemoteError, YarnErrorKind};
-use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
+use headroom_wire::yarn::ids::{YarnApplicationId, YarnContainerId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::handler_state::{Shared, ask};
-use super::refusal::Refused;
+use super::handler_state::{AgentHandlerState, ask};
+use super::refusal::RefusedRequest;
 use super::yarn_container::ShownContainer;
-use super::yarn_json::{self, Apps, Containers, OneApp, OneContainer};
+use super::yarn_json::{
+    self, NodeApplicationResponse, NodeApplicationsResponse, NodeContainersResponse, OneContainer,
+};
 use crate::agent_query::AgentQuery;
 use crate::clock;
 use crate::disk::StateLayout;
 use crate::logs;
 
 /// The routes of this interface.
-pub(super) fn router() -> Router<Shared> {
+pub(super) fn router() -> Router<AgentHandlerState> {
     let routes = Router::new()
         .route("/ws/v1/node", get(info))
         .route("/ws/v1/node/", get(info))
@@ -60,8 +62,8 @@ impl IntoResponse for YarnProblem {
     }
 }
 
-impl From<Refused> for YarnProblem {
-    fn from(Refused(problem): Refused) -> Self {
+impl From<RefusedRequest> for YarnProblem {
+    fn from(RefusedRequest(problem): RefusedRequest) -> Self {
         YarnProblem(
             if problem.retryable {
                 YarnErrorKind::Unavailable
@@ -100,7 +102,7 @@ async fn json_only(request: Request, next: Next) -> Response {
 }
 
 /// The containers of the loop, then those whose directories remain.
-async fn held(shared: &Shared) -> Result<Vec<ShownContainer>, YarnProblem> {
+async fn held(shared: &AgentHandlerState) -> Result<Vec<ShownContainer>, YarnProblem> {
     let mut all: Vec<ShownContainer> = ask(shared, AgentQuery::Details)
         .await?
         .into_iter()
@@ -140,7 +142,10 @@ fn left(layout: &StateLayout) -> Vec<ShownContainer> {
     .collect()
 }
 
-async fn find(shared: &Shared, name: YarnContainer) -> Result<ShownContainer, YarnProblem> {
+async fn find(
+    shared: &AgentHandlerState,
+    name: YarnContainerId,
+) -> Result<ShownContainer, YarnProblem> {
     let found = held(shared)
         .await?
         .into_iter()
@@ -159,7 +164,7 @@ fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, 
 }
 
 /// `GET /ws/v1/node/info`.
-async fn info(State(shared): State<Shared>) -> Result<Json<Value>, YarnProblem> {
+async fn info(State(shared): State<AgentHandlerState>) -> Result<Json<Value>, YarnProblem> {
     let diagnosis = ask(&shared, AgentQuery::Doctor).await?;
     let (healthy, report) = match diagnosis.health {
         NodeHealthState::Healthy => (true, String::new()),
@@ -175,16 +180,16 @@ async fn info(State(shared): State<Shared>) -> Result<Json<Value>, YarnProblem> 
 
 /// Parameters of the list of applications.
 #[derive(Debug, Deserialize)]
-struct Wanted {
+struct ApplicationListQuery {
     state: Option<String>,
     user: Option<String>,
 }
 
 /// `GET /ws/v1/node/apps`.
 async fn apps(
-    State(shared): State<Shared>,
-    Query(wanted): Query<Wanted>,
-) -> Result<Json<Apps>, YarnProblem> {
+    State(shared): State<AgentHandlerState>,
+    Query(wanted): Query<ApplicationListQuery>,
+) -> Result<Json<NodeApplicationsResponse>, YarnProblem> {
     let state = wanted
         .state
         .filter(|s| !s.is_empty())
@@ -192,18 +197,21 @@ async fn apps(
         .transpose();
     let state = state.map_err(|what| YarnProblem(YarnErrorKind::BadRequest, what))?;
     let user = wanted.user.filter(|user| !user.is_empty());
-    Ok(Json(Apps::of(&held(&shared).await?, |app| {
-        state.is_none_or(|state| app.state == state)
-            && user.as_ref().is_none_or(|user| *user == app.user)
-    })))
+    Ok(Json(NodeApplicationsResponse::of(
+        &held(&shared).await?,
+        |app| {
+            state.is_none_or(|state| app.state == state)
+                && user.as_ref().is_none_or(|user| *user == app.user)
+        },
+    )))
 }
 
 /// `GET /ws/v1/node/apps/{app}`.
 async fn app(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
-) -> Result<Json<OneApp>, YarnProblem> {
-    let id: YarnApp = parse(&id)?;
+) -> Result<Json<NodeApplicationResponse>, YarnProblem> {
+    let id: YarnApplicationId = parse(&id)?;
     let found = yarn_json::apps(&held(&shared).await?)
         .into_iter()
         .find(|app| app.id == id);
@@ -213,20 +221,24 @@ async fn app(
             format!("{id} has no container on this node, or none is kept"),
         )
     };
-    found.map(|app| Json(OneApp { app })).ok_or_else(none)
+    found
+        .map(|app| Json(NodeApplicationResponse { app }))
+        .ok_or_else(none)
 }
 
 /// `GET /ws/v1/node/containers`.
-async fn containers(State(shared): State<Shared>) -> Result<Json<Containers>, YarnProblem> {
+async fn containers(
+    State(shared): State<AgentHandlerState>,
+) -> Result<Json<NodeContainersResponse>, YarnProblem> {
     let all = held(&shared).await?;
-    Ok(Json(Containers::of(all.iter().map(|held| {
+    Ok(Json(NodeContainersResponse::of(all.iter().map(|held| {
         yarn_json::container(held, &shared.about, files(&shared, &held.id))
     }))))
 }
 
 /// `GET /ws/v1/node/containers/{container}`.
 async fn container(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
 ) -> Result<Json<OneContainer>, YarnProblem> {
     let found = find(&shared, parse(&id)?).await?;
@@ -235,13 +247,13 @@ async fn container(
 }
 
 /// Names of the logs that a container has.
-fn files(shared: &Shared, id: &ContainerId) -> Vec<String> {
+fn files(shared: &AgentHandlerState, id: &ContainerId) -> Vec<String> {
     logs::names(&shared.layout.container(id))
 }
 
 /// `GET /ws/v1/node/containers/{container}/logs`.
 async fn log_files(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, YarnProblem> {
     let found = find(&shared, parse(&id)?).await?;
@@ -256,7 +268,7 @@ async fn log_files(
         yarn_json::log_file(name, facts.map_or(0, |facts| facts.len()), changed)
     };
     let files: Vec<Value> = logs::names(&dir).iter().map(about).collect();
-    let name = YarnContainer::of(&found.id, found.attempt);
+    let name = YarnContainerId::of(&found.id, found.attempt);
     Ok(Json(json!({"containerLogsInfo": {
         "logAggregationType": "LOCAL", "containerId": name, "nodeId": yarn_json::node_id(&shared.about), "containerLogInfo": files,
     }})))
@@ -264,7 +276,7 @@ async fn log_files(
 
 /// The requested part of a log.
 #[derive(Debug, Deserialize)]
-struct Part {
+struct LogPartQuery {
     /// Number of bytes from the beginning, or, if negative, from the end.
     size: Option<i64>,
     /// `text` or `octet-stream`.
@@ -273,9 +285,9 @@ struct Part {
 
 /// `GET /ws/v1/node/containers/{container}/logs/{file}`, and its older path.
 async fn log(
-    State(shared): State<Shared>,
+    State(shared): State<AgentHandlerState>,
     Path((id, file)): Path<(String, String)>,
-    Query(part): Query<Part>,
+    Query(part): Query<LogPartQuery>,
 ) -> Result<Response, YarnProblem> {
     let kind = match part.format.as_deref() {
         None | Some("" | "text") => "text/plain; charset=utf-8",

@@ -3,7 +3,7 @@
 use headroom_types::{Bytes, ContainerId, ExitReport};
 use headroom_wire::v1::nodes::{NodeContainerPhase, RunOrder};
 
-use crate::agent_query::Detail;
+use crate::agent_query::ContainerDetail;
 
 /// One container of this node, from the loop or from disk.
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ impl ShownPhase {
 
 impl ShownContainer {
     /// A container of the loop.
-    pub(super) fn of(detail: Detail) -> Self {
-        let Detail {
+    pub(super) fn of(detail: ContainerDetail) -> Self {
+        let ContainerDetail {
             observed,
             timeline,
             report,

@@ -6,7 +6,7 @@ use headroom_types::UnixMillis;
 use headroom_wire::v1::nodes::NodeContainerPhase;
 use headroom_wire::yarn::YARN_VERSION;
 use headroom_wire::yarn::end::{NOT_ENDED_STATUS, YarnContainerEnd};
-use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
+use headroom_wire::yarn::ids::{YarnApplicationId, YarnContainerId};
 use headroom_wire::yarn::time;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,36 +16,36 @@ use super::yarn_container::{ShownContainer, ShownPhase};
 
 /// `{"apps":{"app":[…]}}`.
 #[derive(Debug, Serialize)]
-pub(super) struct Apps {
-    apps: AppList,
+pub(super) struct NodeApplicationsResponse {
+    apps: NodeApplicationList,
 }
 
 #[derive(Debug, Serialize)]
-struct AppList {
-    app: Vec<App>,
+struct NodeApplicationList {
+    app: Vec<NodeApplication>,
 }
 
 /// `{"app":…}`.
 #[derive(Debug, Serialize)]
-pub(super) struct OneApp {
-    pub(super) app: App,
+pub(super) struct NodeApplicationResponse {
+    pub(super) app: NodeApplication,
 }
 
 /// An application with containers on this node.
 #[derive(Debug, Serialize)]
-pub(super) struct App {
-    pub(super) id: YarnApp,
+pub(super) struct NodeApplication {
+    pub(super) id: YarnApplicationId,
     pub(super) user: String,
-    pub(super) state: AppState,
+    pub(super) state: NodeApplicationState,
     #[serde(rename = "containerids")]
-    containers: Vec<YarnContainer>,
+    containers: Vec<YarnContainerId>,
 }
 
 /// State of an application on this node. The node does not know whether more containers will
 /// follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum AppState {
+pub(super) enum NodeApplicationState {
     /// Never returned, but clients may filter by it, as by `Initing` and
     /// `ApplicationResourcesCleaningup`.
     New,
@@ -59,23 +59,23 @@ pub(super) enum AppState {
     Finished,
 }
 
-const APP_STATES: [(&str, AppState); 6] = [
-    ("NEW", AppState::New),
-    ("INITING", AppState::Initing),
-    ("RUNNING", AppState::Running),
+const APP_STATES: [(&str, NodeApplicationState); 6] = [
+    ("NEW", NodeApplicationState::New),
+    ("INITING", NodeApplicationState::Initing),
+    ("RUNNING", NodeApplicationState::Running),
     (
         "FINISHING_CONTAINERS_WAIT",
-        AppState::FinishingContainersWait,
+        NodeApplicationState::FinishingContainersWait,
     ),
     (
         "APPLICATION_RESOURCES_CLEANINGUP",
-        AppState::ApplicationResourcesCleaningup,
+        NodeApplicationState::ApplicationResourcesCleaningup,
     ),
-    ("FINISHED", AppState::Finished),
+    ("FINISHED", NodeApplicationState::Finished),
 ];
 
 /// Parses the name of a state.
-pub(super) fn app_state(name: &str) -> Result<AppState, String> {
+pub(super) fn app_state(name: &str) -> Result<NodeApplicationState, String> {
     let found = APP_STATES
         .iter()
         .find(|(word, _)| word.eq_ignore_ascii_case(name));
@@ -85,11 +85,11 @@ pub(super) fn app_state(name: &str) -> Result<AppState, String> {
     })
 }
 
-impl Apps {
+impl NodeApplicationsResponse {
     /// The applications that match the filter.
-    pub(super) fn of(held: &[ShownContainer], wanted: impl Fn(&App) -> bool) -> Self {
-        Apps {
-            apps: AppList {
+    pub(super) fn of(held: &[ShownContainer], wanted: impl Fn(&NodeApplication) -> bool) -> Self {
+        NodeApplicationsResponse {
+            apps: NodeApplicationList {
                 app: apps(held).into_iter().filter(wanted).collect(),
             },
         }
@@ -97,36 +97,36 @@ impl Apps {
 }
 
 /// Applications of these containers, sorted by number.
-pub(super) fn apps(held: &[ShownContainer]) -> Vec<App> {
-    let mut by_app: BTreeMap<YarnApp, Vec<&ShownContainer>> = BTreeMap::new();
+pub(super) fn apps(held: &[ShownContainer]) -> Vec<NodeApplication> {
+    let mut by_app: BTreeMap<YarnApplicationId, Vec<&ShownContainer>> = BTreeMap::new();
     for one in held {
         by_app
-            .entry(YarnApp::of(&one.id.app))
+            .entry(YarnApplicationId::of(&one.id.app))
             .or_default()
             .push(one);
     }
-    let app = |(id, all): (YarnApp, Vec<&ShownContainer>)| App {
+    let app = |(id, all): (YarnApplicationId, Vec<&ShownContainer>)| NodeApplication {
         id,
         user: user(),
         state: all
             .iter()
             .map(|one| state_through(&one.life))
             .min()
-            .unwrap_or(AppState::Finished),
+            .unwrap_or(NodeApplicationState::Finished),
         containers: all
             .iter()
-            .map(|one| YarnContainer::of(&one.id, one.attempt))
+            .map(|one| YarnContainerId::of(&one.id, one.attempt))
             .collect(),
     };
     by_app.into_iter().map(app).collect()
 }
 
 /// The application state that one container alone would imply.
-fn state_through(life: &ShownPhase) -> AppState {
+fn state_through(life: &ShownPhase) -> NodeApplicationState {
     match life {
-        ShownPhase::Live(_) => AppState::Running,
-        ShownPhase::Over(_) => AppState::FinishingContainersWait,
-        ShownPhase::Forgotten(_) => AppState::Finished,
+        ShownPhase::Live(_) => NodeApplicationState::Running,
+        ShownPhase::Over(_) => NodeApplicationState::FinishingContainersWait,
+        ShownPhase::Forgotten(_) => NodeApplicationState::Finished,
     }
 }
 
@@ -140,18 +140,18 @@ fn user() -> String {
 
 /// `{"containers":{"container":[…]}}`.
 #[derive(Debug, Serialize)]
-pub(super) struct Containers {
+pub(super) struct NodeContainersResponse {
     containers: ContainerList,
 }
 
 #[derive(Debug, Serialize)]
 struct ContainerList {
-    container: Vec<Container>,
+    container: Vec<NodeContainer>,
 }
 
-impl Containers {
-    pub(super) fn of(all: impl Iterator<Item = Container>) -> Self {
-        Containers {
+impl NodeContainersResponse {
+    pub(super) fn of(all: impl Iterator<Item = NodeContainer>) -> Self {
+        NodeContainersResponse {
             containers: ContainerList {
                 container: all.collect(),
             },
@@ -162,14 +162,14 @@ impl Containers {
 /// `{"container":…}`.
 #[derive(Debug, Serialize)]
 pub(super) struct OneContainer {
-    pub(super) container: Container,
+    pub(super) container: NodeContainer,
 }
 
 /// One container. The last four fields are not part of YARN: this node measured them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Container {
-    id: YarnContainer,
+pub(super) struct NodeContainer {
+    id: YarnContainerId,
     state: &'static str,
     exit_code: i32,
     diagnostics: String,
@@ -195,15 +195,15 @@ pub(super) fn container(
     held: &ShownContainer,
     about: &NodeSummary,
     files: Vec<String>,
-) -> Container {
-    let id = YarnContainer::of(&held.id, held.attempt);
+) -> NodeContainer {
+    let id = YarnContainerId::of(&held.id, held.attempt);
     let end = held.life.report().map(|report| YarnContainerEnd {
         reason: report.reason,
         exit_code: report.evidence.exit_code,
         limit: report.evidence.own.limit.unwrap_or(held.size.memory),
         peak: held.peak,
     });
-    Container {
+    NodeContainer {
         id,
         state: state(&held.life, end.as_ref()),
         exit_code: end
@@ -389,13 +389,16 @@ mod tests {
                 ShownPhase::Live(NodeContainerPhase::Starting),
                 over()
             ]),
-            [AppState::Running]
+            [NodeApplicationState::Running]
         );
         assert_eq!(
             states(vec![gone(), over()]),
-            [AppState::FinishingContainersWait]
+            [NodeApplicationState::FinishingContainersWait]
         );
-        assert_eq!(states(vec![gone()]), [AppState::Finished]);
-        assert!(app_state("running") == Ok(AppState::Running) && app_state("ASLEEP").is_err());
+        assert_eq!(states(vec![gone()]), [NodeApplicationState::Finished]);
+        assert!(
+            app_state("running") == Ok(NodeApplicationState::Running)
+                && app_state("ASLEEP").is_err()
+        );
     }
 }

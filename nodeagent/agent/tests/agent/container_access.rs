@@ -2,8 +2,8 @@
 
 use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
 use headroom_wire::v1::container_access::{
-    ContainerFileEntry, ExecContainer, ExecExitStatus, ExecLine, FileEntryKind, NODE_KEY_HEADER,
-    SignalContainer, SignalDelivered, TextOrBytes,
+    ContainerFileEntry, ExecContainer, ExecExitStatus, ExecOutputLine, FileEntryKind,
+    NODE_KEY_HEADER, SignalContainer, SignalDelivered, TextOrBytes,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Serialize;
@@ -103,9 +103,9 @@ impl Caller {
         let (mut out, mut err, mut end) = (Vec::new(), Vec::new(), None);
         for line in lines.lines().filter(|line| !line.is_empty()) {
             match serde_json::from_str(line).expect("a line") {
-                ExecLine::Stdout { data } => out.extend(data.bytes().expect("bytes")),
-                ExecLine::Stderr { data } => err.extend(data.bytes().expect("bytes")),
-                ExecLine::Ended { end: ended } => end = Some(ended),
+                ExecOutputLine::Stdout { data } => out.extend(data.bytes().expect("bytes")),
+                ExecOutputLine::Stderr { data } => err.extend(data.bytes().expect("bytes")),
+                ExecOutputLine::Ended { end: ended } => end = Some(ended),
             }
         }
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -458,7 +458,7 @@ async fn exec_programs_of_an_earlier_agent_are_ended() {
         .await
         .expect("answers");
     let first = answer.chunk().await.expect("reads").expect("a line");
-    let ExecLine::Stdout { data } = serde_json::from_slice(&first).expect("a line") else {
+    let ExecOutputLine::Stdout { data } = serde_json::from_slice(&first).expect("a line") else {
         panic!("{first:?}")
     };
     let pid: i32 = String::from_utf8(data.bytes().expect("bytes"))

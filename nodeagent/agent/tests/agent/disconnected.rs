@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use headroom_types::{Charge, ExitReason, StopCause};
+use headroom_types::{ExitCharge, ExitReason, StopCause};
 use headroom_wire::v1::nodes::NodeTraits;
 
 use crate::fake_rm::{FakeRm, WAIT_TIMEOUT};
@@ -43,7 +43,7 @@ async fn a_disconnected_node_ends_its_containers_and_reports_later() {
         (ExitReason::NodeLost, Some(StopCause::Fenced)),
         "{report:#?}"
     );
-    assert_eq!(report.reason.charge(), Charge::Free);
+    assert_eq!(report.reason.charge(), ExitCharge::Free);
     let again = rm.run(2, 32, sh("exit 5"));
     assert_eq!(
         rm.exit(&again).await.reason,

@@ -1,6 +1,8 @@
 //! Ends of containers, and their exit reports.
 
-use headroom_types::{Bytes, Charge, ContainerId, EnforcerKind, ExitReason, LaunchSpec, StopCause};
+use headroom_types::{
+    Bytes, ContainerId, EnforcerKind, ExitCharge, ExitReason, LaunchSpec, StopCause,
+};
 use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;
@@ -82,7 +84,7 @@ async fn a_program_over_its_limit_is_killed_for_memory() {
     let report = rm.exit(&id).await;
     let e = &report.evidence;
     assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
-    assert_eq!(report.reason.charge(), Charge::Memory);
+    assert_eq!(report.reason.charge(), ExitCharge::Memory);
     assert_eq!(
         (e.signal, e.own.limit),
         (Some(9), Some(Bytes::from_mib(24)))
@@ -223,7 +225,7 @@ async fn an_external_kill_is_not_charged() {
         (ExitReason::KilledExternally, Some(9)),
         "{report:#?}"
     );
-    assert_eq!(report.reason.charge(), Charge::Free);
+    assert_eq!(report.reason.charge(), ExitCharge::Free);
 }
 
 #[tokio::test(flavor = "multi_thread")]

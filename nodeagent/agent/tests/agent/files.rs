@@ -8,7 +8,9 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use headroom_types::{Bytes, ExitReason, FetchedFile, FileKind, LaunchSpec, Sha256, StopCause};
+use headroom_types::{
+    Bytes, ExitReason, FetchedFile, FetchedFileKind, LaunchSpec, Sha256, StopCause,
+};
 use sha2::Digest as _;
 use tokio::sync::Notify;
 
@@ -54,7 +56,7 @@ impl Server {
         (Server { url, state }, pem)
     }
 
-    fn file(&self, name: &str, bytes: &[u8], kind: FileKind) -> FetchedFile {
+    fn file(&self, name: &str, bytes: &[u8], kind: FetchedFileKind) -> FetchedFile {
         let sha256 = Some(Sha256::new(sha2::Sha256::digest(bytes).into()));
         FetchedFile {
             name: "it".into(),
@@ -129,11 +131,11 @@ async fn files_are_fetched_before_the_program_starts() {
     let program = rm.run(
         1,
         32,
-        with_file(server.file("a", TEXT, FileKind::Program), "./it"),
+        with_file(server.file("a", TEXT, FetchedFileKind::Program), "./it"),
     );
     assert_eq!(rm.exit(&program).await.reason, ExitReason::Exit { code: 0 });
     assert_eq!(node.text(&program, "stdout"), "fetched\n");
-    let archive = server.file("good.tar", &tar_with("bin/it"), FileKind::Archive);
+    let archive = server.file("good.tar", &tar_with("bin/it"), FetchedFileKind::Archive);
     let archive = rm.run(2, 32, with_file(archive, "./it/bin/it; ls -a . it"));
     assert_eq!(rm.exit(&archive).await.reason, ExitReason::Exit { code: 0 });
     assert!(
@@ -152,7 +154,7 @@ async fn files_are_fetched_before_the_program_starts() {
         name: "it".into(),
         from,
         sha256: None,
-        kind: FileKind::File,
+        kind: FetchedFileKind::File,
         most: None,
     };
     let id = rm.run(3, 32, with_file(file, "cat it"));
@@ -164,7 +166,12 @@ async fn files_are_fetched_before_the_program_starts() {
 async fn an_invalid_file_fails_the_launch_with_a_reason() {
     let (rm, server) = (FakeRm::start(), Server::start().await);
     let node = Node::start(rm.url(), 256, &[]);
-    let other = refusal(&rm, 1, server.file("a", b"other bytes", FileKind::File)).await;
+    let other = refusal(
+        &rm,
+        1,
+        server.file("a", b"other bytes", FetchedFileKind::File),
+    )
+    .await;
     assert!(
         other.contains("its SHA-256 is") && other.contains("sha256sum"),
         "{other}"
@@ -172,16 +179,16 @@ async fn an_invalid_file_fails_the_launch_with_a_reason() {
     let escape = server.file(
         "escape.tar",
         &tar_with("../../../escaped"),
-        FileKind::Archive,
+        FetchedFileKind::Archive,
     );
     let escape = refusal(&rm, 2, escape).await;
     assert!(escape.contains("leads out of the archive"), "{escape}");
     assert!(!node.state().join("escaped").exists() && !node.state().join("cache/escaped").exists());
-    let missing = refusal(&rm, 3, server.file("missing", TEXT, FileKind::File)).await;
+    let missing = refusal(&rm, 3, server.file("missing", TEXT, FetchedFileKind::File)).await;
     assert!(missing.contains("404"), "{missing}");
     let large = FetchedFile {
         most: Some(Bytes::new(5)),
-        ..server.file("a", TEXT, FileKind::File)
+        ..server.file("a", TEXT, FetchedFileKind::File)
     };
     let large = refusal(&rm, 4, large).await;
     assert!(large.contains("larger than"), "{large}");
@@ -200,7 +207,7 @@ async fn containers_share_one_fetch_and_a_later_agent_uses_the_cache() {
             rm.run(
                 n,
                 32,
-                with_file(server.file("held", TEXT, FileKind::Program), "./it"),
+                with_file(server.file("held", TEXT, FetchedFileKind::Program), "./it"),
             )
         })
         .collect();
@@ -220,7 +227,7 @@ async fn containers_share_one_fetch_and_a_later_agent_uses_the_cache() {
     let id = rm.run(
         7,
         32,
-        with_file(server.file("held", TEXT, FileKind::Program), "./it"),
+        with_file(server.file("held", TEXT, FetchedFileKind::Program), "./it"),
     );
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
     assert_eq!(server.requests(), 1, "the cache outlives the agent");
@@ -234,7 +241,7 @@ async fn a_fetch_from_a_silent_server_times_out() {
     let text = "[isolation]\nrun_as = 'agent'\nallow_root = true\nprivate_tmp = false\n[cache]\ndeadline = '1s'\n";
     std::fs::write(&config, on_any_disk(text)).expect("writes");
     let _node = Node::start(rm.url(), 256, &[&format!("--config={}", config.display())]);
-    let late = refusal(&rm, 1, server.file("never", TEXT, FileKind::File)).await;
+    let late = refusal(&rm, 1, server.file("never", TEXT, FetchedFileKind::File)).await;
     assert!(
         late.contains("did not finish within 1s") && late.contains("deadline"),
         "{late}"
@@ -262,21 +269,21 @@ async fn a_tls_server_is_trusted_if_its_authority_is_configured() {
         let id = rm.run(
             n,
             32,
-            with_file(server.file(name, TEXT, FileKind::Program), "./it"),
+            with_file(server.file(name, TEXT, FetchedFileKind::Program), "./it"),
         );
         assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
         assert_eq!(node.text(&id, "stdout"), "fetched\n");
     }
-    let down = refusal(&rm, 3, server.file("down", b"else", FileKind::File)).await;
+    let down = refusal(&rm, 3, server.file("down", b"else", FetchedFileKind::File)).await;
     assert!(
         down.contains("redirects from https to http://localhost:1/a"),
         "{down}"
     );
-    let round = refusal(&rm, 4, server.file("round", b"else", FileKind::File)).await;
+    let round = refusal(&rm, 4, server.file("round", b"else", FetchedFileKind::File)).await;
     assert!(round.contains("more than 10 times"), "{round}");
     let stranger = FakeRm::start();
     let _other = Node::start(stranger.url(), 256, &[]);
-    let distrusted = refusal(&stranger, 1, server.file("a", TEXT, FileKind::File)).await;
+    let distrusted = refusal(&stranger, 1, server.file("a", TEXT, FetchedFileKind::File)).await;
     assert!(
         distrusted.contains("certificate of the server is not trusted")
             && distrusted.contains("ca_file"),
@@ -291,13 +298,13 @@ async fn a_stop_does_not_wait_for_a_fetch() {
     let fetching = rm.run(
         1,
         32,
-        with_file(server.file("never", TEXT, FileKind::File), "exit 0"),
+        with_file(server.file("never", TEXT, FetchedFileKind::File), "exit 0"),
     );
     // A second container waits for the same fetch.
     let waiting = rm.run(
         2,
         32,
-        with_file(server.file("never", TEXT, FileKind::File), "exit 0"),
+        with_file(server.file("never", TEXT, FetchedFileKind::File), "exit 0"),
     );
     rm.until("a request to the server", |_| {
         (server.requests() == 1).then_some(())

@@ -29,7 +29,7 @@ pub fn facts_from(
     below: &[MemoryEvents],
 ) -> Result<CgroupStats> {
     let mut must = |file: &str| read(file)?.ok_or_else(|| gone(path, file));
-    let limit = parse::limit(&must(LIMIT)?).and_then(parse::Shown::bytes);
+    let limit = parse::limit(&must(LIMIT)?).and_then(parse::CgroupLimitValue::bytes);
     let current = amount(path, USAGE, &must(USAGE)?)?;
     let peak = parse::number(&must(PEAK)?).map(Bytes::new);
     let stat = stat(&mut read)?;

@@ -1,7 +1,7 @@
 //! The group of a container or a task in the v1 memory hierarchy, with its mirrors for pids and
 //! cpu.
 //!
-//! [`V1`](super::V1) creates the groups of containers; a group creates those of its tasks. Dropping
+//! [`CgroupV1Enforcer`](super::CgroupV1Enforcer) creates the groups of containers; a group creates those of its tasks. Dropping
 //! a group changes nothing in the kernel.
 
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::error::{CgroupError, Result};
 use crate::layout::{MAIN, PROCS, TASK_PREFIX, TASKS, task_dir};
 use crate::parse;
 use crate::plan::{Direction, GroupLimits, v1_cpu_shares, v1_memory, v1_pids};
-use crate::probe::Probe;
+use crate::probe::UsageProbe;
 use crate::procs;
 use crate::tree::CgroupDir;
-use crate::unattributed::{self, Charged};
+use crate::unattributed::{self, ChargedMemory};
 
 /// Sets the memory limit of a new group.
 pub(super) fn set_limits(dir: &CgroupDir, limits: &GroupLimits) -> Result<()> {
@@ -43,7 +43,7 @@ pub enum LimitBehavior {
 
 /// The role of a group, which decides where its processes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum V1GroupRole {
     /// The group of all containers.
     Fence,
     /// A container, with its processes in `main`.
@@ -56,7 +56,7 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub struct CgroupV1Group {
     pub(super) dir: CgroupDir,
-    pub(super) role: Role,
+    pub(super) role: V1GroupRole,
     pub(super) name: String,
     pub(super) pids: Option<CgroupDir>,
     pub(super) cpu: Option<CgroupDir>,
@@ -73,8 +73,8 @@ impl CgroupV1Group {
             .and_then(|n| n.to_str())
             .unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
-            Some(task) => (Role::Task, task),
-            None => (Role::Container, last),
+            Some(task) => (V1GroupRole::Task, task),
+            None => (V1GroupRole::Container, last),
         };
         let name = name.to_owned();
         let open = |mirror: Option<&Path>| {
@@ -106,8 +106,8 @@ impl CgroupV1Group {
     /// The files that move a process into this group.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         let memory = match self.role {
-            Role::Container => self.dir.path().join(MAIN),
-            Role::Task | Role::Fence => self.dir.path().to_owned(),
+            V1GroupRole::Container => self.dir.path().join(MAIN),
+            V1GroupRole::Task | V1GroupRole::Fence => self.dir.path().to_owned(),
         };
         let mirrors = self
             .pids
@@ -124,8 +124,8 @@ impl CgroupV1Group {
     pub fn counter_files(&self) -> Vec<PathBuf> {
         let own = [LIMIT, USAGE, PEAK, STAT, KERNEL, FAILCNT, OOM];
         let main: &[&str] = match self.role {
-            Role::Container => &[FAILCNT, OOM],
-            Role::Task | Role::Fence => &[],
+            V1GroupRole::Container => &[FAILCNT, OOM],
+            V1GroupRole::Task | V1GroupRole::Fence => &[],
         };
         let main_dir = self.dir.path().join(MAIN);
         own.iter()
@@ -136,20 +136,20 @@ impl CgroupV1Group {
 
     /// All counters at one moment.
     pub fn facts(&self) -> Result<CgroupStats> {
-        if self.role == Role::Fence && !self.was_full()? {
+        if self.role == V1GroupRole::Fence && !self.was_full()? {
             // No kill below can belong to this level. This also avoids reading hundreds of
             // containers.
             return facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &[]);
         }
         let mut below = Vec::new();
         match self.role {
-            Role::Fence => self.dir.each(&mut |dir| {
+            V1GroupRole::Fence => self.dir.each(&mut |dir| {
                 if dir.path() != self.dir.path() {
                     below.push(local_events(|file| dir.read_if_there(file))?);
                 }
                 Ok(())
             })?,
-            Role::Container | Role::Task => {
+            V1GroupRole::Container | V1GroupRole::Task => {
                 for child in self.dir.children()? {
                     below.push(local_events(|file| {
                         self.dir.read_if_there(&format!("{child}/{file}"))
@@ -158,8 +158,8 @@ impl CgroupV1Group {
             }
         }
         let remembered = match self.role {
-            Role::Fence => self.retired.load(Ordering::Relaxed),
-            Role::Container | Role::Task => 0,
+            V1GroupRole::Fence => self.retired.load(Ordering::Relaxed),
+            V1GroupRole::Container | V1GroupRole::Task => 0,
         };
         below.push(MemoryEvents {
             oom_kill: remembered,
@@ -211,13 +211,13 @@ impl CgroupV1Group {
             .read_if_there(LIMIT)?
             .as_deref()
             .and_then(parse::limit)
-            .and_then(parse::Shown::bytes);
+            .and_then(parse::CgroupLimitValue::bytes);
         if own.max == 0 {
             return Ok((limit, own));
         }
         match self.role {
-            Role::Fence => self.facts().map(|facts| (facts.limit, facts.local)),
-            Role::Container | Role::Task => {
+            V1GroupRole::Fence => self.facts().map(|facts| (facts.limit, facts.local)),
+            V1GroupRole::Container | V1GroupRole::Task => {
                 let peak = self
                     .dir
                     .read_if_there(PEAK)?
@@ -238,17 +238,17 @@ impl CgroupV1Group {
 
     /// Memory that it holds and no child does: see [`crate::unattributed`].
     pub(crate) fn unattributed(&self, floor: Bytes) -> Result<Bytes> {
-        unattributed::of_dir(&self.dir, unattributed::Files::V1, floor)
+        unattributed::of_dir(&self.dir, unattributed::CounterFiles::V1, floor)
     }
 
     /// The memory charged to it.
-    pub(crate) fn charged(&self) -> Result<Charged> {
-        unattributed::charged(&self.dir, unattributed::Files::V1)
+    pub(crate) fn charged(&self) -> Result<ChargedMemory> {
+        unattributed::charged(&self.dir, unattributed::CounterFiles::V1)
     }
 
     /// The open files of a sample.
-    pub fn probe(&self) -> Result<Probe> {
-        Probe::v1(
+    pub fn probe(&self) -> Result<UsageProbe> {
+        UsageProbe::v1(
             self.dir.path(),
             USAGE,
             STAT,
@@ -272,7 +272,7 @@ impl CgroupV1Group {
                 demand,
             });
         }
-        let now = parse::limit(&self.dir.read(LIMIT)?).and_then(parse::Shown::bytes);
+        let now = parse::limit(&self.dir.read(LIMIT)?).and_then(parse::CgroupLimitValue::bytes);
         let direction = if now.is_some_and(|now| now < wanted) {
             Direction::Grow
         } else {
@@ -353,7 +353,7 @@ impl CgroupV1Group {
         let dir = self.dir.make(&made)?;
         let mut task = CgroupV1Group {
             dir,
-            role: Role::Task,
+            role: V1GroupRole::Task,
             name: name.to_owned(),
             pids: None,
             cpu: None,
@@ -399,7 +399,7 @@ impl CgroupV1Group {
                 .flatten();
             let task = CgroupV1Group {
                 dir,
-                role: Role::Task,
+                role: V1GroupRole::Task,
                 name: name.to_owned(),
                 pids,
                 cpu: None,
@@ -419,7 +419,7 @@ impl CgroupV1Group {
             .iter()
             .chain(&self.cpu)
             .try_for_each(|mirror| mirror.remove(within));
-        if let (Role::Container, Some(main)) = (self.role, self.dir.child(MAIN)?) {
+        if let (V1GroupRole::Container, Some(main)) = (self.role, self.dir.child(MAIN)?) {
             main.remove(within)?;
         }
         self.dir.remove(within)?;

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, OomGroup, detect};
+use headroom_node_cgroup::{
+    EnforcedGroup, Enforcer, EnforcerRequest, GroupLimits, OomGroup, detect,
+};
 use headroom_types::{Bytes, EnforcerKind};
 
 /// Time limit of each wait.
@@ -47,7 +49,7 @@ impl Host {
         self.enforcer.kind() == EnforcerKind::Cgroup1
     }
 
-    pub fn container(&self, name: &str, mib: u64) -> Group {
+    pub fn container(&self, name: &str, mib: u64) -> EnforcedGroup {
         self.enforcer
             .create(name, &memory(mib))
             .expect("a container group")
@@ -81,7 +83,7 @@ pub fn memory(mib: u64) -> GroupLimits {
 }
 
 /// Starts a shell script that runs inside the group from its first instruction on.
-pub fn run_in(group: &Group, script: &str) -> Child {
+pub fn run_in(group: &EnforcedGroup, script: &str) -> Child {
     run_with(&group.procs_files(), script)
 }
 

@@ -9,7 +9,7 @@ use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, Evidence, SubCause}
 use crate::classify::{MarkedMemory, Verdict, is_refusal, marked_memory};
 
 /// The evidence, with values that several rules need.
-pub(super) struct Case<'a> {
+pub(super) struct DiagnosisInput<'a> {
     pub(super) e: &'a Evidence,
     pub(super) verdict: Verdict,
     /// The limit, or the peak where there was no limit.
@@ -19,12 +19,12 @@ pub(super) struct Case<'a> {
     pub(super) marked: Option<MarkedMemory>,
 }
 
-impl<'a> Case<'a> {
+impl<'a> DiagnosisInput<'a> {
     /// The case of a verdict.
     pub(super) fn new(e: &'a Evidence, v: &Verdict) -> Self {
         let seen = e.own.peak.unwrap_or(e.own.current).max(e.own.current);
         let limit = e.own.limit.unwrap_or(seen);
-        Case {
+        DiagnosisInput {
             e,
             verdict: *v,
             limit,

@@ -4,7 +4,7 @@
 use headroom_types::exit::{GarbageCollector, GcCause, HeapReport};
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
-use super::case::{Case, next_size, row};
+use super::case::{DiagnosisInput, next_size, row};
 
 /// From this share of the last seconds on, a runtime mainly collects. In percent.
 const BOUND: u8 = 50;
@@ -17,12 +17,12 @@ const FULL: u64 = 80;
 /// default of the JVM is 2.
 const MOST_OLD: u64 = 6;
 
-pub(super) fn is_heap(c: &Case<'_>) -> bool {
+pub(super) fn is_heap(c: &DiagnosisInput<'_>) -> bool {
     c.verdict.reason == ExitReason::HeapOom || c.verdict.dimension == Some(Dimension::Heap)
 }
 
 /// The budget and the maximum of the runtime are two settings that the user has to keep equal.
-pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn beyond_budget(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
     if heap.max <= budget.mul_ratio(105, 100) {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
 
 /// A cache must fit into the old generation. The rest of it takes memory from new objects, and each
 /// full collection copies it without effect.
-pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn cache(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
     let (cached, old) = (heap.cached?, heap.old_max?);
     if !is_heap(c) || cached <= old {
@@ -81,7 +81,7 @@ pub(super) struct SmallerHeap {
 }
 
 /// The smaller heap of a program that ran out of memory outside a mostly free heap.
-pub(super) fn smaller(c: &Case<'_>) -> Option<SmallerHeap> {
+pub(super) fn smaller(c: &DiagnosisInput<'_>) -> Option<SmallerHeap> {
     let (heap, budget) = c.heap()?;
     let live = heap.old_used.unwrap_or(heap.used);
     if !c.beside_heap() || live >= budget.mul_ratio(60, 100) {
@@ -96,7 +96,7 @@ pub(super) fn smaller(c: &Case<'_>) -> Option<SmallerHeap> {
 }
 
 /// The memory outside the heap ran out while the heap had much free memory.
-pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn idle(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
     let SmallerHeap {
         live,
@@ -121,7 +121,7 @@ pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// Collection took most of the time and freed almost nothing.
-pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn bound(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !is_heap(c) {
         return None;
     }
@@ -160,7 +160,7 @@ pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// The heap failed: full, or without contiguous free memory.
-pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn full(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !is_heap(c) {
         return None;
     }
@@ -203,7 +203,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// There are no counters, only the runtime message.
-fn unexplained(c: &Case<'_>) -> Diagnosis {
+fn unexplained(c: &DiagnosisInput<'_>) -> Diagnosis {
     match c.e.heap_budget {
         Some(budget) => row(
             SubCause::LiveHeap,

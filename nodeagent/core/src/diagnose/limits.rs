@@ -3,7 +3,7 @@
 
 use headroom_types::{Bytes, Certainty, Diagnosis, OwnLimit, OwnLimitKind, SubCause};
 
-use super::case::{Case, row};
+use super::case::{DiagnosisInput, row};
 use crate::classify::{MarkedMemory, is_refused};
 use crate::marker;
 
@@ -14,7 +14,7 @@ const BELOW: u64 = 95;
 const WELL_BELOW: u64 = 80;
 
 /// The program was refused memory far below the limit of its container.
-pub(super) fn refused(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn refused(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !is_refused(c.e) {
         return None;
     }
@@ -25,7 +25,7 @@ pub(super) fn refused(c: &Case<'_>) -> Option<Diagnosis> {
     }
 }
 
-fn rlimit(c: &Case<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
+fn rlimit(c: &DiagnosisInput<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
     let wanted = asked
         .map(|asked| format!(" for a request of {asked}"))
         .unwrap_or_default();
@@ -41,7 +41,7 @@ fn rlimit(c: &Case<'_>, limit: OwnLimit, asked: Option<Bytes>) -> Diagnosis {
     row(SubCause::OwnLimit, Certainty::Certain, cause, fix)
 }
 
-fn impossible(c: &Case<'_>, asked: Option<Bytes>) -> Diagnosis {
+fn impossible(c: &DiagnosisInput<'_>, asked: Option<Bytes>) -> Diagnosis {
     let request = asked.map_or_else(
         || "one request".to_owned(),
         |asked| format!("one request for {asked}"),
@@ -63,7 +63,7 @@ fn impossible(c: &Case<'_>, asked: Option<Bytes>) -> Diagnosis {
 }
 
 /// A Java array cannot have that many elements with any heap size.
-pub(super) fn array_size(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn array_size(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !c.message_contains("requested array size exceeds vm limit") {
         return None;
     }
@@ -77,7 +77,7 @@ pub(super) fn array_size(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// The heap is full at a maximum that was set by hand below the budget.
-pub(super) fn heap(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn heap(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let budget = c.e.heap_budget?;
     if !super::heap::is_heap(c) {
         return None;
@@ -111,7 +111,7 @@ pub(super) fn heap(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// A kind of memory outside the heap is full at a maximum that was set by hand.
-pub(super) fn beside_heap(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn beside_heap(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if c.marked != Some(MarkedMemory::Beside) {
         return None;
     }

@@ -3,10 +3,10 @@
 use headroom_types::exit::OuterLevel;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
-use super::case::{Case, next_size, row};
+use super::case::{DiagnosisInput, next_size, row};
 use super::overhead;
 
-pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn own_data(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if c.verdict.dimension != Some(Dimension::Native)
         || c.verdict.reason == ExitReason::StalledAtLimit
     {
@@ -45,7 +45,7 @@ pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// Anonymous memory that another row explains more exactly.
-fn explained(c: &Case<'_>) -> Bytes {
+fn explained(c: &DiagnosisInput<'_>) -> Bytes {
     let arenas =
         c.e.inside
             .filter(|_| overhead::arenas(c).is_some())
@@ -79,7 +79,7 @@ fn words(level: &OuterLevel) -> String {
 }
 
 /// The innermost level that was hit and that leftover memory had filled.
-pub(super) fn leftover(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn leftover(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let is_share = |level: &OuterLevel, percent| {
         let left = level
             .unattributed
@@ -111,7 +111,7 @@ pub(super) fn leftover(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::Leftover, certainty, cause, fix).with_trade_off("none for the application"))
 }
 
-pub(super) fn outer_limit(c: &Case<'_>) -> Diagnosis {
+pub(super) fn outer_limit(c: &DiagnosisInput<'_>) -> Diagnosis {
     let level = c.e.outer.iter().find(|level| is_hit(level));
     let whose = level.map_or("an outer cgroup".to_owned(), words);
     let certainty = if level.is_some() {

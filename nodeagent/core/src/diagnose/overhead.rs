@@ -4,7 +4,7 @@
 use headroom_types::exit::ProcessMemory;
 use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
 
-use super::case::{Case, LESS_AT_ONCE, MORE_OVERHEAD, next_size, row};
+use super::case::{DiagnosisInput, LESS_AT_ONCE, MORE_OVERHEAD, next_size, row};
 use super::heap;
 
 /// A program with fewer threads is not diagnosed for its threads.
@@ -16,7 +16,7 @@ const MANY_ENDS: u32 = 16;
 
 /// Too little memory for code and files. If another row explains the full memory, that row is the
 /// cause, and this row only describes how it ended.
-pub(super) fn thrashing(c: &Case<'_>, taken: bool) -> Option<Diagnosis> {
+pub(super) fn thrashing(c: &DiagnosisInput<'_>, taken: bool) -> Option<Diagnosis> {
     if c.verdict.reason != ExitReason::StalledAtLimit {
         return None;
     }
@@ -40,7 +40,7 @@ pub(super) fn thrashing(c: &Case<'_>, taken: bool) -> Option<Diagnosis> {
     )
 }
 
-pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn tmpfs(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let shmem = c.e.own.stat.shmem.filter(|shmem| c.is_share(*shmem, 25))?;
     let certainty = if c.is_share(shmem, 50) {
         Certainty::Certain
@@ -60,7 +60,7 @@ pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-pub(super) fn children(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn children(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let (largest, rest) = c.e.victims.split_first()?;
     let others = others(c);
     if rest.is_empty() || !c.is_share(others, 30) || c.marked.is_some() {
@@ -82,14 +82,14 @@ pub(super) fn children(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// The memory of all processes except the largest.
-pub(super) fn others(c: &Case<'_>) -> Bytes {
+pub(super) fn others(c: &DiagnosisInput<'_>) -> Bytes {
     c.e.victims
         .iter()
         .skip(1)
         .fold(Bytes::ZERO, |sum, v| sum.saturating_add(v.rss))
 }
 
-pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn threads(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     // Each thread has a kernel stack of 16 KiB on every supported architecture.
     let by_kernel = c.e.own.stat.kernel_stack.map(|b| b.get() / (16 << 10));
     let by_maps = c.e.inside.map(|i| u64::from(i.stack_count));
@@ -122,7 +122,7 @@ pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn arenas(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let inside =
         c.e.inside
             .filter(|i| i.arena_count >= MANY_ARENAS && c.is_share(i.arenas, 30))?;
@@ -148,7 +148,7 @@ pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn page_cache(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let file =
         c.e.own
             .stat
@@ -180,7 +180,7 @@ pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn sockets(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let fix =
         "fewer connections at once, faster readers, or smaller buffers (SO_SNDBUF, SO_RCVBUF)";
     let dear = "each transfer may be slower";
@@ -208,7 +208,7 @@ pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-fn kernel_beside_stacks(c: &Case<'_>) -> Option<Bytes> {
+fn kernel_beside_stacks(c: &DiagnosisInput<'_>) -> Option<Bytes> {
     let stat = &c.e.own.stat;
     Some(
         stat.kernel
@@ -217,7 +217,7 @@ fn kernel_beside_stacks(c: &Case<'_>) -> Option<Bytes> {
     )
 }
 
-pub(super) fn kernel(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn kernel(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
     if sockets(c).is_some() || threads(c).is_some() {
         return None;
@@ -230,7 +230,7 @@ pub(super) fn kernel(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn metaspace(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let heap = c.e.heap.filter(|_| c.beside_heap())?;
     let metaspace = heap
         .metaspace
@@ -249,7 +249,7 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
 }
 
-pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn code(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let code =
         c.e.inside
             .map(|i| i.code)
@@ -266,7 +266,7 @@ pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// Large native blocks of a managed runtime are direct buffers, unless it links a native library.
-pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn direct(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let (heap, _) = c.heap()?;
     let inside = c.e.inside.filter(|_| c.beside_heap())?;
     let known = heap
@@ -298,7 +298,7 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
 }
 
 /// Memory outside the heap without a more exact cause.
-pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn unknown(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !c.beside_heap() {
         return None;
     }

@@ -2,14 +2,14 @@
 
 use headroom_types::{Certainty, Diagnosis, SubCause};
 
-use super::case::{Case, LESS_AT_ONCE, MORE_OVERHEAD, row};
+use super::case::{DiagnosisInput, LESS_AT_ONCE, MORE_OVERHEAD, row};
 use crate::classify::MarkedMemory;
 
-fn says(c: &Case<'_>, words: &str) -> bool {
+fn says(c: &DiagnosisInput<'_>, words: &str) -> bool {
     c.marked == Some(MarkedMemory::Beside) && c.message_contains(words)
 }
 
-pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn direct(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let fix = "fewer tasks or fetches at once; or raise -XX:MaxDirectMemorySize and the overhead by the same amount";
     says(c, "direct buffer").then(|| {
         row(
@@ -22,7 +22,7 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     })
 }
 
-pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn metaspace(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !says(c, "metaspace") && !says(c, "class space") {
         return None;
     }
@@ -36,7 +36,7 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
 }
 
-pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn code(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !says(c, "codecache") {
         return None;
     }
@@ -45,7 +45,7 @@ pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::CodeCache, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
 }
 
-pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
+pub(super) fn threads(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     if !says(c, "native thread") {
         return None;
     }

@@ -8,13 +8,13 @@ use headroom_types::Resource;
 use crate::cluster::Cluster;
 use crate::container::Container;
 use crate::ledger::ContainerRole;
-use crate::queue::QueueIx;
+use crate::queue::QueueNumber;
 use crate::sched::fit::PlacementNeed;
 use crate::sched::part;
 
 /// Sums over the containers of one queue.
 #[derive(Debug, Default, PartialEq)]
-struct Sum {
+struct QueueUsageSum {
     containers: u32,
     used: Resource,
     masters: Resource,
@@ -31,10 +31,10 @@ impl Cluster {
     }
 
     fn check_accounts(&self) {
-        let mut sums: BTreeMap<QueueIx, Sum> = self
+        let mut sums: BTreeMap<QueueNumber, QueueUsageSum> = self
             .queue
             .slots()
-            .map(|(ix, _)| (ix, Sum::default()))
+            .map(|(ix, _)| (ix, QueueUsageSum::default()))
             .collect();
         for c in self.containers.values().filter(|c| c.state.is_alive()) {
             let app = self
@@ -72,7 +72,7 @@ impl Cluster {
                 .filter(|(_, used)| *used != Resource::default())
                 .collect();
             let (containers, masters) = (account.containers, account.masters.clone());
-            let ledger_sum = Sum {
+            let ledger_sum = QueueUsageSum {
                 containers,
                 used: account.used.clone(),
                 masters,
@@ -192,7 +192,7 @@ impl Cluster {
     }
 }
 
-fn add(sum: &mut Sum, c: &Container) {
+fn add(sum: &mut QueueUsageSum, c: &Container) {
     sum.containers += 1;
     let (size, _) = c.counted();
     sum.used = sum

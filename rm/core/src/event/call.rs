@@ -10,18 +10,18 @@ use headroom_types::{
 };
 
 use super::{
-    AfterDrain, AppSubmission, CallId, ContainerSize, DryRun, Lifetime, NodeHeartbeat,
-    NodeRegistration, Outcome, TagChange,
+    AfterDrain, AppSubmission, ApplicationLifetime, ApplicationOutcome, CallId, ContainerSize,
+    DryRun, NodeHeartbeat, NodeRegistration, TagChange,
 };
 use crate::queue::QueueTree;
 use crate::queue::spec::QueueState;
 use crate::request::ContainerRequest;
-use crate::settings::Settings;
+use crate::settings::ClusterSettings;
 
 /// Input of the core.
 #[derive(Clone, Debug)]
 pub enum ClusterEvent {
-    /// A call; exactly one [`Effect::Answer`](super::Effect::Answer) with the same `call` follows.
+    /// A call; exactly one [`ClusterEffect::Answer`](super::ClusterEffect::Answer) with the same `call` follows.
     Call {
         /// Number of the call.
         call: CallId,
@@ -93,7 +93,7 @@ pub enum ClusterCall {
         /// Attempt of the application.
         attempt: AttemptId,
         /// Outcome of the application.
-        outcome: Outcome,
+        outcome: ApplicationOutcome,
         /// Message for users.
         diagnostics: String,
     },
@@ -153,7 +153,7 @@ pub enum ClusterCall {
         /// New priority; higher goes first.
         priority: Option<i32>,
         /// New lifetime, counted from the submission.
-        lifetime: Option<Lifetime>,
+        lifetime: Option<ApplicationLifetime>,
     },
     /// Sends an order about an application or one of its tasks to the master.
     Order {
@@ -188,7 +188,7 @@ pub enum ClusterCall {
         how: DryRun,
     },
     /// Applies new settings, as far as a running cluster can change them.
-    Configure(Box<Settings>),
+    Configure(Box<ClusterSettings>),
 }
 
 /// Heartbeat of a master.

@@ -5,16 +5,16 @@
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
 use super::{
-    CallId, CallRefusal, ContainerCommand, GrantedContainer, LogLine, MasterUpdate, QueuesFrom,
-    RequestVerdict,
+    CallId, CallRefusal, ContainerCommand, EventLogLine, GrantedContainer, MasterUpdate,
+    QueuesFrom, RequestVerdict,
 };
-use crate::node_tags::Tagged;
+use crate::node_tags::TagChangeResult;
 use crate::save::DurableRecord;
 
-/// Output of the core. The daemon carries effects out in order, after all [`Effect::Save`]s of the
+/// Output of the core. The daemon carries effects out in order, after all [`ClusterEffect::Save`]s of the
 /// batch are durable.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub enum ClusterEffect {
     /// A record that must be durable before any later effect is carried out.
     Save(Box<DurableRecord>),
     /// The answer to a call.
@@ -46,7 +46,7 @@ pub enum Effect {
         app: AppId,
     },
     /// Line for the event log.
-    Log(LogLine),
+    Log(EventLogLine),
     /// A state machine rejected an event; nothing was changed.
     Illegal {
         /// Object and event.
@@ -111,7 +111,7 @@ pub enum CallAnswer {
         queues: QueuesFrom,
     },
     /// The tags of the node are set, or would be after a dry run.
-    Tagged(Box<Tagged>),
+    Tagged(Box<TagChangeResult>),
     /// The node is registered.
     Node {
         /// Ended containers that the node may remove.

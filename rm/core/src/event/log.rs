@@ -18,7 +18,7 @@ pub enum LogSeverity {
 
 /// Line of the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
+pub struct EventLogLine {
     /// Severity.
     pub level: LogSeverity,
     /// Reason from the closed list.
@@ -27,7 +27,7 @@ pub struct LogLine {
     pub object: LogObject,
     /// Node where it happened.
     pub node: Option<NodeId>,
-    /// Message for users; see [`LogLine::message`].
+    /// Message for users; see [`EventLogLine::message`].
     pub words: LogMessage,
 }
 
@@ -59,7 +59,7 @@ pub enum LogMessage {
     Granted(RequestId, ContainerId, Duration),
 }
 
-impl LogLine {
+impl EventLogLine {
     /// Application of the object.
     pub fn app(&self) -> Option<&AppId> {
         match &self.object {
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn container_events_have_a_message() {
         let object = LogObject::Container(id("job.1.e1.c2"));
-        let line = |words| LogLine {
+        let line = |words| EventLogLine {
             level: LogSeverity::Normal,
             reason: Reason::ContainerStarted,
             object: object.clone(),

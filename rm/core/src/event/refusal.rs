@@ -6,7 +6,7 @@ use headroom_types::{
     AppId, AttemptId, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, TaskId,
 };
 
-use crate::queue::spec::QueueProblem;
+use crate::queue::spec::QueueDefinitionError;
 
 /// Error of a call; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,7 +124,7 @@ pub enum CallRefusal {
     },
     /// The queue tree is not valid; nothing of it was applied.
     #[error("{} problems in the queue tree; the first is {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
-    BadQueues(Vec<QueueProblem>),
+    BadQueues(Vec<QueueDefinitionError>),
     /// The object has changed since the caller read it.
     #[error("{what} is at version {current}, and the call is for version {given}")]
     Conflict {

@@ -78,7 +78,7 @@ pub struct ReportedContainer {
     /// Version of the size; 1 for the size of the grant.
     pub version: u32,
     /// A later size that the node could not apply.
-    pub refused: Option<RefusedSize>,
+    pub refused: Option<RefusedResize>,
     /// Phase on the node.
     pub phase: ContainerPhase,
     /// Charged memory. Bytes.
@@ -89,7 +89,7 @@ pub struct ReportedContainer {
 
 /// Size that a node could not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedSize {
+pub struct RefusedResize {
     /// Version of the order.
     pub version: u32,
     /// Reason for users.

@@ -42,7 +42,7 @@ pub enum Exclusive {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagChange {
     /// Cordon or uncordon.
-    pub cordon: Option<Cordon>,
+    pub cordon: Option<CordonState>,
     /// Labels to add.
     pub labels: BTreeSet<Name>,
     /// Labels to remove.
@@ -55,7 +55,7 @@ pub struct TagChange {
 
 /// Cordon of a node by an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cordon {
+pub enum CordonState {
     /// No new containers, for this reason; running containers stay.
     On(String),
     /// New containers are allowed.

@@ -9,7 +9,7 @@ use headroom_types::{AppId, RequestId, Resource, Tick};
 
 use super::sentence_cache::SentenceCache;
 use super::wait_reason::WaitReason;
-use crate::app::App;
+use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::event::RequestVerdict;
 use crate::sched::fit::PlacementNeed;
@@ -67,7 +67,11 @@ impl Cluster {
 
     /// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
     /// a reservation or a claim.
-    fn size_to_explain<'a>(&self, app: &'a App, request: &RequestId) -> Option<&'a Resource> {
+    fn size_to_explain<'a>(
+        &self,
+        app: &'a ClusterApplication,
+        request: &RequestId,
+    ) -> Option<&'a Resource> {
         let need = PlacementNeed::of(app, Some(request))
             .filter(|need| need.is_plain() && app.missing(request) > 0)?;
         let own =

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, Cpus, Name, Resource};
 
-use super::spec::{Amount, QueueShare};
+use super::spec::{QueueShare, ShareOrAmount};
 
 /// Limit per resource; a resource without a limit is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +23,8 @@ impl ResourceBound {
     /// Resolves `share` against `base`, the resources of the parent queue.
     pub fn of(share: &QueueShare, base: &Resource) -> ResourceBound {
         let follow = match share.memory {
-            Some(Amount::Part(part)) => Some(part),
-            Some(Amount::Exactly(_)) | None => None,
+            Some(ShareOrAmount::Part(part)) => Some(part),
+            Some(ShareOrAmount::Exactly(_)) | None => None,
         };
         let mut extra = BTreeMap::new();
         for (name, n) in &base.extra {
@@ -32,22 +32,24 @@ impl ResourceBound {
         }
         for (name, amount) in &share.extra {
             let n = match amount {
-                Amount::Part(part) => of_number(base.extra.get(name).copied().unwrap_or(0), *part),
-                Amount::Exactly(n) => *n,
+                ShareOrAmount::Part(part) => {
+                    of_number(base.extra.get(name).copied().unwrap_or(0), *part)
+                }
+                ShareOrAmount::Exactly(n) => *n,
             };
             extra.insert(name.clone(), n);
         }
         ResourceBound {
             memory: share.memory.map(|amount| match amount {
-                Amount::Part(part) => base.memory.mul_ratio(u64::from(part), 1000),
-                Amount::Exactly(memory) => memory,
+                ShareOrAmount::Part(part) => base.memory.mul_ratio(u64::from(part), 1000),
+                ShareOrAmount::Exactly(memory) => memory,
             }),
             cpus: share
                 .cpus
-                .or(follow.map(Amount::Part))
+                .or(follow.map(ShareOrAmount::Part))
                 .map(|amount| match amount {
-                    Amount::Part(part) => of_cpus(base.cpus, part),
-                    Amount::Exactly(cpus) => cpus,
+                    ShareOrAmount::Part(part) => of_cpus(base.cpus, part),
+                    ShareOrAmount::Exactly(cpus) => cpus,
                 }),
             extra,
         }
@@ -56,7 +58,7 @@ impl ResourceBound {
     pub fn part_of(base: &Resource, part: u32) -> ResourceBound {
         ResourceBound::of(
             &QueueShare {
-                memory: Some(Amount::Part(part)),
+                memory: Some(ShareOrAmount::Part(part)),
                 ..QueueShare::default()
             },
             base,
@@ -104,12 +106,12 @@ impl ResourceBound {
         }
     }
     /// First limit that `size` on top of `used` exceeds.
-    pub fn passed(&self, used: &Resource, size: &Resource) -> Option<Passed> {
+    pub fn passed(&self, used: &Resource, size: &Resource) -> Option<ExceededLimit> {
         if let Some(most) = self
             .memory
             .filter(|most| used.memory.saturating_add(size.memory) > *most)
         {
-            return Some(Passed {
+            return Some(ExceededLimit {
                 used: used.memory.to_string(),
                 most: most.to_string(),
                 needs: size.memory.to_string(),
@@ -120,7 +122,7 @@ impl ResourceBound {
         };
         if let Some(most) = self.cpus.filter(sum) {
             let say = Cpus::words;
-            return Some(Passed {
+            return Some(ExceededLimit {
                 used: say(used.cpus),
                 most: say(most),
                 needs: say(size.cpus),
@@ -132,7 +134,7 @@ impl ResourceBound {
             .find(|(name, most)| !self.admits_extra(name, **most, used, size))?;
         let say = |n: u64| format!("{n} {name}");
         let of = |resource: &Resource| resource.extra.get(name).copied().unwrap_or(0);
-        Some(Passed {
+        Some(ExceededLimit {
             used: say(of(used)),
             most: say(*most),
             needs: say(of(size)),
@@ -142,7 +144,7 @@ impl ResourceBound {
 
 /// Exceeded limit, formatted for a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct ExceededLimit {
     /// Resources in use.
     pub used: String,
     /// The limit.
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!(half.extra.values().copied().collect::<Vec<_>>(), [4]);
         let exact = ResourceBound::of(
             &QueueShare {
-                memory: Some(Amount::Exactly(Bytes::from_gib(7))),
+                memory: Some(ShareOrAmount::Exactly(Bytes::from_gib(7))),
                 ..QueueShare::default()
             },
             &base,

@@ -4,15 +4,15 @@
 
 /// Number of a queue: the root is 0, and child queues are numbered in the order of their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QueueIx(u32);
+pub struct QueueNumber(u32);
 
-impl QueueIx {
+impl QueueNumber {
     /// Root queue.
-    pub const ROOT: QueueIx = QueueIx(0);
+    pub const ROOT: QueueNumber = QueueNumber(0);
 
     /// Creates the number of a queue.
     pub const fn new(number: u32) -> Self {
-        QueueIx(number)
+        QueueNumber(number)
     }
     /// Number of the queue.
     pub(super) const fn number(self) -> u32 {

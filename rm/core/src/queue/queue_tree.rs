@@ -5,13 +5,13 @@
 
 use headroom_types::{Name, QueuePath};
 
-use super::spec::{QueueProblem, QueueSpec, QueueState};
+use super::spec::{QueueDefinition, QueueDefinitionError, QueueState};
 use super::valid;
 
 /// Validated queue tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueTree {
-    root: QueueSpec,
+    root: QueueDefinition,
 }
 
 impl QueueTree {
@@ -19,7 +19,7 @@ impl QueueTree {
     ///
     /// # Errors
     /// All problems of the tree.
-    pub fn new(root: QueueSpec) -> Result<QueueTree, Vec<QueueProblem>> {
+    pub fn new(root: QueueDefinition) -> Result<QueueTree, Vec<QueueDefinitionError>> {
         let problems = valid::problems(&root);
         if problems.is_empty() {
             Ok(QueueTree { root })
@@ -52,7 +52,7 @@ impl QueueTree {
             .filter(|(_, spec)| spec.children.is_empty())
             .map(|(path, _)| path)
     }
-    fn walk(&self) -> Vec<(QueuePath, &QueueSpec)> {
+    fn walk(&self) -> Vec<(QueuePath, &QueueDefinition)> {
         let mut all = vec![(QueuePath::root(), &self.root)];
         let mut at = 0;
         while let Some((path, spec)) = all.get(at).cloned() {
@@ -66,7 +66,7 @@ impl QueueTree {
         all
     }
     /// Root queue with all queues below it.
-    pub fn root(&self) -> &QueueSpec {
+    pub fn root(&self) -> &QueueDefinition {
         &self.root
     }
 }
@@ -74,16 +74,16 @@ impl QueueTree {
 impl Default for QueueTree {
     /// One leaf, `root.default`, without limits.
     fn default() -> Self {
-        let leaf = QueueSpec::default();
+        let leaf = QueueDefinition::default();
         let children = "default"
             .parse::<Name>()
             .map(|name| (name, leaf))
             .into_iter()
             .collect();
         QueueTree {
-            root: QueueSpec {
+            root: QueueDefinition {
                 children,
-                ..QueueSpec::default()
+                ..QueueDefinition::default()
             },
         }
     }

@@ -9,7 +9,7 @@ use headroom_types::{Bytes, Cpus, Name, QueuePath};
 
 /// Amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Amount<T> {
+pub enum ShareOrAmount<T> {
     /// Part of the parent queue's resources; for the root, of all member nodes. Thousandths.
     Part(u32),
     /// Absolute amount.
@@ -21,11 +21,11 @@ pub enum Amount<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueShare {
     /// Memory.
-    pub memory: Option<Amount<Bytes>>,
+    pub memory: Option<ShareOrAmount<Bytes>>,
     /// Processors.
-    pub cpus: Option<Amount<Cpus>>,
+    pub cpus: Option<ShareOrAmount<Cpus>>,
     /// Countable resources.
-    pub extra: BTreeMap<Name, Amount<u64>>,
+    pub extra: BTreeMap<Name, ShareOrAmount<u64>>,
 }
 
 /// Scheduling order of the applications of one leaf.
@@ -54,7 +54,7 @@ pub enum QueueState {
 
 /// Whether containers of a queue above its guarantee may be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preemptable {
+pub enum QueuePreemption {
     /// Its containers may be preempted.
     #[default]
     Yes,
@@ -64,7 +64,7 @@ pub enum Preemptable {
 
 /// Definition of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueueSpec {
+pub struct QueueDefinition {
     /// Guaranteed share.
     pub guaranteed: QueueShare,
     /// Maximum share. Unbounded where left out.
@@ -87,17 +87,17 @@ pub struct QueueSpec {
     /// State of the queue.
     pub state: QueueState,
     /// Whether its containers may be preempted.
-    pub preemptable: Preemptable,
+    pub preemptable: QueuePreemption,
     /// Longest lifetime of an application. Milliseconds.
     pub max_lifetime_ms: Option<u64>,
     /// Child queues. A queue without children is a leaf.
-    pub children: BTreeMap<Name, QueueSpec>,
+    pub children: BTreeMap<Name, QueueDefinition>,
 }
 
 /// Problem of a queue definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{queue}: {key}: {what}; {fix}")]
-pub struct QueueProblem {
+pub struct QueueDefinitionError {
     /// The queue.
     pub queue: QueuePath,
     /// The key.

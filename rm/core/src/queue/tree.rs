@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_types::{AppId, Bytes, Cpus, QueuePath, RequestId, Resource};
 
 use super::bound::ResourceBound;
-use super::queue_ix::QueueIx;
+use super::queue_ix::QueueNumber;
 use super::sibling_order::{SiblingOrder, SiblingRank, SizeClass};
-use super::spec::QueueSpec;
-use super::waiter::Waiter;
-use super::waits::{Head, LineSharing, WaitingRequests};
-use crate::ledger::Ledger;
+use super::spec::QueueDefinition;
+use super::waiter::PlacementWaiter;
+use super::waits::{LineSharing, RequestLineHead, WaitingRequests};
+use crate::ledger::ResourceLedger;
 use crate::queue::QueueTree;
-use crate::table::Table;
+use crate::table::HashedTable;
 
 /// One queue.
 #[derive(Clone, Debug)]
@@ -26,11 +26,11 @@ pub struct QueueEntry {
     /// Path.
     pub path: QueuePath,
     /// Definition of the operator, without child queues.
-    pub spec: QueueSpec,
+    pub spec: QueueDefinition,
     /// Parent queue.
-    pub parent: Option<QueueIx>,
+    pub parent: Option<QueueNumber>,
     /// Child queues by name. Empty in a leaf.
-    pub children: Vec<QueueIx>,
+    pub children: Vec<QueueNumber>,
     /// Guarantee as quantities.
     pub guaranteed: ResourceBound,
     /// Maximum as quantities.
@@ -58,9 +58,9 @@ pub struct QueueEntry {
 
 /// Application that has not ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub(crate) struct ActiveApplication {
     id: AppId,
-    leaf: QueueIx,
+    leaf: QueueNumber,
     priority: i32,
     running: bool,
     waits: WaitingRequests,
@@ -70,13 +70,13 @@ pub(crate) struct Member {
 
 /// All queues and their waiting applications.
 #[derive(Clone, Debug)]
-pub struct Queues {
+pub struct SchedulerQueues {
     generation: u64,
     tree: QueueTree,
     slots: Vec<QueueEntry>,
-    by_path: BTreeMap<QueuePath, QueueIx>,
+    by_path: BTreeMap<QueuePath, QueueNumber>,
     /// Applications by number.
-    members: Table<u32, Member>,
+    members: HashedTable<u32, ActiveApplication>,
     /// Resources against which all limits were resolved.
     total: Resource,
     /// Number of the round; a new round begins when something that failed may succeed.
@@ -89,31 +89,31 @@ pub struct Queues {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassTarget {
     /// A queue.
-    Queue(QueueIx),
+    Queue(QueueNumber),
     /// An application, by number.
     App(u32),
 }
 
 /// Object that failed in this round and is not tried again.
 #[derive(Clone, Debug)]
-pub(crate) enum Failed {
+pub(crate) enum FailedCandidate {
     /// All waiters below a queue.
-    Queue(QueueIx),
+    Queue(QueueNumber),
     /// All waiters of an application.
     App(u32),
     /// One line of an application.
-    Line(u32, Head),
+    Line(u32, RequestLineHead),
 }
 
-impl Queues {
+impl SchedulerQueues {
     /// Creates the queues of `tree`, without applications.
-    pub fn new(tree: QueueTree, generation: u64) -> Queues {
-        let mut queues = Queues {
+    pub fn new(tree: QueueTree, generation: u64) -> SchedulerQueues {
+        let mut queues = SchedulerQueues {
             generation,
             tree: QueueTree::default(),
             slots: Vec::new(),
             by_path: BTreeMap::new(),
-            members: Table::default(),
+            members: HashedTable::default(),
             total: Resource::default(),
             round: 1,
             fresh: false,
@@ -124,11 +124,16 @@ impl Queues {
         queues
     }
 
-    fn plant(&mut self, path: QueuePath, spec: &QueueSpec, parent: Option<QueueIx>) -> QueueIx {
-        let ix = QueueIx::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+    fn plant(
+        &mut self,
+        path: QueuePath,
+        spec: &QueueDefinition,
+        parent: Option<QueueNumber>,
+    ) -> QueueNumber {
+        let ix = QueueNumber::new(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.slots.push(QueueEntry {
             path: path.clone(),
-            spec: QueueSpec {
+            spec: QueueDefinition {
                 children: BTreeMap::new(),
                 ..spec.clone()
             },
@@ -147,7 +152,7 @@ impl Queues {
             ranked: None,
             failed: 0,
         });
-        let children: Vec<QueueIx> = spec
+        let children: Vec<QueueNumber> = spec
             .children
             .iter()
             .map(|(name, child)| self.plant(path.child(name), child, Some(ix)))
@@ -160,8 +165,8 @@ impl Queues {
     }
 
     /// Replaces the queue tree. Applications of removed leaves move to the fallback leaf.
-    pub fn replant(&mut self, tree: QueueTree, generation: u64, ledger: &mut Ledger) {
-        let mut next = Queues::new(tree, generation);
+    pub fn replant(&mut self, tree: QueueTree, generation: u64, ledger: &mut ResourceLedger) {
+        let mut next = SchedulerQueues::new(tree, generation);
         let members = std::mem::take(&mut self.members);
         let fallback = next.fallback();
         for (number, mut member) in members.into_rows() {
@@ -181,7 +186,7 @@ impl Queues {
         self.rerank_all(ledger);
     }
 
-    fn seat_member(&mut self, number: u32, member: Member) {
+    fn seat_member(&mut self, number: u32, member: ActiveApplication) {
         let (leaf, waiting, running) = (member.leaf, member.waits.len(), u32::from(member.running));
         if let Some(slot) = self.slots.get_mut(leaf.index()) {
             slot.apps.insert(member.id.clone());
@@ -192,7 +197,7 @@ impl Queues {
     }
 
     /// Parents of all queues, by number.
-    pub fn parents(&self) -> Vec<Option<QueueIx>> {
+    pub fn parents(&self) -> Vec<Option<QueueNumber>> {
         self.slots.iter().map(|slot| slot.parent).collect()
     }
     /// Queue tree as the operator defined it.
@@ -204,24 +209,24 @@ impl Queues {
         self.generation
     }
     /// All queues, each before its children.
-    pub fn slots(&self) -> impl Iterator<Item = (QueueIx, &QueueEntry)> {
-        (0u32..).map(QueueIx::new).zip(&self.slots)
+    pub fn slots(&self) -> impl Iterator<Item = (QueueNumber, &QueueEntry)> {
+        (0u32..).map(QueueNumber::new).zip(&self.slots)
     }
     /// Looks up a queue.
-    pub fn slot(&self, queue: QueueIx) -> Option<&QueueEntry> {
+    pub fn slot(&self, queue: QueueNumber) -> Option<&QueueEntry> {
         self.slots.get(queue.index())
     }
     /// Finds a queue by path.
-    pub fn find(&self, path: &QueuePath) -> Option<QueueIx> {
+    pub fn find(&self, path: &QueuePath) -> Option<QueueNumber> {
         self.by_path.get(path).copied()
     }
     /// Finds a leaf by path.
-    pub fn leaf(&self, path: &QueuePath) -> Option<QueueIx> {
+    pub fn leaf(&self, path: &QueuePath) -> Option<QueueNumber> {
         self.find(path)
             .filter(|ix| self.slot(*ix).is_some_and(|slot| slot.children.is_empty()))
     }
     /// First leaf in or below a queue.
-    pub fn first_leaf(&self, queue: QueueIx) -> QueueIx {
+    pub fn first_leaf(&self, queue: QueueNumber) -> QueueNumber {
         let mut at = queue;
         while let Some(child) = self.slot(at).and_then(|slot| slot.children.first()) {
             at = *child;
@@ -229,12 +234,12 @@ impl Queues {
         at
     }
     /// Leaf for applications whose queue was removed: the default leaf, or else the first one.
-    pub fn fallback(&self) -> QueueIx {
+    pub fn fallback(&self) -> QueueNumber {
         self.leaf(&QueuePath::default_leaf())
-            .unwrap_or_else(|| self.first_leaf(QueueIx::ROOT))
+            .unwrap_or_else(|| self.first_leaf(QueueNumber::ROOT))
     }
     /// The queue and its ancestors, innermost first.
-    pub fn path_of(&self, queue: QueueIx) -> impl Iterator<Item = (QueueIx, &QueueEntry)> {
+    pub fn path_of(&self, queue: QueueNumber) -> impl Iterator<Item = (QueueNumber, &QueueEntry)> {
         let mut at = Some(queue);
         std::iter::from_fn(move || {
             let ix = at?;
@@ -244,7 +249,7 @@ impl Queues {
         })
     }
     /// Leaf of an application that has not ended.
-    pub fn leaf_of(&self, app: &AppId) -> Option<QueueIx> {
+    pub fn leaf_of(&self, app: &AppId) -> Option<QueueNumber> {
         self.members.get(&app.seq()).map(|member| member.leaf)
     }
     /// True when the application counts against `max_running`.
@@ -255,9 +260,9 @@ impl Queues {
     }
 
     /// Adds an application to a leaf.
-    pub fn open(&mut self, app: &AppId, leaf: QueueIx, priority: i32) {
+    pub fn open(&mut self, app: &AppId, leaf: QueueNumber, priority: i32) {
         let waits = WaitingRequests::default();
-        let member = Member {
+        let member = ActiveApplication {
             id: app.clone(),
             leaf,
             priority,
@@ -269,7 +274,7 @@ impl Queues {
         self.seat_member(app.seq(), member);
     }
     /// Removes an ended application.
-    pub fn close(&mut self, app: &AppId, ledger: &Ledger) {
+    pub fn close(&mut self, app: &AppId, ledger: &ResourceLedger) {
         let Some(member) = self.members.get(&app.seq()) else {
             return;
         };
@@ -289,7 +294,13 @@ impl Queues {
         }
     }
     /// Moves an application to another leaf, or changes its priority.
-    pub fn change(&mut self, app: &AppId, leaf: QueueIx, priority: i32, ledger: &Ledger) {
+    pub fn change(
+        &mut self,
+        app: &AppId,
+        leaf: QueueNumber,
+        priority: i32,
+        ledger: &ResourceLedger,
+    ) {
         let Some(mut member) = self.members.get(&app.seq()).cloned() else {
             return;
         };
@@ -314,7 +325,7 @@ impl Queues {
         }
     }
     /// True when the leaf has reached `max_running`.
-    pub fn is_full(&self, leaf: QueueIx) -> bool {
+    pub fn is_full(&self, leaf: QueueNumber) -> bool {
         self.slot(leaf).is_some_and(|slot| {
             slot.spec
                 .max_running
@@ -323,7 +334,7 @@ impl Queues {
     }
 
     /// Adds the waiting master of an application.
-    pub fn put_master(&mut self, app: &AppId, size: &Resource, ledger: &Ledger) {
+    pub fn put_master(&mut self, app: &AppId, size: &Resource, ledger: &ResourceLedger) {
         self.put(app, ledger, |waits| waits.put_master(size));
     }
     /// Adds a waiting request; the next pass tries it even when no resources became free.
@@ -333,14 +344,19 @@ impl Queues {
         size: &Resource,
         at: (i32, u64),
         whereto: LineSharing,
-        ledger: &Ledger,
+        ledger: &ResourceLedger,
     ) {
         let ((app, request), (priority, arrival)) = (waiter, at);
         self.put(app, ledger, |waits| {
             waits.put(request, size, priority, arrival, whereto)
         });
     }
-    fn put(&mut self, app: &AppId, ledger: &Ledger, what: impl FnOnce(&mut WaitingRequests)) {
+    fn put(
+        &mut self,
+        app: &AppId,
+        ledger: &ResourceLedger,
+        what: impl FnOnce(&mut WaitingRequests),
+    ) {
         let Some(member) = self.members.get_mut(&app.seq()) else {
             return;
         };
@@ -358,7 +374,7 @@ impl Queues {
         self.reseat_app(app.seq(), ledger);
     }
     /// Removes a waiter.
-    pub fn remove(&mut self, waiter: &Waiter, ledger: &Ledger) {
+    pub fn remove(&mut self, waiter: &PlacementWaiter, ledger: &ResourceLedger) {
         let Some(member) = self.members.get_mut(&waiter.app.seq()) else {
             return;
         };
@@ -371,7 +387,7 @@ impl Queues {
         }
     }
     /// True when the waiter waits.
-    pub fn contains(&self, waiter: &Waiter) -> bool {
+    pub fn contains(&self, waiter: &PlacementWaiter) -> bool {
         self.members
             .get(&waiter.app.seq())
             .is_some_and(|member| member.waits.contains(waiter.request.as_ref()))
@@ -401,21 +417,25 @@ impl Queues {
         self.len() == 0
     }
     /// All waiters in scheduling order, as long as no grant changes it.
-    pub fn all(&self, ledger: &Ledger) -> Vec<Waiter> {
+    pub fn all(&self, ledger: &ResourceLedger) -> Vec<PlacementWaiter> {
         self.all_but(&BTreeSet::new(), ledger)
     }
-    /// Like [`Queues::all`], without the waiters of some leaves.
-    pub(crate) fn all_but(&self, leaves: &BTreeSet<QueueIx>, ledger: &Ledger) -> Vec<Waiter> {
+    /// Like [`SchedulerQueues::all`], without the waiters of some leaves.
+    pub(crate) fn all_but(
+        &self,
+        leaves: &BTreeSet<QueueNumber>,
+        ledger: &ResourceLedger,
+    ) -> Vec<PlacementWaiter> {
         let mut all = Vec::new();
-        self.list(QueueIx::ROOT, leaves, ledger, &mut all);
+        self.list(QueueNumber::ROOT, leaves, ledger, &mut all);
         all
     }
     fn list(
         &self,
-        queue: QueueIx,
-        but: &BTreeSet<QueueIx>,
-        ledger: &Ledger,
-        all: &mut Vec<Waiter>,
+        queue: QueueNumber,
+        but: &BTreeSet<QueueNumber>,
+        ledger: &ResourceLedger,
+        all: &mut Vec<PlacementWaiter>,
     ) {
         let Some(slot) = self
             .slot(queue)
@@ -430,21 +450,21 @@ impl Queues {
             .collect();
         children.sort_unstable();
         for child in children {
-            self.list(QueueIx::new(child.who), but, ledger, all);
+            self.list(QueueNumber::new(child.who), but, ledger, all);
         }
         for number in self.in_order(slot, ledger) {
             let Some(member) = self.members.get(&number) else {
                 continue;
             };
             let waits = member.waits.all().into_iter();
-            all.extend(waits.map(|request| Waiter {
+            all.extend(waits.map(|request| PlacementWaiter {
                 app: member.id.clone(),
                 request: request.cloned(),
             }));
         }
     }
     /// Waiting applications of a leaf in scheduling order.
-    fn in_order(&self, leaf: &QueueEntry, ledger: &Ledger) -> Vec<u32> {
+    fn in_order(&self, leaf: &QueueEntry, ledger: &ResourceLedger) -> Vec<u32> {
         let members = leaf
             .apps
             .iter()
@@ -457,7 +477,7 @@ impl Queues {
         ranks.into_iter().map(|rank| rank.who).collect()
     }
     /// Number of waiters of the same leaf that precede this one.
-    pub fn ahead(&self, waiter: &Waiter, ledger: &Ledger) -> usize {
+    pub fn ahead(&self, waiter: &PlacementWaiter, ledger: &ResourceLedger) -> usize {
         let number = waiter.app.seq();
         let Some((member, leaf)) = self
             .members
@@ -477,13 +497,13 @@ impl Queues {
         others + member.waits.ahead(waiter.request.as_ref())
     }
 
-    fn wait_more(&mut self, leaf: QueueIx, by: usize) {
+    fn wait_more(&mut self, leaf: QueueNumber, by: usize) {
         self.wait_changes(leaf, |waiting| waiting.saturating_add(by));
     }
-    fn wait_less(&mut self, leaf: QueueIx, by: usize) {
+    fn wait_less(&mut self, leaf: QueueNumber, by: usize) {
         self.wait_changes(leaf, |waiting| waiting.saturating_sub(by));
     }
-    fn wait_changes(&mut self, leaf: QueueIx, what: impl Fn(usize) -> usize) {
+    fn wait_changes(&mut self, leaf: QueueNumber, what: impl Fn(usize) -> usize) {
         let mut at = Some(leaf);
         while let Some(slot) = at.and_then(|ix| self.slots.get_mut(ix.index())) {
             slot.waiting = what(slot.waiting);

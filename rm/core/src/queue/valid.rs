@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use headroom_types::{Name, QueuePath};
 
-use super::spec::{Amount, LeafOrder, QueueProblem, QueueShare, QueueSpec};
+use super::spec::{LeafOrder, QueueDefinition, QueueDefinitionError, QueueShare, ShareOrAmount};
 
 /// Most queues of a tree, including the root.
 pub const MAX_QUEUES: usize = 10_000;
@@ -20,8 +20,8 @@ const WHOLE: u32 = 1000;
 const MAX_PATH: usize = 255;
 
 /// All problems, in the order of the tree.
-pub(super) fn problems(root: &QueueSpec) -> Vec<QueueProblem> {
-    let mut check = Check {
+pub(super) fn problems(root: &QueueDefinition) -> Vec<QueueDefinitionError> {
+    let mut check = QueueTreeValidator {
         queues: 0,
         problems: Vec::new(),
     };
@@ -55,14 +55,14 @@ pub(super) fn problems(root: &QueueSpec) -> Vec<QueueProblem> {
     check.problems
 }
 
-struct Check {
+struct QueueTreeValidator {
     queues: usize,
-    problems: Vec<QueueProblem>,
+    problems: Vec<QueueDefinitionError>,
 }
 
-impl Check {
+impl QueueTreeValidator {
     fn wrong(&mut self, queue: &QueuePath, key: &'static str, what: String, fix: &str) {
-        self.problems.push(QueueProblem {
+        self.problems.push(QueueDefinitionError {
             queue: queue.clone(),
             key,
             what,
@@ -70,7 +70,7 @@ impl Check {
         });
     }
 
-    fn queue(&mut self, path: &QueuePath, spec: &QueueSpec, depth: usize) {
+    fn queue(&mut self, path: &QueuePath, spec: &QueueDefinition, depth: usize) {
         self.queues += 1;
         self.share(path, "guaranteed", &spec.guaranteed);
         self.share(path, "maximum", &spec.maximum);
@@ -104,14 +104,14 @@ impl Check {
             (
                 "memory",
                 part(amount),
-                amount == Amount::Exactly(Default::default()),
+                amount == ShareOrAmount::Exactly(Default::default()),
             )
         });
         let cpus = share.cpus.map(|amount| {
             (
                 "cpus",
                 part(amount),
-                amount == Amount::Exactly(Default::default()),
+                amount == ShareOrAmount::Exactly(Default::default()),
             )
         });
         let extra = share
@@ -138,7 +138,7 @@ impl Check {
     }
 
     /// Checks that the maximum is not below the guarantee where both use the same unit.
-    fn order_of_shares(&mut self, path: &QueuePath, spec: &QueueSpec) {
+    fn order_of_shares(&mut self, path: &QueuePath, spec: &QueueDefinition) {
         let (low, high) = (&spec.guaranteed, &spec.maximum);
         let mut short = Vec::new();
         if is_less(high.memory, low.memory) {
@@ -169,7 +169,7 @@ impl Check {
         }
     }
 
-    fn limits(&mut self, path: &QueuePath, spec: &QueueSpec) {
+    fn limits(&mut self, path: &QueuePath, spec: &QueueDefinition) {
         if spec
             .weight
             .is_some_and(|weight| !(1..=MAX_WEIGHT).contains(&weight))
@@ -211,7 +211,7 @@ impl Check {
     }
 
     /// Checks for keys that only a leaf can have.
-    fn inner(&mut self, path: &QueuePath, spec: &QueueSpec) {
+    fn inner(&mut self, path: &QueuePath, spec: &QueueDefinition) {
         for (key, set) in [
             ("order", spec.order != LeafOrder::default()),
             ("user_limit", spec.user_limit.is_some()),
@@ -232,7 +232,7 @@ impl Check {
     }
 
     /// Checks that the guarantees of siblings do not exceed that of their parent.
-    fn guarantees_of_children(&mut self, path: &QueuePath, spec: &QueueSpec) {
+    fn guarantees_of_children(&mut self, path: &QueuePath, spec: &QueueDefinition) {
         let children = || spec.children.values().map(|child| &child.guaranteed);
         let own = &spec.guaranteed;
         let memory = sum(children().map(|share| share.memory), |b| b.get());
@@ -303,42 +303,42 @@ impl Check {
 }
 
 /// Amount of a resource that is not named.
-fn follow<T>(share: &QueueShare) -> Option<Amount<T>> {
-    share.memory.and_then(part).map(Amount::Part)
+fn follow<T>(share: &QueueShare) -> Option<ShareOrAmount<T>> {
+    share.memory.and_then(part).map(ShareOrAmount::Part)
 }
 
-fn part<T>(amount: Amount<T>) -> Option<u32> {
+fn part<T>(amount: ShareOrAmount<T>) -> Option<u32> {
     match amount {
-        Amount::Part(part) => Some(part),
-        Amount::Exactly(_) => None,
+        ShareOrAmount::Part(part) => Some(part),
+        ShareOrAmount::Exactly(_) => None,
     }
 }
 
-fn exactly<T>(amount: Amount<T>) -> Option<T> {
+fn exactly<T>(amount: ShareOrAmount<T>) -> Option<T> {
     match amount {
-        Amount::Exactly(n) => Some(n),
-        Amount::Part(_) => None,
+        ShareOrAmount::Exactly(n) => Some(n),
+        ShareOrAmount::Part(_) => None,
     }
 }
 
-fn is_less<T: PartialOrd>(high: Option<Amount<T>>, low: Option<Amount<T>>) -> bool {
+fn is_less<T: PartialOrd>(high: Option<ShareOrAmount<T>>, low: Option<ShareOrAmount<T>>) -> bool {
     match (high, low) {
-        (Some(Amount::Part(high)), Some(Amount::Part(low))) => high < low,
-        (Some(Amount::Exactly(high)), Some(Amount::Exactly(low))) => high < low,
+        (Some(ShareOrAmount::Part(high)), Some(ShareOrAmount::Part(low))) => high < low,
+        (Some(ShareOrAmount::Exactly(high)), Some(ShareOrAmount::Exactly(low))) => high < low,
         // the comparison depends on the size of the cluster
-        (Some(Amount::Part(_) | Amount::Exactly(_)), _) | (None, _) => false,
+        (Some(ShareOrAmount::Part(_) | ShareOrAmount::Exactly(_)), _) | (None, _) => false,
     }
 }
 
 /// Sums of the parts and of the absolute amounts.
 fn sum<T>(
-    amounts: impl Iterator<Item = Option<Amount<T>>>,
+    amounts: impl Iterator<Item = Option<ShareOrAmount<T>>>,
     plain: impl Fn(T) -> u64,
 ) -> (u64, u64) {
     amounts
         .flatten()
         .fold((0, 0), |(parts, exact), amount| match amount {
-            Amount::Part(part) => (parts.saturating_add(u64::from(part)), exact),
-            Amount::Exactly(n) => (parts, exact.saturating_add(plain(n))),
+            ShareOrAmount::Part(part) => (parts.saturating_add(u64::from(part)), exact),
+            ShareOrAmount::Exactly(n) => (parts, exact.saturating_add(plain(n))),
         })
 }

@@ -6,7 +6,7 @@ use headroom_types::{AppId, RequestId};
 
 /// A waiting request or master.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Waiter {
+pub struct PlacementWaiter {
     /// The application.
     pub app: AppId,
     /// The request; `None` for the master.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use headroom_types::{Bytes, Cpus, RequestId, Resource};
 
 use super::sibling_order::SizeClass;
-use crate::table::Table;
+use crate::table::HashedTable;
 
 /// Whether a request can share a line with others of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +21,10 @@ pub enum LineSharing {
 }
 
 /// Position of a request: priority, then arrival.
-type At = (Reverse<i32>, u64);
+type RequestPosition = (Reverse<i32>, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct LineKey {
+struct RequestLineKey {
     priority: Reverse<i32>,
     memory: Bytes,
     cpus: Cpus,
@@ -33,7 +33,7 @@ struct LineKey {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct RequestLine {
     /// Requests by arrival.
     requests: BTreeMap<u64, RequestId>,
     failed: u64,
@@ -46,14 +46,14 @@ const MERGED: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub struct WaitingRequests {
     master: Option<(SizeClass, u64)>,
-    lines: BTreeMap<LineKey, Line>,
-    heads: BTreeMap<At, LineKey>,
-    of: Table<RequestId, (u64, LineKey)>,
+    lines: BTreeMap<RequestLineKey, RequestLine>,
+    heads: BTreeMap<RequestPosition, RequestLineKey>,
+    of: HashedTable<RequestId, (u64, RequestLineKey)>,
 }
 
 /// A line of an application during a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct RequestLineHead {
     /// First request of the line; `None` for the master.
     pub request: Option<RequestId>,
     /// Position after which the iteration continues.
@@ -86,7 +86,7 @@ impl WaitingRequests {
             LineSharing::Anywhere if size.extra.is_empty() => None,
             LineSharing::Anywhere | LineSharing::Somewhere => Some(arrival),
         };
-        let key = LineKey {
+        let key = RequestLineKey {
             priority: Reverse(priority),
             memory: size.memory,
             cpus: size.cpus,
@@ -142,7 +142,7 @@ impl WaitingRequests {
     }
     /// Minimum class of all waiters. `None` without waiters.
     pub fn least(&self) -> Option<SizeClass> {
-        let class = |key: &LineKey| match key.alone {
+        let class = |key: &RequestLineKey| match key.alone {
             None => SizeClass::of(&Resource::new(key.memory, key.cpus)),
             Some(_) => SizeClass::ANY,
         };
@@ -152,12 +152,12 @@ impl WaitingRequests {
             .reduce(SizeClass::least)
     }
     /// First line after `after` that has not failed in this round.
-    pub fn next(&self, after: Option<&Head>, round: u64) -> Option<Head> {
+    pub fn next(&self, after: Option<&RequestLineHead>, round: u64) -> Option<RequestLineHead> {
         if after.is_none()
             && let Some((_, failed)) = self.master
             && failed != round
         {
-            return Some(Head {
+            return Some(RequestLineHead {
                 request: None,
                 at: None,
             });
@@ -172,13 +172,13 @@ impl WaitingRequests {
             .range((from, std::ops::Bound::Unbounded))
             .filter_map(|(at, key)| Some((at, self.lines.get(key)?)));
         let (at, line) = lines.into_iter().find(|(_, line)| line.failed != round)?;
-        Some(Head {
+        Some(RequestLineHead {
             request: line.requests.get(&at.1).cloned(),
             at: Some((at.0.0, at.1)),
         })
     }
     /// All requests of a line, in order.
-    pub fn line(&self, head: &Head) -> impl Iterator<Item = &RequestId> {
+    pub fn line(&self, head: &RequestLineHead) -> impl Iterator<Item = &RequestId> {
         let at = head
             .at
             .map(|(priority, arrival)| (Reverse(priority), arrival));
@@ -186,7 +186,7 @@ impl WaitingRequests {
         line.into_iter().flat_map(|line| line.requests.values())
     }
     /// Marks a line as failed in this round.
-    pub fn fail(&mut self, head: &Head, round: u64) {
+    pub fn fail(&mut self, head: &RequestLineHead, round: u64) {
         match head.at {
             None => {
                 if let Some((_, failed)) = &mut self.master {
@@ -209,7 +209,7 @@ impl WaitingRequests {
             self.merge(&mut all);
             return all;
         }
-        let mut requests: Vec<(At, &RequestId)> = self
+        let mut requests: Vec<(RequestPosition, &RequestId)> = self
             .of
             .iter()
             .map(|(request, (arrival, key))| ((key.priority, *arrival), request))
@@ -220,7 +220,7 @@ impl WaitingRequests {
     }
     /// Merges a few lines, each of which is sorted.
     fn merge<'a>(&'a self, all: &mut Vec<Option<&'a RequestId>>) {
-        let begin = |(key, line): (&LineKey, &'a Line)| {
+        let begin = |(key, line): (&RequestLineKey, &'a RequestLine)| {
             let mut rest = line.requests.iter();
             rest.next()
                 .map(|(arrival, request)| ((key.priority, *arrival), request, rest))
@@ -294,7 +294,7 @@ mod tests {
             "d may fit on some node"
         );
         waits.fail(
-            &Head {
+            &RequestLineHead {
                 request: Some(id("a")),
                 at: Some((0, 1)),
             },

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
 
-use crate::queue::Waiter;
+use crate::queue::PlacementWaiter;
 
 /// Stage of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub enum ClaimStage {
 
 /// Resources that preemption frees for one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct PreemptionClaim {
     /// Request or master that gets the resources.
-    pub waiter: Waiter,
+    pub waiter: PlacementWaiter,
     /// Size of the container.
     pub size: Resource,
     /// The node.
@@ -52,8 +52,8 @@ pub struct Claim {
 
 /// All current claims.
 #[derive(Clone, Debug, Default)]
-pub struct Claims {
-    all: BTreeMap<u64, Claim>,
+pub struct PreemptionClaims {
+    all: BTreeMap<u64, PreemptionClaim>,
     by_node: BTreeMap<NodeId, BTreeSet<u64>>,
     victims: BTreeMap<ContainerId, u64>,
     made: u64,
@@ -64,9 +64,9 @@ pub struct Claims {
     pub(crate) spare: Bytes,
 }
 
-impl Claims {
+impl PreemptionClaims {
     /// All claims, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Claim> {
+    pub fn iter(&self) -> impl Iterator<Item = &PreemptionClaim> {
         self.all.values()
     }
     /// Number of claims.
@@ -78,7 +78,7 @@ impl Claims {
         self.all.is_empty()
     }
     /// Claims on one node, oldest first.
-    pub fn on<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Claim> {
+    pub fn on<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a PreemptionClaim> {
         self.by_node
             .get(node)
             .into_iter()
@@ -86,11 +86,11 @@ impl Claims {
             .filter_map(|number| self.all.get(number))
     }
     /// Claim of which a container is a victim.
-    pub fn against(&self, victim: &ContainerId) -> Option<&Claim> {
+    pub fn against(&self, victim: &ContainerId) -> Option<&PreemptionClaim> {
         self.all.get(self.victims.get(victim)?)
     }
     /// Number of claims of one waiter.
-    pub fn of(&self, waiter: &Waiter) -> usize {
+    pub fn of(&self, waiter: &PlacementWaiter) -> usize {
         self.all
             .values()
             .filter(|claim| claim.waiter == *waiter)
@@ -104,15 +104,15 @@ impl Claims {
             })
     }
     /// Looks up a claim.
-    pub(crate) fn get(&self, number: u64) -> Option<&Claim> {
+    pub(crate) fn get(&self, number: u64) -> Option<&PreemptionClaim> {
         self.all.get(&number)
     }
     /// All claims with their numbers, oldest first.
-    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, &Claim)> {
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, &PreemptionClaim)> {
         self.all.iter().map(|(number, claim)| (*number, claim))
     }
     /// Number of claims of one waiter that are older than claim `number`.
-    pub(crate) fn older_of(&self, waiter: &Waiter, number: u64) -> usize {
+    pub(crate) fn older_of(&self, waiter: &PlacementWaiter, number: u64) -> usize {
         self.all
             .range(..number)
             .filter(|(_, other)| other.waiter == *waiter)
@@ -132,7 +132,7 @@ impl Claims {
         }
     }
     /// Adds a claim and returns its number.
-    pub(crate) fn add(&mut self, claim: Claim) -> u64 {
+    pub(crate) fn add(&mut self, claim: PreemptionClaim) -> u64 {
         self.made += 1;
         self.by_node
             .entry(claim.node.clone())
@@ -148,7 +148,7 @@ impl Claims {
         self.made
     }
     /// Removes a claim.
-    pub(crate) fn remove(&mut self, number: u64) -> Option<Claim> {
+    pub(crate) fn remove(&mut self, number: u64) -> Option<PreemptionClaim> {
         let claim = self.all.remove(&number)?;
         if let Some(numbers) = self.by_node.get_mut(&claim.node) {
             numbers.remove(&number);

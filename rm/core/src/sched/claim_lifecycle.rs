@@ -6,23 +6,23 @@
 use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, ContainerId, NodeId, Reason, Resource, StopCause, Tick};
 
-use super::claim::{Claim, ClaimStage, Claims};
+use super::claim::{ClaimStage, PreemptionClaim, PreemptionClaims};
 use super::fit::PlacementNeed;
-use super::node_ix::NodeIx;
+use super::node_ix::NodeNumber;
 use super::part;
 use super::reservation::beside;
 use crate::cluster::Cluster;
 use crate::container;
 use crate::event::{LogSeverity, UpdateKind};
 use crate::grant::container_line;
-use crate::queue::Waiter;
+use crate::queue::PlacementWaiter;
 use crate::size::excess;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {
     /// Claims of preemption.
-    pub fn claims(&self) -> &Claims {
+    pub fn claims(&self) -> &PreemptionClaims {
         &self.claims
     }
 
@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     /// Like [`Cluster::room_for_all`], from the given free resources.
-    pub(crate) fn room_beside(&self, node: &NodeId, ix: NodeIx, free: Resource) -> Resource {
+    pub(crate) fn room_beside(&self, node: &NodeId, ix: NodeNumber, free: Resource) -> Resource {
         let kept = self.reservations.on(ix).map(|kept| &kept.size);
         kept.into_iter()
             .chain(self.claims.on(node).map(|claim| &claim.size))
@@ -61,7 +61,7 @@ impl Cluster {
     }
 
     /// Creates a claim and warns the masters of its victims.
-    pub(crate) fn claim(&mut self, claim: Claim, why: &str, ctx: &mut StepContext<'_>) {
+    pub(crate) fn claim(&mut self, claim: PreemptionClaim, why: &str, ctx: &mut StepContext<'_>) {
         let (node, at) = (claim.node.clone(), claim.at);
         let size = claim.size.clone();
         let who = claim
@@ -104,7 +104,12 @@ impl Cluster {
     }
 
     /// Cancels the reservation of the same request, and the reservation on the same node.
-    fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut StepContext<'_>) {
+    fn claim_instead(
+        &mut self,
+        waiter: &PlacementWaiter,
+        node: &NodeId,
+        ctx: &mut StepContext<'_>,
+    ) {
         if let Some(ix) = self
             .index
             .ix(node)
@@ -196,7 +201,7 @@ impl Cluster {
     }
 
     /// Reason why a claim is obsolete.
-    fn is_vain(&self, number: u64, claim: &Claim) -> Option<&'static str> {
+    fn is_vain(&self, number: u64, claim: &PreemptionClaim) -> Option<&'static str> {
         let Some(app) = self
             .apps
             .get(&claim.waiter.app)
@@ -260,7 +265,7 @@ impl Cluster {
         );
     }
 
-    fn drop_claim(&mut self, number: u64) -> Option<Claim> {
+    fn drop_claim(&mut self, number: u64) -> Option<PreemptionClaim> {
         let claim = self.claims.remove(number)?;
         self.timers.cancel(&TimerKey::Claim(number));
         self.reindex(&claim.node);
@@ -269,7 +274,7 @@ impl Cluster {
     }
 
     /// Sentence about the claim of a waiter.
-    pub(crate) fn claim_sentence(&self, waiter: &Waiter, now: Tick) -> Option<String> {
+    pub(crate) fn claim_sentence(&self, waiter: &PlacementWaiter, now: Tick) -> Option<String> {
         let claim = self.claims.iter().find(|claim| claim.waiter == *waiter)?;
         let at = Tick(claim.at.0.saturating_sub(self.settings.unix_at_zero.0));
         let node = &claim.node;

@@ -9,7 +9,7 @@ use std::fmt;
 use headroom_types::{Name, NodeId, Resource};
 
 use super::index::{FreeIndex, IndexedNode};
-use super::node_ix::NodeIx;
+use super::node_ix::NodeNumber;
 use crate::event::{Exclusive, NodeProperties};
 use crate::phrase::{either, pair};
 use crate::placement::{AttributeCondition, PlacementRules, RelaxPolicy};
@@ -124,7 +124,7 @@ pub(crate) fn candidates<'a>(
     place: &'a PlacementRules,
     size: &Resource,
 ) -> Box<dyn Iterator<Item = &'a IndexedNode> + 'a> {
-    let member = |ix: NodeIx| index.slot(ix).filter(|slot| slot.offers.is_some());
+    let member = |ix: NodeNumber| index.slot(ix).filter(|slot| slot.offers.is_some());
     if !place.nodes.is_empty() {
         return Box::new(
             place
@@ -134,7 +134,7 @@ pub(crate) fn candidates<'a>(
                 .filter_map(member),
         );
     }
-    let mut sets: Vec<Vec<&BTreeSet<NodeIx>>> = Vec::new();
+    let mut sets: Vec<Vec<&BTreeSet<NodeNumber>>> = Vec::new();
     let of_racks = |racks: &[Name]| {
         racks
             .iter()

@@ -7,24 +7,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::RequestId;
 
-use super::node_ix::NodeIx;
+use super::node_ix::NodeNumber;
 use crate::placement::PlacementRules;
 
 /// Number of live containers of one request per node.
-pub(crate) type Spots = BTreeMap<NodeIx, u32>;
+pub(crate) type ContainersPerNode = BTreeMap<NodeNumber, u32>;
 
 /// Nodes of the live containers of an application's requests; maintained from the first request
 /// that needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerLocations {
-    of: BTreeMap<RequestId, Spots>,
+    of: BTreeMap<RequestId, ContainersPerNode>,
     /// Requests whose anti-affinity names other requests.
     shy: BTreeSet<RequestId>,
 }
 
 impl ContainerLocations {
     /// Adds a container.
-    pub(crate) fn came(&mut self, request: &RequestId, node: NodeIx) {
+    pub(crate) fn came(&mut self, request: &RequestId, node: NodeNumber) {
         let count = self
             .of
             .entry(request.clone())
@@ -34,7 +34,7 @@ impl ContainerLocations {
         *count = count.saturating_add(1);
     }
     /// Removes an ended container.
-    pub(crate) fn went(&mut self, request: &RequestId, node: NodeIx) {
+    pub(crate) fn went(&mut self, request: &RequestId, node: NodeNumber) {
         let Some(spots) = self.of.get_mut(request) else {
             return;
         };
@@ -47,7 +47,7 @@ impl ContainerLocations {
         }
     }
     /// Nodes of one request's containers.
-    pub(crate) fn of(&self, request: &RequestId) -> Option<&Spots> {
+    pub(crate) fn of(&self, request: &RequestId) -> Option<&ContainersPerNode> {
         self.of.get(request)
     }
     /// Updates the anti-affinity of a request after it was accepted, changed or dropped.

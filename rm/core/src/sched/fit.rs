@@ -7,12 +7,12 @@
 use headroom_types::{NodeId, RequestId, Resource};
 
 use super::constraint::{ANYWHERE, misfit};
-use super::container_locations::Spots;
+use super::container_locations::ContainersPerNode;
 use super::free_memory_index::FreeMemoryIndex;
 use super::index::{FreeIndex, IndexedNode, fits};
 use super::locality::{ExcludedPlaces, looks_around, places_by_count, preferred_racks};
-use super::node_ix::NodeIx;
-use crate::app::App;
+use super::node_ix::NodeNumber;
+use crate::app::ClusterApplication;
 use crate::placement::{AttributeCondition, LocalityLevel, PlacementRules};
 
 /// Requirements of one container.
@@ -29,13 +29,13 @@ pub struct PlacementNeed<'a> {
     /// Current locality level.
     pub reach: LocalityLevel,
     /// Application and request; `None` for a master, which has no anti-affinity.
-    pub of: Option<(&'a App, &'a RequestId)>,
+    pub of: Option<(&'a ClusterApplication, &'a RequestId)>,
 }
 
 impl<'a> PlacementNeed<'a> {
     /// Requirements of the next container of a request, or of the master when no request is named.
     /// `None` when the request does not exist or the master is unmanaged.
-    pub fn of(app: &'a App, request: Option<&RequestId>) -> Option<Self> {
+    pub fn of(app: &'a ClusterApplication, request: Option<&RequestId>) -> Option<Self> {
         let Some(request) = request else {
             let size = &app.master.as_ref()?.resource;
             let (avoid, prefer) = (app.master_avoid.as_slice(), app.master_node.as_slice());
@@ -87,14 +87,14 @@ impl<'a> PlacementNeed<'a> {
             .and_then(|(app, _)| app.spots.as_ref())
             .is_some_and(|spots| spots.has_shy())
     }
-    fn spots(&self) -> Option<&'a Spots> {
+    fn spots(&self) -> Option<&'a ContainersPerNode> {
         let (app, request) = self.of?;
         app.spots.as_ref()?.of(request)
     }
 }
 
 /// Node for the container, if one has enough free resources now.
-pub fn choose(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<NodeIx> {
+pub fn choose(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<NodeNumber> {
     if need.is_plain() {
         return index.best_fit(need.size);
     }
@@ -108,7 +108,7 @@ pub fn choose(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<NodeIx> {
     let place = |barred: &ExcludedPlaces<'_>| {
         stages
             .iter()
-            .find_map(|stage| Search { index, need, stage }.spread(barred))
+            .find_map(|stage| NodeSearch { index, need, stage }.spread(barred))
     };
     if need.avoid.is_empty() && need.place.avoid_racks.is_empty() {
         return place(&barred);
@@ -119,48 +119,48 @@ pub fn choose(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<NodeIx> {
 }
 
 /// One level of a preference.
-enum Stage<'a> {
+enum PreferenceLevel<'a> {
     Nodes(&'a [NodeId]),
     Racks(Vec<&'a headroom_types::Name>),
     Anywhere,
 }
 
-fn stages<'a>(index: &'a FreeIndex, need: &PlacementNeed<'a>) -> Vec<Stage<'a>> {
+fn stages<'a>(index: &'a FreeIndex, need: &PlacementNeed<'a>) -> Vec<PreferenceLevel<'a>> {
     let mut stages = Vec::with_capacity(3);
     if !need.prefer.is_empty() {
-        stages.push(Stage::Nodes(need.prefer));
+        stages.push(PreferenceLevel::Nodes(need.prefer));
     }
     if need.reach >= LocalityLevel::Racks {
         let racks: Vec<_> = preferred_racks(index, need.place).into_iter().collect();
         if !racks.is_empty() {
-            stages.push(Stage::Racks(racks));
+            stages.push(PreferenceLevel::Racks(racks));
         }
     }
     if need.reach == LocalityLevel::Anywhere {
-        stages.push(Stage::Anywhere);
+        stages.push(PreferenceLevel::Anywhere);
     }
     stages
 }
 
 /// Nodes to search: single nodes, and indexes in their order.
 #[derive(Default)]
-struct Source<'a> {
-    nodes: Vec<NodeIx>,
+struct CandidateNodes<'a> {
+    nodes: Vec<NodeNumber>,
     shelves: Vec<&'a FreeMemoryIndex>,
 }
 
 /// Search for the best node within one level.
-struct Search<'a, 'b> {
+struct NodeSearch<'a, 'b> {
     index: &'a FreeIndex,
     need: PlacementNeed<'a>,
-    stage: &'b Stage<'a>,
+    stage: &'b PreferenceLevel<'a>,
 }
 
-impl<'a> Search<'a, '_> {
+impl<'a> NodeSearch<'a, '_> {
     /// Node with the fewest containers of the request when `spread` is set; otherwise the tightest
     /// fit.
-    fn spread(&self, barred: &ExcludedPlaces<'a>) -> Option<NodeIx> {
-        let none = Spots::new();
+    fn spread(&self, barred: &ExcludedPlaces<'a>) -> Option<NodeNumber> {
+        let none = ContainersPerNode::new();
         let Some(level) = self.need.place.spread else {
             return self.tightest(barred, None);
         };
@@ -182,9 +182,9 @@ impl<'a> Search<'a, '_> {
         &self,
         barred: &ExcludedPlaces<'a>,
         only: Option<&ExcludedPlaces<'a>>,
-    ) -> Option<NodeIx> {
+    ) -> Option<NodeNumber> {
         let (index, size) = (self.index, self.need.size);
-        let good = |ix: NodeIx| {
+        let good = |ix: NodeNumber| {
             index.slot(ix).is_some_and(|slot| {
                 let rack = slot.traits.rack.as_ref();
                 fits(slot, size)
@@ -195,7 +195,7 @@ impl<'a> Search<'a, '_> {
             })
         };
         let source = match only {
-            Some(crowd) => Source {
+            Some(crowd) => CandidateNodes {
                 nodes: crowd.nodes.iter().copied().collect(),
                 shelves: racks(index, crowd.racks.iter().copied()),
             },
@@ -215,27 +215,27 @@ impl<'a> Search<'a, '_> {
 
     fn in_stage(&self, slot: &IndexedNode) -> bool {
         match self.stage {
-            Stage::Nodes(nodes) => nodes.contains(&slot.node),
-            Stage::Racks(racks) => slot
+            PreferenceLevel::Nodes(nodes) => nodes.contains(&slot.node),
+            PreferenceLevel::Racks(racks) => slot
                 .traits
                 .rack
                 .as_ref()
                 .is_some_and(|rack| racks.contains(&rack)),
-            Stage::Anywhere => true,
+            PreferenceLevel::Anywhere => true,
         }
     }
 
     /// Smallest group that contains every suitable node.
-    fn source(&self, barred: &ExcludedPlaces<'a>) -> Source<'a> {
+    fn source(&self, barred: &ExcludedPlaces<'a>) -> CandidateNodes<'a> {
         let (index, place) = (self.index, self.need.place);
         let named = match self.stage {
-            Stage::Nodes(nodes) => Some(*nodes),
-            Stage::Racks(_) | Stage::Anywhere => {
+            PreferenceLevel::Nodes(nodes) => Some(*nodes),
+            PreferenceLevel::Racks(_) | PreferenceLevel::Anywhere => {
                 (!place.nodes.is_empty()).then_some(place.nodes.as_slice())
             }
         };
         if let Some(nodes) = named {
-            return Source {
+            return CandidateNodes {
                 nodes: nodes.iter().filter_map(|node| index.ix(node)).collect(),
                 shelves: vec![],
             };
@@ -252,11 +252,11 @@ impl<'a> Search<'a, '_> {
         };
         let open_racks = |rack: &&headroom_types::Name| !barred.racks.contains(*rack);
         match self.stage {
-            Stage::Racks(near) => offer(
+            PreferenceLevel::Racks(near) => offer(
                 racks(index, near.iter().copied().filter(open_racks)),
                 usize::MAX,
             ),
-            Stage::Nodes(_) | Stage::Anywhere => {}
+            PreferenceLevel::Nodes(_) | PreferenceLevel::Anywhere => {}
         }
         if !place.racks.is_empty() {
             offer(
@@ -288,11 +288,13 @@ impl<'a> Search<'a, '_> {
         }
         let (size, shelves) = smallest.unwrap_or_default();
         match self.by_value() {
-            Some((nodes, values)) if nodes.saturating_mul(nodes.min(SEARCH)) < size => Source {
-                nodes: values.flatten().copied().collect(),
-                shelves: vec![],
-            },
-            Some(_) | None => Source {
+            Some((nodes, values)) if nodes.saturating_mul(nodes.min(SEARCH)) < size => {
+                CandidateNodes {
+                    nodes: values.flatten().copied().collect(),
+                    shelves: vec![],
+                }
+            }
+            Some(_) | None => CandidateNodes {
                 nodes: vec![],
                 shelves,
             },
@@ -318,7 +320,7 @@ impl<'a> Search<'a, '_> {
         &self,
     ) -> Option<(
         usize,
-        impl Iterator<Item = &'a std::collections::BTreeSet<NodeIx>>,
+        impl Iterator<Item = &'a std::collections::BTreeSet<NodeNumber>>,
     )> {
         let listed = self
             .need

@@ -9,7 +9,7 @@
 
 use headroom_types::{Bytes, Cpus};
 
-use super::node_ix::NodeIx;
+use super::node_ix::NodeNumber;
 
 /// Most entries of one block.
 const MOST: usize = 48;
@@ -18,35 +18,35 @@ const MERGE: usize = 24;
 
 /// A node and its free resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub(crate) struct FreeMemoryEntry {
     /// Free memory. Bytes.
     pub(crate) memory: Bytes,
     /// The node.
-    pub(crate) node: NodeIx,
+    pub(crate) node: NodeNumber,
     /// Free processors.
     pub(crate) cpus: Cpus,
 }
 
-impl Entry {
-    fn key(&self) -> (Bytes, NodeIx) {
+impl FreeMemoryEntry {
+    fn key(&self) -> (Bytes, NodeNumber) {
         (self.memory, self.node)
     }
 }
 
 /// Summary of a block.
 #[derive(Clone, Copy, Debug)]
-struct Head {
-    last: (Bytes, NodeIx),
+struct BlockSummary {
+    last: (Bytes, NodeNumber),
     cpus: Cpus,
 }
 
 /// Nodes sorted by free memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FreeMemoryIndex {
-    heads: Vec<Head>,
+    heads: Vec<BlockSummary>,
     /// Most free processors under each [`GROUP`] heads.
     tops: Vec<Cpus>,
-    blocks: Vec<Vec<Entry>>,
+    blocks: Vec<Vec<FreeMemoryEntry>>,
     len: usize,
 }
 
@@ -63,11 +63,11 @@ impl FreeMemoryIndex {
         self.len == 0
     }
     /// Adds a node that is not in the list.
-    pub(crate) fn insert(&mut self, entry: Entry) {
+    pub(crate) fn insert(&mut self, entry: FreeMemoryEntry) {
         self.len += 1;
         if self.blocks.is_empty() {
             self.blocks.push(Vec::with_capacity(MOST + 1));
-            self.heads.push(Head {
+            self.heads.push(BlockSummary {
                 last: entry.key(),
                 cpus: entry.cpus,
             });
@@ -90,7 +90,7 @@ impl FreeMemoryIndex {
         }
     }
     /// Replaces the entry of a node that had `memory` free.
-    pub(crate) fn shift(&mut self, memory: Bytes, entry: Entry) {
+    pub(crate) fn shift(&mut self, memory: Bytes, entry: FreeMemoryEntry) {
         let (old, new) = ((memory, entry.node), entry.key());
         let at = self.block_of(old);
         let stays = self.heads.get(at).is_some_and(|head| new <= head.last)
@@ -104,7 +104,7 @@ impl FreeMemoryIndex {
             return;
         }
         let block = &mut self.blocks[at];
-        let Ok(from) = block.binary_search_by_key(&old, Entry::key) else {
+        let Ok(from) = block.binary_search_by_key(&old, FreeMemoryEntry::key) else {
             return;
         };
         let (gone, last) = (block[from].cpus, from + 1 == block.len());
@@ -143,12 +143,12 @@ impl FreeMemoryIndex {
         self.tops = tops.collect();
     }
     /// Removes a node.
-    pub(crate) fn remove(&mut self, memory: Bytes, node: NodeIx) {
+    pub(crate) fn remove(&mut self, memory: Bytes, node: NodeNumber) {
         let at = self.block_of((memory, node));
         let Some(block) = self.blocks.get_mut(at) else {
             return;
         };
-        let Ok(place) = block.binary_search_by_key(&(memory, node), Entry::key) else {
+        let Ok(place) = block.binary_search_by_key(&(memory, node), FreeMemoryEntry::key) else {
             return;
         };
         let gone = block.remove(place);
@@ -180,8 +180,8 @@ impl FreeMemoryIndex {
         &self,
         memory: Bytes,
         cpus: Cpus,
-        mut pass: impl FnMut(NodeIx) -> bool,
-    ) -> Option<Entry> {
+        mut pass: impl FnMut(NodeNumber) -> bool,
+    ) -> Option<FreeMemoryEntry> {
         let mut at = self.heads.partition_point(|head| head.last.0 < memory);
         while let Some(head) = self.heads.get(at) {
             if at.is_multiple_of(GROUP) && self.tops.get(at / GROUP).is_some_and(|top| *top < cpus)
@@ -213,8 +213,8 @@ impl FreeMemoryIndex {
         memory: Bytes,
         cpus: Cpus,
         most: usize,
-        pass: impl Fn(NodeIx) -> bool,
-    ) -> Vec<NodeIx> {
+        pass: impl Fn(NodeNumber) -> bool,
+    ) -> Vec<NodeNumber> {
         let first = self.heads.partition_point(|head| head.last.0 < memory);
         let (mut best, mut found) = (Cpus::ZERO, Vec::new());
         for (head, block) in self.heads.iter().zip(&self.blocks).skip(first) {
@@ -235,19 +235,19 @@ impl FreeMemoryIndex {
         found
     }
     /// All entries, the most free memory first.
-    pub(crate) fn down(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn down(&self) -> impl Iterator<Item = &FreeMemoryEntry> {
         self.blocks
             .iter()
             .rev()
             .flat_map(|block| block.iter().rev())
     }
     /// Entry with the most free memory.
-    pub(crate) fn most_memory(&self) -> Option<&Entry> {
+    pub(crate) fn most_memory(&self) -> Option<&FreeMemoryEntry> {
         self.blocks.last()?.last()
     }
     /// First entry with the most free processors, among entries with at least this much free
     /// memory.
-    pub(crate) fn most_cpus(&self, memory: Bytes) -> Option<&Entry> {
+    pub(crate) fn most_cpus(&self, memory: Bytes) -> Option<&FreeMemoryEntry> {
         let first = self.heads.partition_point(|head| head.last.0 < memory);
         let (heads, blocks) = (self.heads.get(first..)?, self.blocks.get(first..)?);
         // only the first block may contain entries with too little memory; for the others the heads
@@ -268,21 +268,21 @@ impl FreeMemoryIndex {
     }
     /// All entries, tightest first.
     #[cfg(test)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &FreeMemoryEntry> {
         self.blocks.iter().flatten()
     }
 
     /// First block whose last key is not below `key`.
-    fn block_of(&self, key: (Bytes, NodeIx)) -> usize {
+    fn block_of(&self, key: (Bytes, NodeNumber)) -> usize {
         self.heads.partition_point(|head| head.last < key)
     }
 }
 
-fn head_of(block: &[Entry]) -> Head {
+fn head_of(block: &[FreeMemoryEntry]) -> BlockSummary {
     let last = block
         .last()
-        .map_or((Bytes::ZERO, NodeIx::FIRST), Entry::key);
-    Head {
+        .map_or((Bytes::ZERO, NodeNumber::FIRST), FreeMemoryEntry::key);
+    BlockSummary {
         last,
         cpus: block.iter().map(|e| e.cpus).max().unwrap_or(Cpus::ZERO),
     }
@@ -300,41 +300,41 @@ mod tests {
         fn the_free_memory_index_agrees_with_a_scan(moves in proptest::collection::vec((0u32..400, proptest::option::of((0u64..50, 0u32..9))), 0..900),
                               memory in 0u64..50, cpus in 0u32..9, barred in 0u32..400) {
             let mut list = FreeMemoryIndex::default();
-            let mut plain: BTreeMap<NodeIx, Entry> = BTreeMap::new();
+            let mut plain: BTreeMap<NodeNumber, FreeMemoryEntry> = BTreeMap::new();
             for (n, room) in moves {
-                let node = NodeIx::of(n);
+                let node = NodeNumber::of(n);
                 if let Some(old) = plain.remove(&node) {
                     list.remove(old.memory, node);
                 }
                 if let Some((memory, cpus)) = room {
-                    let entry = Entry { memory: Bytes::new(memory), node, cpus: Cpus::from_milli(cpus) };
-                    list.insert(Entry { memory: Bytes::new(n.into()), node, cpus: Cpus::from_milli(cpus + n % 3) });
+                    let entry = FreeMemoryEntry { memory: Bytes::new(memory), node, cpus: Cpus::from_milli(cpus) };
+                    list.insert(FreeMemoryEntry { memory: Bytes::new(n.into()), node, cpus: Cpus::from_milli(cpus + n % 3) });
                     list.shift(Bytes::new(n.into()), entry);
                     plain.insert(node, entry);
                 }
             }
-            let mut sorted: Vec<Entry> = plain.values().copied().collect();
+            let mut sorted: Vec<FreeMemoryEntry> = plain.values().copied().collect();
             sorted.sort();
             prop_assert_eq!(list.iter().copied().collect::<Vec<_>>(), sorted.clone());
             prop_assert_eq!(list.len(), sorted.len());
             for (head, block) in list.heads.iter().zip(&list.blocks) {
-                prop_assert_eq!(Some(head.last), block.last().map(Entry::key));
+                prop_assert_eq!(Some(head.last), block.last().map(FreeMemoryEntry::key));
                 prop_assert_eq!(Some(head.cpus), block.iter().map(|e| e.cpus).max());
             }
             let tops: Vec<Cpus> = list.heads.chunks(GROUP).filter_map(|heads| heads.iter().map(|head| head.cpus).max()).collect();
             prop_assert_eq!(&list.tops, &tops);
             let (memory, cpus) = (Bytes::new(memory), Cpus::from_milli(cpus));
-            let enough = |e: &&Entry| e.memory >= memory && e.cpus >= cpus;
-            let scan = sorted.iter().filter(enough).find(|e| e.node != NodeIx::of(barred));
-            let found = list.first_fit(memory, cpus, |n| n != NodeIx::of(barred));
+            let enough = |e: &&FreeMemoryEntry| e.memory >= memory && e.cpus >= cpus;
+            let scan = sorted.iter().filter(enough).find(|e| e.node != NodeNumber::of(barred));
+            let found = list.first_fit(memory, cpus, |n| n != NodeNumber::of(barred));
             prop_assert_eq!(found.as_ref(), scan);
             prop_assert_eq!(list.most_memory(), sorted.last());
             let most = sorted.iter().filter(|e| e.memory >= memory).map(|e| e.cpus).max();
             let few = Cpus::from_milli(4);
-            let barrier = |n: NodeIx| n != NodeIx::of(barred);
+            let barrier = |n: NodeNumber| n != NodeNumber::of(barred);
             let able = sorted.iter().filter(|e| e.memory >= memory && barrier(e.node));
             let best = able.clone().map(|e| e.cpus.min(few)).max();
-            let roomiest: Vec<NodeIx> = able.filter(|e| Some(e.cpus.min(few)) == best).map(|e| e.node).take(3).collect();
+            let roomiest: Vec<NodeNumber> = able.filter(|e| Some(e.cpus.min(few)) == best).map(|e| e.node).take(3).collect();
             prop_assert_eq!(list.roomiest(memory, few, 3, barrier), roomiest);
             prop_assert_eq!(list.most_cpus(memory).map(|e| e.cpus), most);
         }

@@ -2,7 +2,7 @@
 //! inspect every node.
 //!
 //! The cluster owns the index and updates it after every change of a node. Each node has a small
-//! number, [`NodeIx`], for the lifetime of the cluster; all sets contain that number.
+//! number, [`NodeNumber`], for the lifetime of the cluster; all sets contain that number.
 //!
 //! Costs per placement (one "search" is a search of one sorted list):
 //!
@@ -23,10 +23,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{Bytes, Name, NodeId, Resource};
 
-use super::free_memory_index::{Entry, FreeMemoryIndex};
-use super::node_ix::NodeIx;
+use super::free_memory_index::{FreeMemoryEntry, FreeMemoryIndex};
+use super::node_ix::NodeNumber;
 use crate::event::{Exclusive, NodeProperties};
-use crate::table::Table;
+use crate::table::HashedTable;
 
 /// A node in the index.
 #[derive(Clone, Debug)]
@@ -43,18 +43,18 @@ pub struct IndexedNode {
 
 /// Nodes with a common property.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct NodeGroup {
     /// All member nodes of the group.
-    pub(crate) members: BTreeSet<NodeIx>,
+    pub(crate) members: BTreeSet<NodeNumber>,
     /// Schedulable nodes of the group.
     pub(crate) free: FreeMemoryIndex,
 }
 
 /// Nodes that offer one countable resource.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Extra {
+pub(crate) struct CountableResourceNodes {
     /// All member nodes that offer it.
-    pub(crate) members: BTreeSet<NodeIx>,
+    pub(crate) members: BTreeSet<NodeNumber>,
     /// Schedulable nodes with free pieces, by class of the number of pieces.
     pub(crate) free: BTreeMap<u32, FreeMemoryIndex>,
 }
@@ -62,19 +62,19 @@ pub(crate) struct Extra {
 /// Index of all nodes.
 #[derive(Clone, Debug, Default)]
 pub struct FreeIndex {
-    handles: Table<NodeId, NodeIx>,
+    handles: HashedTable<NodeId, NodeNumber>,
     slots: Vec<IndexedNode>,
-    all: BTreeSet<NodeIx>,
+    all: BTreeSet<NodeNumber>,
     working: usize,
     pub(crate) open: FreeMemoryIndex,
     /// Schedulable nodes with taints that are not exclusive.
     pub(crate) tainted: FreeMemoryIndex,
-    pub(crate) labels: BTreeMap<Name, Group>,
-    pub(crate) racks: BTreeMap<Name, Group>,
+    pub(crate) labels: BTreeMap<Name, NodeGroup>,
+    pub(crate) racks: BTreeMap<Name, NodeGroup>,
     /// Schedulable nodes without a rack; maintained while at least one rack exists.
     pub(crate) rackless: FreeMemoryIndex,
-    pub(crate) extras: BTreeMap<Name, Extra>,
-    pub(crate) attributes: BTreeMap<Name, BTreeMap<String, BTreeSet<NodeIx>>>,
+    pub(crate) extras: BTreeMap<Name, CountableResourceNodes>,
+    pub(crate) attributes: BTreeMap<Name, BTreeMap<String, BTreeSet<NodeNumber>>>,
 }
 
 /// Class of a number of pieces: each number up to 15 is a class; above, four classes per octave.
@@ -89,7 +89,12 @@ pub(crate) fn class(pieces: u64) -> u32 {
 impl FreeIndex {
     /// Adds a member node or updates its properties. It is not schedulable until
     /// [`put`](Self::put).
-    pub fn enter(&mut self, node: &NodeId, traits: &NodeProperties, offers: &Resource) -> NodeIx {
+    pub fn enter(
+        &mut self,
+        node: &NodeId,
+        traits: &NodeProperties,
+        offers: &Resource,
+    ) -> NodeNumber {
         let ix = self.handle(node);
         let known = self
             .slots
@@ -138,7 +143,7 @@ impl FreeIndex {
         ix
     }
     /// Removes a node from the members. Its number stays reserved.
-    pub fn leave(&mut self, ix: NodeIx) {
+    pub fn leave(&mut self, ix: NodeNumber) {
         self.remove(ix);
         let Some(slot) = self.slots.get_mut(ix.index()) else {
             return;
@@ -180,7 +185,7 @@ impl FreeIndex {
         }
     }
     /// Makes a member schedulable with these free resources, or updates them.
-    pub fn put(&mut self, ix: NodeIx, free: Resource) {
+    pub fn put(&mut self, ix: NodeNumber, free: Resource) {
         if self
             .slots
             .get(ix.index())
@@ -188,7 +193,7 @@ impl FreeIndex {
         {
             return;
         }
-        let entry = Entry {
+        let entry = FreeMemoryEntry {
             memory: free.memory,
             node: ix,
             cpus: free.cpus,
@@ -210,7 +215,7 @@ impl FreeIndex {
         }
     }
     /// Makes a node unschedulable.
-    pub fn remove(&mut self, ix: NodeIx) {
+    pub fn remove(&mut self, ix: NodeNumber) {
         let Some(free) = self
             .slots
             .get_mut(ix.index())
@@ -222,7 +227,12 @@ impl FreeIndex {
         self.shelves(ix, &free, |list| list.remove(free.memory, ix));
     }
     /// Calls `each` for every sorted list that contains a member with these free resources.
-    fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut FreeMemoryIndex)) {
+    fn shelves(
+        &mut self,
+        ix: NodeNumber,
+        free: &Resource,
+        mut each: impl FnMut(&mut FreeMemoryIndex),
+    ) {
         let Some(slot) = self.slots.get(ix.index()) else {
             return;
         };
@@ -257,19 +267,19 @@ impl FreeIndex {
             .filter(|(slot, _)| slot.traits.rack.is_none());
         let entries = rooms.filter_map(|(slot, n)| {
             let room = slot.room.as_ref()?;
-            Some(Entry {
+            Some(FreeMemoryEntry {
                 memory: room.memory,
-                node: NodeIx::of(n),
+                node: NodeNumber::of(n),
                 cpus: room.cpus,
             })
         });
         entries.for_each(|entry| self.rackless.insert(entry));
     }
-    fn handle(&mut self, node: &NodeId) -> NodeIx {
+    fn handle(&mut self, node: &NodeId) -> NodeNumber {
         if let Some(ix) = self.handles.get(node) {
             return *ix;
         }
-        let ix = NodeIx::of(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+        let ix = NodeNumber::of(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.slots.push(IndexedNode {
             node: node.clone(),
             traits: NodeProperties::default(),
@@ -281,19 +291,19 @@ impl FreeIndex {
     }
 
     /// Number of a node that was ever a member.
-    pub fn ix(&self, node: &NodeId) -> Option<NodeIx> {
+    pub fn ix(&self, node: &NodeId) -> Option<NodeNumber> {
         self.handles.get(node).copied()
     }
     /// Looks up a node by number.
-    pub fn slot(&self, ix: NodeIx) -> Option<&IndexedNode> {
+    pub fn slot(&self, ix: NodeNumber) -> Option<&IndexedNode> {
         self.slots.get(ix.index())
     }
     /// Id of a node by number.
-    pub fn id(&self, ix: NodeIx) -> Option<&NodeId> {
+    pub fn id(&self, ix: NodeNumber) -> Option<&NodeId> {
         self.slot(ix).map(|slot| &slot.node)
     }
     /// Free resources of a schedulable node.
-    pub fn room(&self, ix: NodeIx) -> Option<&Resource> {
+    pub fn room(&self, ix: NodeNumber) -> Option<&Resource> {
         self.slot(ix)?.room.as_ref()
     }
     /// Number of schedulable nodes.
@@ -301,7 +311,7 @@ impl FreeIndex {
         self.working
     }
     /// All members, in the order of their first registration.
-    pub fn members(&self) -> &BTreeSet<NodeIx> {
+    pub fn members(&self) -> &BTreeSet<NodeNumber> {
         &self.all
     }
     /// All schedulable nodes with their free resources.
@@ -311,14 +321,14 @@ impl FreeIndex {
             .filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)))
     }
     /// Node without taints or exclusive labels that fits `size` with the least remaining memory.
-    pub fn best_fit(&self, size: &Resource) -> Option<NodeIx> {
+    pub fn best_fit(&self, size: &Resource) -> Option<NodeNumber> {
         if size.extra.values().all(|pieces| *pieces == 0) {
             return self
                 .open
                 .first_fit(size.memory, size.cpus, |_| true)
                 .map(|e| e.node);
         }
-        let open = |ix: NodeIx| {
+        let open = |ix: NodeNumber| {
             self.slot(ix)
                 .is_some_and(|s| s.traits.takes_all() && fits(s, size))
         };
@@ -357,7 +367,7 @@ impl FreeIndex {
     pub fn most_cpus(&self, memory: Bytes) -> Option<(&NodeId, &Resource)> {
         self.named(self.open.most_cpus(memory))
     }
-    fn named(&self, entry: Option<&Entry>) -> Option<(&NodeId, &Resource)> {
+    fn named(&self, entry: Option<&FreeMemoryEntry>) -> Option<(&NodeId, &Resource)> {
         let slot = self.slot(entry?.node)?;
         Some((&slot.node, slot.room.as_ref()?))
     }
@@ -368,7 +378,7 @@ pub(crate) fn fits(slot: &IndexedNode, size: &Resource) -> bool {
     slot.room.as_ref().is_some_and(|room| size.fits(room))
 }
 
-fn leave_group(groups: &mut BTreeMap<Name, Group>, name: &Name, ix: NodeIx) {
+fn leave_group(groups: &mut BTreeMap<Name, NodeGroup>, name: &Name, ix: NodeNumber) {
     let Some(group) = groups.get_mut(name) else {
         return;
     };

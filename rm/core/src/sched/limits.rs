@@ -6,16 +6,16 @@
 use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, QueuePath, Resource};
 
-use crate::app::App;
+use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::ledger::ContainerRole;
-use crate::queue::QueueIx;
-use crate::queue::bound::{Passed, ResourceBound};
+use crate::queue::QueueNumber;
+use crate::queue::bound::{ExceededLimit, ResourceBound};
 use crate::queue::spec::QueueState;
 
 /// Limit that prevents a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum GrantLimit {
     /// The state of the queue forbids grants.
     QueueState(QueuePath, QueueState),
     /// The queue has reached its maximum.
@@ -30,18 +30,23 @@ pub enum Limit {
 
 impl Cluster {
     /// Limit that prevents a container of this size. `None` when there is none.
-    pub(crate) fn limit(&self, app: &App, part: ContainerRole, size: &Resource) -> Option<Limit> {
+    pub(crate) fn limit(
+        &self,
+        app: &ClusterApplication,
+        part: ContainerRole,
+        size: &Resource,
+    ) -> Option<GrantLimit> {
         let leaf = self.queue.leaf_of(&app.id)?;
         if let Some((path, state)) = self.queue.barred(leaf) {
-            return Some(Limit::QueueState(path.clone(), state));
+            return Some(GrantLimit::QueueState(path.clone(), state));
         }
-        let path = |queue: QueueIx| {
+        let path = |queue: QueueNumber| {
             self.queue
                 .slot(queue)
                 .map_or_else(QueuePath::root, |slot| slot.path.clone())
         };
         if !self.queue.is_running(&app.id) && self.queue.is_full(leaf) {
-            return Some(Limit::Running(path(leaf)));
+            return Some(GrantLimit::Running(path(leaf)));
         }
         for (queue, slot) in self.queue.path_of(leaf) {
             if !slot.maximum.is_open()
@@ -50,18 +55,18 @@ impl Cluster {
                     .queue(queue)
                     .is_some_and(|account| !slot.maximum.admits(&account.used, size))
             {
-                return Some(Limit::Maximum(slot.path.clone()));
+                return Some(GrantLimit::Maximum(slot.path.clone()));
             }
         }
         let (slot, account) = (self.queue.slot(leaf)?, self.ledger.queue(leaf)?);
         let user = || account.users.get(app.spec.user.as_str());
         if !slot.user.is_open() && user().is_some_and(|user| !slot.user.admits(&user.used, size)) {
-            return Some(Limit::User(slot.path.clone()));
+            return Some(GrantLimit::User(slot.path.clone()));
         }
         // the first master is always allowed, or a small queue would never run anything
         let none = account.masters == Resource::default();
         if part == ContainerRole::Master && !none && !slot.masters.admits(&account.masters, size) {
-            return Some(Limit::Masters(slot.path.clone()));
+            return Some(GrantLimit::Masters(slot.path.clone()));
         }
         None
     }
@@ -69,7 +74,7 @@ impl Cluster {
     /// Limit that prevents a container of this size, as a sentence with numbers.
     pub(crate) fn limit_sentence(
         &self,
-        app: &App,
+        app: &ClusterApplication,
         part: ContainerRole,
         size: &Resource,
     ) -> Option<String> {
@@ -80,12 +85,12 @@ impl Cluster {
                 .and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)))
         };
         Some(match &limit {
-            Limit::QueueState(path, state) => format!(
+            GrantLimit::QueueState(path, state) => format!(
                 "queue {} is {} and grants no containers",
                 path.short(),
                 state.as_str()
             ),
-            Limit::Running(path) => {
+            GrantLimit::Running(path) => {
                 let (slot, _) = of(path)?;
                 format!(
                     "queue {} runs {}, as many as max_running allows",
@@ -93,7 +98,7 @@ impl Cluster {
                     counted_noun(slot.running as usize, "application")
                 )
             }
-            Limit::Maximum(path) => {
+            GrantLimit::Maximum(path) => {
                 let (slot, account) = of(path)?;
                 full(
                     &format!("queue {} is at its maximum", path.short()),
@@ -102,7 +107,7 @@ impl Cluster {
                     size,
                 )?
             }
-            Limit::User(path) => {
+            GrantLimit::User(path) => {
                 let (slot, account) = of(path)?;
                 let user = app.spec.user.as_str();
                 full(
@@ -112,7 +117,7 @@ impl Cluster {
                     size,
                 )?
             }
-            Limit::Masters(path) => {
+            GrantLimit::Masters(path) => {
                 let (slot, account) = of(path)?;
                 full(
                     &format!("masters in queue {} are at their limit", path.short()),
@@ -149,14 +154,14 @@ impl Cluster {
     /// the largest possible size.
     pub(crate) fn never_in_queue(
         &self,
-        leaf: QueueIx,
+        leaf: QueueNumber,
         part: ContainerRole,
         size: &Resource,
     ) -> Option<(String, Resource)> {
         let nothing = Resource::default();
         for (_, slot) in self.queue.path_of(leaf) {
             if let Some(passed) = slot.maximum.passed(&nothing, size) {
-                let Passed { needs, most, .. } = passed;
+                let ExceededLimit { needs, most, .. } = passed;
                 let sentence = format!(
                     "needs {needs}, and queue {} may never have more than {most}",
                     slot.path.short()
@@ -181,7 +186,7 @@ impl Cluster {
 /// Sentence such as "queue etl is at its maximum: 80 GiB of 80 GiB"; below the limit, with the
 /// needed amount.
 fn full(who: &str, bound: &ResourceBound, used: &Resource, size: &Resource) -> Option<String> {
-    let Passed { used, most, needs } = bound.passed(used, size)?;
+    let ExceededLimit { used, most, needs } = bound.passed(used, size)?;
     let rest = if used == most {
         String::new()
     } else {

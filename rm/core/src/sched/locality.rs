@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Name, NodeId, RequestId};
 
-use super::container_locations::{ContainerLocations, Spots};
+use super::container_locations::{ContainerLocations, ContainersPerNode};
 use super::index::FreeIndex;
-use super::node_ix::NodeIx;
-use crate::app::App;
+use super::node_ix::NodeNumber;
+use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::placement::{PlacementRules, PlacementScope, RelaxPolicy};
 
@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     /// Recomputes the nodes of an application's live containers.
-    pub(crate) fn whereabouts(&self, app: &App) -> ContainerLocations {
+    pub(crate) fn whereabouts(&self, app: &ClusterApplication) -> ContainerLocations {
         let mut spots = ContainerLocations::default();
         for c in app
             .containers
@@ -81,7 +81,7 @@ pub(crate) fn looks_around(place: &PlacementRules) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ExcludedPlaces<'a> {
     /// Excluded nodes.
-    pub(crate) nodes: BTreeSet<NodeIx>,
+    pub(crate) nodes: BTreeSet<NodeNumber>,
     /// Excluded racks.
     pub(crate) racks: BTreeSet<&'a Name>,
 }
@@ -90,7 +90,7 @@ impl<'a> ExcludedPlaces<'a> {
     /// Nodes and racks that anti-affinity excludes for a request, in both directions.
     pub(crate) fn apart(
         index: &'a FreeIndex,
-        app: &'a App,
+        app: &'a ClusterApplication,
         request: &RequestId,
         place: &'a PlacementRules,
     ) -> Self {
@@ -128,7 +128,7 @@ impl<'a> ExcludedPlaces<'a> {
     pub(crate) fn add(
         &mut self,
         index: &'a FreeIndex,
-        spots: Option<&Spots>,
+        spots: Option<&ContainersPerNode>,
         level: PlacementScope,
     ) {
         for ix in spots.into_iter().flat_map(BTreeMap::keys) {
@@ -152,7 +152,7 @@ impl<'a> ExcludedPlaces<'a> {
         self.racks.extend(racks);
     }
     /// True when the node or its rack is excluded.
-    pub(crate) fn bars(&self, ix: NodeIx, rack: Option<&Name>) -> bool {
+    pub(crate) fn bars(&self, ix: NodeNumber, rack: Option<&Name>) -> bool {
         self.nodes.contains(&ix) || rack.is_some_and(|rack| self.racks.contains(rack))
     }
 }
@@ -160,7 +160,7 @@ impl<'a> ExcludedPlaces<'a> {
 /// Nodes or racks of a request's containers, grouped by the number of containers, smallest first.
 pub(crate) fn places_by_count<'a>(
     index: &'a FreeIndex,
-    spots: &Spots,
+    spots: &ContainersPerNode,
     level: PlacementScope,
 ) -> BTreeMap<u32, ExcludedPlaces<'a>> {
     let mut racks: BTreeMap<&'a Name, u32> = BTreeMap::new();

@@ -4,11 +4,11 @@
 
 /// Number of a node. Dense, from 0; never given to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeIx(u32);
+pub struct NodeNumber(u32);
 
-impl NodeIx {
+impl NodeNumber {
     /// Number of the first node.
-    pub(crate) const FIRST: NodeIx = NodeIx(0);
+    pub(crate) const FIRST: NodeNumber = NodeNumber(0);
 
     /// Index into tables by node.
     pub fn index(self) -> usize {
@@ -16,6 +16,6 @@ impl NodeIx {
     }
     /// Creates the number of a node; only the index and tests do.
     pub(super) fn of(n: u32) -> Self {
-        NodeIx(n)
+        NodeNumber(n)
     }
 }

@@ -8,27 +8,27 @@ use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 use super::blocked_sizes::BlockedSizes;
 use super::fit::{self, PlacementNeed};
 use super::index::fits;
-use super::node_ix::NodeIx;
-use crate::app::{App, Origin};
+use super::node_ix::NodeNumber;
+use crate::app::{ApplicationOrigin, ClusterApplication};
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::ledger::ContainerRole;
 use crate::queue::sibling_order::{SiblingRank, SizeClass};
-use crate::queue::tree::{Failed, PassTarget};
-use crate::queue::waits::{Head, LineSharing};
-use crate::queue::{QueueIx, Waiter};
+use crate::queue::tree::{FailedCandidate, PassTarget};
+use crate::queue::waits::{LineSharing, RequestLineHead};
+use crate::queue::{PlacementWaiter, QueueNumber};
 use crate::step_context::StepContext;
 
 /// Intermediate results of one pass.
 #[derive(Default)]
-struct Walk {
+struct PassProgress {
     /// Sizes that fit no node.
     blocked_sizes: BlockedSizes,
     /// Classes whose smallest size fits no node.
     closed: Vec<SizeClass>,
     /// Classes whose smallest size fits this node.
-    open: Vec<(SizeClass, Resource, NodeIx)>,
+    open: Vec<(SizeClass, Resource, NodeNumber)>,
     /// Failures to record before the next iteration.
-    failed: Vec<Failed>,
+    failed: Vec<FailedCandidate>,
 }
 
 impl Cluster {
@@ -41,9 +41,9 @@ impl Cluster {
         if !self.queue.update_order(&mut self.ledger) {
             return;
         }
-        let mut walk = Walk::default();
+        let mut walk = PassProgress::default();
         loop {
-            let next = self.next_in(QueueIx::ROOT, &mut walk);
+            let next = self.next_in(QueueNumber::ROOT, &mut walk);
             for failed in walk.failed.drain(..) {
                 self.queue.fail(failed);
             }
@@ -58,15 +58,19 @@ impl Cluster {
     }
 
     /// Reason why an application gets no containers at all.
-    pub(crate) fn held(&self, app: &App) -> Option<GrantBlock> {
-        if app.origin == Origin::Restored && self.recovery.is_some() {
+    pub(crate) fn held(&self, app: &ClusterApplication) -> Option<GrantBlock> {
+        if app.origin == ApplicationOrigin::Restored && self.recovery.is_some() {
             return Some(GrantBlock::Recovery);
         }
         (app.updates.len() >= MAX_UNACKED).then_some(GrantBlock::Unacknowledged)
     }
 
     /// First waiter below a queue that can be granted, with its node.
-    fn next_in(&self, queue: QueueIx, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
+    fn next_in(
+        &self,
+        queue: QueueNumber,
+        walk: &mut PassProgress,
+    ) -> Option<(PlacementWaiter, NodeId)> {
         let mut after: Option<SiblingRank> = None;
         while let Some((rank, seat)) = self
             .queue
@@ -81,15 +85,15 @@ impl Cluster {
                 return found;
             }
             walk.failed.push(match seat {
-                PassTarget::Queue(queue) => Failed::Queue(queue),
-                PassTarget::App(number) => Failed::App(number),
+                PassTarget::Queue(queue) => FailedCandidate::Queue(queue),
+                PassTarget::App(number) => FailedCandidate::App(number),
             });
         }
         None
     }
 
     /// True when some node fits the smallest size of this class.
-    fn has_room(&self, class: SizeClass, walk: &mut Walk) -> bool {
+    fn has_room(&self, class: SizeClass, walk: &mut PassProgress) -> bool {
         if class == SizeClass::ANY {
             return true;
         }
@@ -114,21 +118,22 @@ impl Cluster {
     }
 
     /// First waiter of an application that can be granted, with its node.
-    fn next_of(&self, number: u32, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
+    fn next_of(&self, number: u32, walk: &mut PassProgress) -> Option<(PlacementWaiter, NodeId)> {
         let (id, _) = self.queue.member(number)?;
         let app = self.apps.get(id).filter(|app| self.held(app).is_none())?;
-        let mut after: Option<Head> = None;
+        let mut after: Option<RequestLineHead> = None;
         while let Some((_, head)) = self.queue.next_line(number, after.as_ref()) {
             if let Some((request, node)) = self.try_line(app, number, &head, walk) {
                 return Some((
-                    Waiter {
+                    PlacementWaiter {
                         app: app.id.clone(),
                         request,
                     },
                     node,
                 ));
             }
-            walk.failed.push(Failed::Line(number, head.clone()));
+            walk.failed
+                .push(FailedCandidate::Line(number, head.clone()));
             after = Some(head);
         }
         None
@@ -138,10 +143,10 @@ impl Cluster {
     /// fail too.
     fn try_line(
         &self,
-        app: &App,
+        app: &ClusterApplication,
         number: u32,
-        head: &Head,
-        walk: &mut Walk,
+        head: &RequestLineHead,
+        walk: &mut PassProgress,
     ) -> Option<(Option<RequestId>, NodeId)> {
         if let Some(node) = self.try_place(app, head.request.as_ref(), walk) {
             return Some((head.request.clone(), node));
@@ -158,7 +163,12 @@ impl Cluster {
         })
     }
 
-    fn try_place(&self, app: &App, request: Option<&RequestId>, walk: &mut Walk) -> Option<NodeId> {
+    fn try_place(
+        &self,
+        app: &ClusterApplication,
+        request: Option<&RequestId>,
+        walk: &mut PassProgress,
+    ) -> Option<NodeId> {
         let need = PlacementNeed::of(app, request)?;
         let anywhere = need.is_anywhere();
         if anywhere && walk.blocked_sizes.covers(need.size) {
@@ -206,7 +216,7 @@ impl Cluster {
                 );
             }
             (true, None) => self.queue.remove(
-                &Waiter {
+                &PlacementWaiter {
                     app: app_id.clone(),
                     request: Some(request.clone()),
                 },
@@ -219,7 +229,7 @@ impl Cluster {
     /// Removes a request from its queue and adds it again, so that the next pass tries it.
     pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
         self.queue.remove(
-            &Waiter {
+            &PlacementWaiter {
                 app: app_id.clone(),
                 request: Some(request.clone()),
             },

@@ -25,19 +25,19 @@ use std::collections::BTreeMap;
 use headroom_types::{Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
 
 use super::blocked_sizes::BlockedSizes;
-use super::claim::{Claim, ClaimStage};
+use super::claim::{ClaimStage, PreemptionClaim};
 use super::constraint::misfit;
 use super::fit::PlacementNeed;
 use super::locality::ExcludedPlaces;
 use super::part;
 use super::reservation::Reservation;
-use crate::app::App;
+use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerState};
 use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::bound::DominantShare;
 use crate::queue::tree::QueueEntry;
-use crate::queue::{QueueIx, Waiter};
+use crate::queue::{PlacementWaiter, QueueNumber};
 use crate::size::excess;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
@@ -55,15 +55,15 @@ const MOST_CLAIMS: usize = 200;
 
 /// A container that can be preempted.
 #[derive(Clone, Debug)]
-struct Victim {
+struct PreemptionVictim {
     id: ContainerId,
     node: NodeId,
-    leaf: QueueIx,
+    leaf: QueueNumber,
     size: Resource,
 }
 
 /// Order of victims: queue furthest above its guarantee, least escalated, lowest priority, newest.
-type Order = (
+type VictimOrder = (
     Reverse<DominantShare>,
     u64,
     i32,
@@ -72,15 +72,15 @@ type Order = (
 );
 
 /// Order of waiters: application's priority and number, request's priority and arrival.
-type Turn = (Reverse<i32>, u32, Reverse<i64>, u64);
+type WaiterOrder = (Reverse<i32>, u32, Reverse<i64>, u64);
 
 /// Resources per queue, each counted in the queue and all its ancestors.
-type ByQueue = BTreeMap<QueueIx, Resource>;
+type ResourcesByQueue = BTreeMap<QueueNumber, Resource>;
 
 /// State of one round.
-struct Round {
+struct PreemptionRound {
     /// Potential victims, in order.
-    victims: Vec<Victim>,
+    victims: Vec<PreemptionVictim>,
     /// Remaining number of sizes without a suitable node.
     tries: usize,
     /// Sizes of the current leaf without a suitable node.
@@ -89,17 +89,17 @@ struct Round {
 
 /// Resources that current claims add to queues and remove from queues.
 #[derive(Clone, Debug, Default)]
-struct Moving {
-    comes: ByQueue,
-    goes: ByQueue,
+struct QueueResourceTransfers {
+    comes: ResourcesByQueue,
+    goes: ResourcesByQueue,
 }
 
 /// Potential victims on one node.
 #[derive(Clone, Debug, Default)]
 struct NodeVictims<'a> {
-    members: Vec<&'a Victim>,
+    members: Vec<&'a PreemptionVictim>,
     room: Resource,
-    goes: ByQueue,
+    goes: ResourcesByQueue,
 }
 
 impl Cluster {
@@ -130,7 +130,7 @@ impl Cluster {
             .memory
             .mul_ratio(self.settings.preempt_part.into(), 1000);
         let mut left = part.saturating_add(self.claims.spare);
-        let mut round = Round {
+        let mut round = PreemptionRound {
             victims: self.victims(),
             tries: MOST_TRIES,
             blocked_sizes: BlockedSizes::default(),
@@ -153,7 +153,7 @@ impl Cluster {
         }
     }
 
-    fn memory_of(&self, claim: &Claim) -> Bytes {
+    fn memory_of(&self, claim: &PreemptionClaim) -> Bytes {
         let sizes = claim
             .victims
             .iter()
@@ -163,12 +163,12 @@ impl Cluster {
     }
 
     /// Leaves with waiters and an unfilled guarantee on their path, the smallest used part first.
-    fn short_leaves(&self) -> Vec<QueueIx> {
+    fn short_leaves(&self) -> Vec<QueueNumber> {
         let leaves = self
             .queue
             .slots()
             .filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
-        let fill = |leaf: QueueIx| {
+        let fill = |leaf: QueueNumber| {
             let named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot));
             named
                 .filter_map(|(ix, slot)| {
@@ -179,7 +179,7 @@ impl Cluster {
                 })
                 .min()
         };
-        let mut short: Vec<(DominantShare, QueueIx)> =
+        let mut short: Vec<(DominantShare, QueueNumber)> =
             leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
         short.retain(|(fill, _)| !fill.is_whole());
         short.sort_unstable();
@@ -187,9 +187,9 @@ impl Cluster {
     }
 
     /// Waiters of a leaf that have waited long enough, in order.
-    fn waiters(&self, leaf: QueueIx, ctx: &StepContext<'_>) -> Vec<Waiter> {
+    fn waiters(&self, leaf: QueueNumber, ctx: &StepContext<'_>) -> Vec<PlacementWaiter> {
         let every = self.settings.preempt_every;
-        let mut all: Vec<(Turn, Waiter)> = Vec::new();
+        let mut all: Vec<(WaiterOrder, PlacementWaiter)> = Vec::new();
         let apps = self
             .queue
             .slot(leaf)
@@ -198,7 +198,7 @@ impl Cluster {
             .filter_map(|id| self.apps.get(id));
         for app in apps.filter(|app| self.held(app).is_none()) {
             let mut add = |request: Option<&RequestId>, priority: i64, arrival: u64| {
-                let waiter = Waiter {
+                let waiter = PlacementWaiter {
                     app: app.id.clone(),
                     request: request.cloned(),
                 };
@@ -240,8 +240,8 @@ impl Cluster {
     }
 
     /// Potential victims in queues above their guarantee, in order.
-    fn victims(&self) -> Vec<Victim> {
-        let mut all: Vec<(Order, Victim)> = Vec::new();
+    fn victims(&self) -> Vec<PreemptionVictim> {
+        let mut all: Vec<(VictimOrder, PreemptionVictim)> = Vec::new();
         for (leaf, slot) in self
             .queue
             .slots()
@@ -275,7 +275,7 @@ impl Cluster {
     }
 
     /// Memory of the smallest container that an application has or requests.
-    fn least(&self, app: &App) -> Bytes {
+    fn least(&self, app: &ClusterApplication) -> Bytes {
         let asked = app.requests.values().map(|asked| asked.ask.resource.memory);
         let has = app
             .containers
@@ -288,10 +288,10 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    fn is_preemptable(&self, leaf: QueueIx) -> bool {
+    fn is_preemptable(&self, leaf: QueueNumber) -> bool {
         self.queue
             .path_of(leaf)
-            .all(|(_, slot)| slot.spec.preemptable == crate::queue::spec::Preemptable::Yes)
+            .all(|(_, slot)| slot.spec.preemptable == crate::queue::spec::QueuePreemption::Yes)
     }
 
     /// True when the container is not a master and was not ordered to stop.
@@ -345,7 +345,7 @@ impl Cluster {
             .path_of(leaf)
             .filter(|(_, slot)| is_named(slot))
             .peekable();
-        let fits = |ix: QueueIx, slot: &QueueEntry| {
+        let fits = |ix: QueueNumber, slot: &QueueEntry| {
             self.ledger
                 .queue(ix)
                 .is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size))
@@ -356,11 +356,11 @@ impl Cluster {
     /// Next claim for a waiter, if any victims make it fit.
     fn plan(
         &self,
-        waiter: &Waiter,
-        leaf: QueueIx,
-        round: &mut Round,
+        waiter: &PlacementWaiter,
+        leaf: QueueNumber,
+        round: &mut PreemptionRound,
         ctx: &StepContext<'_>,
-    ) -> Option<(Claim, String)> {
+    ) -> Option<(PreemptionClaim, String)> {
         let app = self.apps.get(&waiter.app)?;
         let request = waiter.request.as_ref();
         let missing = request.map_or(1, |request| app.missing(request));
@@ -393,7 +393,7 @@ impl Cluster {
             u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX),
         ));
         let why = self.claim_reason(leaf, need.size, &node);
-        let claim = Claim {
+        let claim = PreemptionClaim {
             waiter: waiter.clone(),
             size: need.size.clone(),
             node,
@@ -404,7 +404,7 @@ impl Cluster {
         Some((claim, why))
     }
 
-    fn claim_reason(&self, leaf: QueueIx, size: &Resource, node: &NodeId) -> String {
+    fn claim_reason(&self, leaf: QueueNumber, size: &Resource, node: &NodeId) -> String {
         let short = self
             .queue
             .path_of(leaf)
@@ -414,7 +414,7 @@ impl Cluster {
         });
         format!("queue {name} has {fill} % of its guarantee and needs {size} on {node}")
     }
-    fn filled(&self, ix: QueueIx, slot: &QueueEntry) -> DominantShare {
+    fn filled(&self, ix: QueueNumber, slot: &QueueEntry) -> DominantShare {
         self.ledger
             .queue(ix)
             .map_or(DominantShare::default(), |account| {
@@ -426,11 +426,11 @@ impl Cluster {
     fn find_victims(
         &self,
         need: PlacementNeed<'_>,
-        leaf: QueueIx,
-        victims: &[Victim],
+        leaf: QueueNumber,
+        victims: &[PreemptionVictim],
     ) -> Option<(NodeId, std::collections::BTreeSet<ContainerId>)> {
         let moving = self.moving(|_| true);
-        let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
+        let meets: Vec<QueueNumber> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
         let entitled: Vec<bool> = meets
             .iter()
             .map(|meet| self.is_entitled(leaf, *meet, need.size, &moving))
@@ -477,7 +477,7 @@ impl Cluster {
         None
     }
 
-    fn add_victim<'a>(&self, pile: &mut NodeVictims<'a>, victim: &'a Victim) {
+    fn add_victim<'a>(&self, pile: &mut NodeVictims<'a>, victim: &'a PreemptionVictim) {
         add(&mut pile.room, &victim.size);
         self.book_path(victim.leaf, &victim.size, &mut pile.goes);
         pile.members.push(victim);
@@ -489,9 +489,9 @@ impl Cluster {
     fn with_fewer<'a>(
         &self,
         pile: &NodeVictims<'a>,
-        victim: &'a Victim,
-        meet: QueueIx,
-        going: &ByQueue,
+        victim: &'a PreemptionVictim,
+        meet: QueueNumber,
+        going: &ResourcesByQueue,
         need: PlacementNeed<'_>,
     ) -> Option<NodeVictims<'a>> {
         for dropped in 1..=pile.members.len().min(MOST_DROPPED) {
@@ -511,7 +511,7 @@ impl Cluster {
     }
 
     /// Lowest common queue of `leaf` and the waiter's leaf, with its index in `meets`.
-    fn meet(&self, leaf: QueueIx, meets: &[QueueIx]) -> Option<(usize, QueueIx)> {
+    fn meet(&self, leaf: QueueNumber, meets: &[QueueNumber]) -> Option<(usize, QueueNumber)> {
         self.queue
             .path_of(leaf)
             .find_map(|(ix, _)| Some((meets.iter().position(|meet| *meet == ix)?, ix)))
@@ -519,7 +519,13 @@ impl Cluster {
 
     /// True when the size fits every guarantee between the common queue and the leaf, and there is
     /// one.
-    fn is_entitled(&self, leaf: QueueIx, meet: QueueIx, size: &Resource, moving: &Moving) -> bool {
+    fn is_entitled(
+        &self,
+        leaf: QueueNumber,
+        meet: QueueNumber,
+        size: &Resource,
+        moving: &QueueResourceTransfers,
+    ) -> bool {
         let way = self
             .queue
             .path_of(leaf)
@@ -544,7 +550,13 @@ impl Cluster {
 
     /// True when every queue between the common queue and the victim keeps its guarantee without
     /// the victim.
-    fn can_lose(&self, victim: &Victim, meet: QueueIx, going: &ByQueue, pile: &ByQueue) -> bool {
+    fn can_lose(
+        &self,
+        victim: &PreemptionVictim,
+        meet: QueueNumber,
+        going: &ResourcesByQueue,
+        pile: &ResourcesByQueue,
+    ) -> bool {
         self.queue
             .path_of(victim.leaf)
             .take_while(|(ix, _)| *ix != meet)
@@ -563,13 +575,13 @@ impl Cluster {
     }
 
     /// Repeats the checks of the plan at the end of the warning.
-    pub(crate) fn may_still_take(&self, claim: &Claim, victims: &[ContainerId]) -> bool {
+    pub(crate) fn may_still_take(&self, claim: &PreemptionClaim, victims: &[ContainerId]) -> bool {
         let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else {
             return false;
         };
         let moving = self.moving(|other| other.stage == ClaimStage::Taken);
-        let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
-        let mut gone = ByQueue::new();
+        let meets: Vec<QueueNumber> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
+        let mut gone = ResourcesByQueue::new();
         victims
             .iter()
             .filter_map(|id| self.containers.get(id))
@@ -590,8 +602,8 @@ impl Cluster {
     }
 
     /// Resources that current claims move between queues.
-    fn moving(&self, which: impl Fn(&Claim) -> bool) -> Moving {
-        let mut moving = Moving::default();
+    fn moving(&self, which: impl Fn(&PreemptionClaim) -> bool) -> QueueResourceTransfers {
+        let mut moving = QueueResourceTransfers::default();
         for claim in self.claims.iter().filter(|claim| which(claim)) {
             if let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) {
                 self.book_path(leaf, &claim.size, &mut moving.comes);
@@ -610,7 +622,7 @@ impl Cluster {
         moving
     }
 
-    fn book_path(&self, leaf: QueueIx, size: &Resource, sums: &mut ByQueue) {
+    fn book_path(&self, leaf: QueueNumber, size: &Resource, sums: &mut ResourcesByQueue) {
         for (ix, _) in self.queue.path_of(leaf) {
             add(sums.entry(ix).or_default(), size);
         }
@@ -621,8 +633,8 @@ fn is_named(slot: &QueueEntry) -> bool {
     !slot.guaranteed.is_open() && !slot.guaranteed.is_nothing()
 }
 
-fn victim(c: &Container, leaf: QueueIx) -> Victim {
-    Victim {
+fn victim(c: &Container, leaf: QueueNumber) -> PreemptionVictim {
+    PreemptionVictim {
         id: c.id.clone(),
         node: c.node.clone(),
         leaf,
@@ -631,7 +643,12 @@ fn victim(c: &Container, leaf: QueueIx) -> Victim {
 }
 
 /// Position among the potential victims.
-fn order(app: &App, c: &Container, least: Bytes, above: DominantShare) -> Order {
+fn order(
+    app: &ClusterApplication,
+    c: &Container,
+    least: Bytes,
+    above: DominantShare,
+) -> VictimOrder {
     let times = c.resource.memory.get().saturating_mul(1000) / least.get().max(1);
     let priority = c
         .request

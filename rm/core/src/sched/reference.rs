@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::fit::{self, PlacementNeed};
 use super::index::{FreeIndex, IndexedNode};
-use super::node_ix::NodeIx;
-use crate::app::App;
+use super::node_ix::NodeNumber;
+use crate::app::ClusterApplication;
 use crate::event::{AppSubmission, Exclusive, MasterKind, NodeProperties};
 use crate::placement::{
     AntiAffinity, AttributeCondition, LocalityLevel, PlacementRules, PlacementScope, RelaxPolicy,
@@ -162,8 +162,8 @@ type Containers = Vec<(usize, u32)>;
 #[derive(Debug)]
 struct World {
     index: FreeIndex,
-    app: App,
-    plain: BTreeMap<NodeIx, IndexedNode>,
+    app: ClusterApplication,
+    plain: BTreeMap<NodeNumber, IndexedNode>,
 }
 
 fn world(
@@ -199,7 +199,7 @@ fn world(
         master: MasterKind::Unmanaged,
         key: None,
     };
-    let mut app = App::new(id("job.1"), Arc::new(spec), UnixMillis(0));
+    let mut app = ClusterApplication::new(id("job.1"), Arc::new(spec), UnixMillis(0));
     let mut spots = super::container_locations::ContainerLocations::default();
     for (request, (place, size)) in REQUESTS.into_iter().zip(asks) {
         let mut ask = ask(request, 1, size);
@@ -218,13 +218,13 @@ fn world(
 }
 
 impl World {
-    fn rack(&self, ix: NodeIx) -> Result<&Name, NodeIx> {
+    fn rack(&self, ix: NodeNumber) -> Result<&Name, NodeNumber> {
         self.plain
             .get(&ix)
             .and_then(|s| s.traits.rack.as_ref())
             .ok_or(ix)
     }
-    fn count(&self, request: &RequestId, ix: NodeIx, level: PlacementScope) -> u32 {
+    fn count(&self, request: &RequestId, ix: NodeNumber, level: PlacementScope) -> u32 {
         let spots = self
             .app
             .spots
@@ -232,7 +232,7 @@ impl World {
             .and_then(|s| s.of(request))
             .cloned()
             .unwrap_or_default();
-        let same = |other: &NodeIx| match level {
+        let same = |other: &NodeNumber| match level {
             PlacementScope::Node => *other == ix,
             PlacementScope::Rack => self.rack(*other) == self.rack(ix),
         };
@@ -328,7 +328,7 @@ impl World {
             (false, false) => 2,
         }
     }
-    fn scan(&self, request: &RequestId) -> Option<NodeIx> {
+    fn scan(&self, request: &RequestId) -> Option<NodeNumber> {
         let asked = self.app.requests.get(request).expect("asked");
         let place = &asked.ask.place;
         let farthest = match asked.reach {
@@ -385,7 +385,7 @@ proptest! {
         let world = world(&nodes, asks, &containers);
         for request in REQUESTS.map(id::<RequestId>) {
             let need = PlacementNeed::of(&world.app, Some(&request)).expect("the request exists");
-            let name = |ix: Option<NodeIx>| ix.and_then(|ix| world.index.id(ix)).cloned();
+            let name = |ix: Option<NodeNumber>| ix.and_then(|ix| world.index.id(ix)).cloned();
             prop_assert_eq!(name(fit::choose(&world.index, need)), name(world.scan(&request)), "{}", request);
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use headroom_types::{AppId, Bytes, Cpus, ExtraResources, Name, NodeId, RequestId, Resource, Tick};
 
-use super::node_ix::NodeIx;
+use super::node_ix::NodeNumber;
 
 /// Reservation of one node for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct Reservation {
 /// All reservations.
 #[derive(Clone, Debug, Default)]
 pub struct Reservations {
-    on: BTreeMap<NodeIx, Reservation>,
-    of: BTreeMap<(AppId, RequestId), NodeIx>,
+    on: BTreeMap<NodeNumber, Reservation>,
+    of: BTreeMap<(AppId, RequestId), NodeNumber>,
     /// True when reservations must be checked: a node, a request or a limit has changed.
     doubted: bool,
     pub(crate) recent_grants: RecentGrants,
@@ -42,7 +42,7 @@ impl Reservations {
         self.on.is_empty()
     }
     /// Marks reservations for a check if this node is reserved.
-    pub(crate) fn mark_dirty(&mut self, ix: NodeIx) {
+    pub(crate) fn mark_dirty(&mut self, ix: NodeNumber) {
         self.doubted |= !self.on.is_empty() && self.on.contains_key(&ix);
     }
     /// Marks reservations for a check if this request has one.
@@ -54,11 +54,15 @@ impl Reservations {
         self.doubted = true;
     }
     /// Reservation of a node.
-    pub(crate) fn on(&self, ix: NodeIx) -> Option<&Reservation> {
+    pub(crate) fn on(&self, ix: NodeNumber) -> Option<&Reservation> {
         self.on.get(&ix)
     }
     /// Reservation of a request.
-    pub(crate) fn of(&self, app: &AppId, request: &RequestId) -> Option<(NodeIx, &Reservation)> {
+    pub(crate) fn of(
+        &self,
+        app: &AppId,
+        request: &RequestId,
+    ) -> Option<(NodeNumber, &Reservation)> {
         if self.of.is_empty() {
             return None; // the usual case
         }
@@ -66,7 +70,7 @@ impl Reservations {
         Some((ix, self.on.get(&ix)?))
     }
     /// All reservations, by node.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (NodeIx, &Reservation)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (NodeNumber, &Reservation)> {
         self.on.iter().map(|(ix, r)| (*ix, r))
     }
     /// Number of reservations.
@@ -78,17 +82,17 @@ impl Reservations {
         std::mem::take(&mut self.doubted)
     }
     /// All reservations for an update, by node.
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (NodeIx, &mut Reservation)> {
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (NodeNumber, &mut Reservation)> {
         self.on.iter_mut().map(|(ix, r)| (*ix, r))
     }
     /// Adds a reservation.
-    pub(crate) fn put(&mut self, ix: NodeIx, reservation: Reservation) {
+    pub(crate) fn put(&mut self, ix: NodeNumber, reservation: Reservation) {
         self.of
             .insert((reservation.app.clone(), reservation.request.clone()), ix);
         self.on.insert(ix, reservation);
     }
     /// Removes the reservation of a node.
-    pub(crate) fn take(&mut self, ix: NodeIx) -> Option<Reservation> {
+    pub(crate) fn take(&mut self, ix: NodeNumber) -> Option<Reservation> {
         let reservation = self.on.remove(&ix)?;
         self.of
             .remove(&(reservation.app.clone(), reservation.request.clone()));

@@ -25,13 +25,13 @@ use super::constraint::{candidates, is_choosy, misfit};
 use super::fit::PlacementNeed;
 use super::index::IndexedNode;
 use super::locality::ExcludedPlaces;
-use super::node_ix::NodeIx;
+use super::node_ix::NodeNumber;
 use super::reservation::Reservation;
-use crate::app::App;
+use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::event::LogSeverity;
 use crate::ledger::ContainerRole;
-use crate::queue::QueueIx;
+use crate::queue::QueueNumber;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
@@ -46,10 +46,10 @@ const COMPARED: usize = 64;
 const REVIEW: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Missing memory, countable pieces and processors.
-type Lack = (Bytes, u64, Cpus);
+type MissingResources = (Bytes, u64, Cpus);
 
 /// Missing resources of a node for a size: memory first.
-fn lacks(free: &Resource, size: &Resource) -> Lack {
+fn lacks(free: &Resource, size: &Resource) -> MissingResources {
     let pieces = size
         .extra
         .iter()
@@ -60,13 +60,13 @@ fn lacks(free: &Resource, size: &Resource) -> Lack {
 
 /// Nodes with the least missing resources so far, at most [`COMPARED`].
 #[derive(Debug, Default)]
-struct Least {
-    rows: Vec<(Lack, NodeIx)>,
+struct ReservationCandidates {
+    rows: Vec<(MissingResources, NodeNumber)>,
 }
 
-impl Least {
+impl ReservationCandidates {
     /// Considers a node. Returns false when it lacks more memory than the best one.
-    fn look_at(&mut self, (lack, ix): (Lack, NodeIx)) -> bool {
+    fn look_at(&mut self, (lack, ix): (MissingResources, NodeNumber)) -> bool {
         let best = self.rows.first().map(|(best, _)| *best);
         if best.is_some_and(|best| lack < best) {
             self.rows.clear();
@@ -116,7 +116,7 @@ impl Cluster {
         if self.reservations.len() >= self.most_reservations() {
             return;
         }
-        let mut leaves: BTreeSet<QueueIx> = self.kept_leaves().collect();
+        let mut leaves: BTreeSet<QueueNumber> = self.kept_leaves().collect();
         let waiting = self.queue.all_but(&leaves, &self.ledger);
         let mut found = Vec::new();
         let rows = waiting
@@ -132,7 +132,7 @@ impl Cluster {
             if leaves.contains(&leaf) || !self.starves(app, request, ctx.now) {
                 continue;
             }
-            let taken: BTreeSet<NodeIx> = found.iter().map(|(ix, _)| *ix).collect();
+            let taken: BTreeSet<NodeNumber> = found.iter().map(|(ix, _)| *ix).collect();
             let Some(need) = PlacementNeed::of(app, Some(request)) else {
                 continue;
             };
@@ -158,14 +158,14 @@ impl Cluster {
     }
 
     /// Leaf queues with a reservation; each leaf has at most one.
-    pub(crate) fn kept_leaves(&self) -> impl Iterator<Item = QueueIx> {
+    pub(crate) fn kept_leaves(&self) -> impl Iterator<Item = QueueNumber> {
         self.reservations()
             .filter_map(|r| self.queue.leaf_of(&r.app))
     }
 
     /// True when a request has waited long enough, smaller containers were granted in the meantime,
     /// and its preference is fully relaxed.
-    fn starves(&self, app: &App, request: &RequestId, now: Tick) -> bool {
+    fn starves(&self, app: &ClusterApplication, request: &RequestId, now: Tick) -> bool {
         let Some(asked) = app.requests.get(request) else {
             return false;
         };
@@ -179,7 +179,7 @@ impl Cluster {
             && !self.claims.has(&app.id, request) // a claim frees resources for it
     }
 
-    fn may_be_served(&self, app: &App, size: &Resource) -> bool {
+    fn may_be_served(&self, app: &ClusterApplication, size: &Resource) -> bool {
         self.held(app).is_none() && self.limit(app, ContainerRole::Work, size).is_none()
     }
 
@@ -201,13 +201,13 @@ impl Cluster {
     fn soonest(
         &self,
         need: PlacementNeed<'_>,
-        taken: &BTreeSet<NodeIx>,
-    ) -> Option<(Bytes, NodeIx, NodeId)> {
+        taken: &BTreeSet<NodeNumber>,
+    ) -> Option<(Bytes, NodeNumber, NodeId)> {
         let barred = need
             .of
             .map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place))
             .unwrap_or_default();
-        let could = |slot: &&IndexedNode, ix: NodeIx| {
+        let could = |slot: &&IndexedNode, ix: NodeNumber| {
             slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers))
                 && misfit(need.place, slot).is_none()
                 && !barred.bars(ix, slot.traits.rack.as_ref())
@@ -216,11 +216,11 @@ impl Cluster {
                 && !taken.contains(&ix)
                 && self.could_hold(&slot.node, need.size)
         };
-        let lack = |ix: NodeIx| {
+        let lack = |ix: NodeNumber| {
             let slot = self.index.slot(ix).filter(|slot| could(slot, ix))?;
             Some((lacks(slot.room.as_ref()?, need.size), ix))
         };
-        let mut least = Least::default();
+        let mut least = ReservationCandidates::default();
         if is_choosy(need.place) {
             candidates(&self.index, need.place, need.size)
                 .filter_map(|slot| lack(self.index.ix(&slot.node)?))
@@ -242,8 +242,8 @@ impl Cluster {
     fn least_of_all(
         &self,
         size: &Resource,
-        lack: impl Fn(NodeIx) -> Option<(Lack, NodeIx)>,
-        least: &mut Least,
+        lack: impl Fn(NodeNumber) -> Option<(MissingResources, NodeNumber)>,
+        least: &mut ReservationCandidates,
     ) {
         let open = &self.index.open;
         if size.extra.is_empty() {
@@ -261,7 +261,7 @@ impl Cluster {
     }
 
     /// Time of the grant of the oldest live container on a node.
-    fn oldest_on(&self, ix: NodeIx) -> Option<UnixMillis> {
+    fn oldest_on(&self, ix: NodeNumber) -> Option<UnixMillis> {
         let node = self.nodes.get(self.index.id(ix)?)?;
         node.containers
             .iter()
@@ -272,7 +272,7 @@ impl Cluster {
     }
 
     fn move_reservations(&mut self, ctx: &mut StepContext<'_>) {
-        let held: Vec<(NodeIx, Reservation)> = self
+        let held: Vec<(NodeNumber, Reservation)> = self
             .reservations
             .all()
             .map(|(ix, r)| (ix, r.clone()))
@@ -306,7 +306,7 @@ impl Cluster {
         }
     }
 
-    fn reserve(&mut self, ix: NodeIx, reservation: Reservation, ctx: &mut StepContext<'_>) {
+    fn reserve(&mut self, ix: NodeNumber, reservation: Reservation, ctx: &mut StepContext<'_>) {
         let node = reservation.node.clone();
         let message = format!(
             "{node} is reserved for {}, {}",
@@ -324,7 +324,7 @@ impl Cluster {
     }
 
     /// Cancels a reservation.
-    pub(crate) fn unreserve(&mut self, ix: NodeIx, why: &str, ctx: &mut StepContext<'_>) {
+    pub(crate) fn unreserve(&mut self, ix: NodeNumber, why: &str, ctx: &mut StepContext<'_>) {
         let Some(reservation) = self.reservations.take(ix) else {
             return;
         };
@@ -375,7 +375,7 @@ impl Cluster {
             return; // the usual case
         }
         let most = self.most_reservations();
-        let held: Vec<NodeIx> = self.reservations.all().map(|(ix, _)| ix).collect();
+        let held: Vec<NodeNumber> = self.reservations.all().map(|(ix, _)| ix).collect();
         let mut leaves = BTreeSet::new();
         for ix in held {
             let Some(reservation) = self.reservations.on(ix).cloned() else {
@@ -421,7 +421,7 @@ impl Cluster {
     }
 
     /// Reason why a reservation is obsolete. `None` when it is valid.
-    fn is_void(&self, ix: NodeIx, reservation: &Reservation) -> Option<&'static str> {
+    fn is_void(&self, ix: NodeNumber, reservation: &Reservation) -> Option<&'static str> {
         let Some(app) = self.apps.get(&reservation.app) else {
             return Some("its application does not exist any more");
         };

@@ -10,7 +10,7 @@ use headroom_types::{
 };
 
 use crate::event::{
-    ContainerCommand, ContainerPhase, NodeHealth, NodeProperties, NodeRegistration, RefusedSize,
+    ContainerCommand, ContainerPhase, NodeHealth, NodeProperties, NodeRegistration, RefusedResize,
     ReportedContainer,
 };
 
@@ -49,7 +49,7 @@ pub struct FakeContainer {
     /// Version of the size.
     pub version: u32,
     /// A later size that was refused.
-    pub refused: Option<RefusedSize>,
+    pub refused: Option<RefusedResize>,
     /// Phase.
     pub phase: ContainerPhase,
     /// Time of the grant.
@@ -64,7 +64,7 @@ impl FakeContainer {
         }
         match rigid {
             Some(why) => {
-                self.refused = Some(RefusedSize {
+                self.refused = Some(RefusedResize {
                     version,
                     why: why.clone(),
                 })

@@ -16,15 +16,15 @@ use headroom_types::{
 };
 
 use crate::event::{
-    AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand, ContainerPhase,
-    Effect, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
-    NodeRegistration, ReportedContainer, UpdateKind,
+    AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEffect, ClusterEvent, ContainerCommand,
+    ContainerPhase, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat,
+    NodeProperties, NodeRegistration, ReportedContainer, UpdateKind,
 };
 use crate::placement::PlacementRules;
 use crate::queue::QueueTree;
-use crate::queue::spec::QueueSpec;
+use crate::queue::spec::QueueDefinition;
 use crate::request::ContainerRequest;
-use crate::settings::Settings;
+use crate::settings::ClusterSettings;
 
 /// Size of the simulated cluster.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub struct LoadShape {
 
 /// Container on its node.
 #[derive(Debug)]
-struct Held {
+struct LoadContainer {
     id: ContainerId,
     request: RequestId,
     resource: Resource,
@@ -50,17 +50,17 @@ struct Held {
 }
 
 #[derive(Debug)]
-struct Job {
+struct LoadApplication {
     attempt: AttemptId,
     heard: u64,
     acked: u64,
-    wants: Vec<Wish>,
+    wants: Vec<LoadRequest>,
     by_request: BTreeMap<RequestId, usize>,
     changed: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Wish {
+struct LoadRequest {
     request: RequestId,
     size: Resource,
     count: u32,
@@ -74,9 +74,9 @@ pub struct ClusterLoad {
     shape: LoadShape,
     epoch: Epoch,
     names: Vec<NodeId>,
-    held: Vec<Vec<Held>>,
+    held: Vec<Vec<LoadContainer>>,
     by_name: BTreeMap<NodeId, usize>,
-    jobs: Vec<Job>,
+    jobs: Vec<LoadApplication>,
     by_app: BTreeMap<AppId, usize>,
     due: Vec<usize>,
     launch: Arc<LaunchSpec>,
@@ -119,19 +119,20 @@ impl ClusterLoad {
     }
     /// Settings for the load: one leaf per user. The history limits are those of the shipped
     /// configuration.
-    pub fn settings(shape: LoadShape) -> Settings {
-        let leaves = (0..shape.queues).filter_map(|n| Some((queue(n)?, QueueSpec::default())));
-        let tree = QueueTree::new(QueueSpec {
+    pub fn settings(shape: LoadShape) -> ClusterSettings {
+        let leaves =
+            (0..shape.queues).filter_map(|n| Some((queue(n)?, QueueDefinition::default())));
+        let tree = QueueTree::new(QueueDefinition {
             children: leaves.collect(),
-            ..QueueSpec::default()
+            ..QueueDefinition::default()
         });
-        Settings {
+        ClusterSettings {
             queues: tree.unwrap_or_default(),
-            ..Settings::default()
+            ..ClusterSettings::default()
         }
     }
     /// Registers all nodes, submits all applications and sends their requests.
-    pub fn register_all(&mut self, mut step: impl FnMut(ClusterEvent) -> Vec<Effect>) {
+    pub fn register_all(&mut self, mut step: impl FnMut(ClusterEvent) -> Vec<ClusterEffect>) {
         for n in 0..self.names.len() {
             let Some(what) = self.registration(n) else {
                 continue;
@@ -144,7 +145,7 @@ impl ClusterLoad {
             let Some(spec) = new_app(n) else { continue };
             let event = self.event(ClusterCall::Submit(Box::new(spec)));
             for effect in step(event) {
-                if let Effect::Answer {
+                if let ClusterEffect::Answer {
                     answer: Ok(CallAnswer::Submitted { app, .. }),
                     ..
                 } = effect
@@ -178,10 +179,10 @@ impl ClusterLoad {
         self.report(self.turn.wrapping_mul(7919) % nodes)
     }
     /// Processes the effects of an event.
-    pub fn take(&mut self, effects: impl IntoIterator<Item = Effect>) {
+    pub fn take(&mut self, effects: impl IntoIterator<Item = ClusterEffect>) {
         for effect in effects {
             match effect {
-                Effect::Tell {
+                ClusterEffect::Tell {
                     node,
                     container,
                     want: ContainerCommand::Run(order),
@@ -190,7 +191,7 @@ impl ClusterLoad {
                     let held = self.by_name.get(&node).and_then(|n| self.held.get_mut(*n));
                     if let (Some(held), Some(request)) = (held, order.request) {
                         let (resource, granted) = (order.resource, order.granted);
-                        held.push(Held {
+                        held.push(LoadContainer {
                             id: container,
                             request,
                             resource,
@@ -199,16 +200,16 @@ impl ClusterLoad {
                         });
                     }
                 }
-                Effect::Update { app, update } => self.update(&app, update),
-                Effect::Tell {
+                ClusterEffect::Update { app, update } => self.update(&app, update),
+                ClusterEffect::Tell {
                     want: ContainerCommand::Stop { .. } | ContainerCommand::Forget,
                     ..
                 }
-                | Effect::Save(_)
-                | Effect::Answer { .. }
-                | Effect::UpdatesEnd { .. }
-                | Effect::Log(_)
-                | Effect::Illegal { .. } => {}
+                | ClusterEffect::Save(_)
+                | ClusterEffect::Answer { .. }
+                | ClusterEffect::UpdatesEnd { .. }
+                | ClusterEffect::Log(_)
+                | ClusterEffect::Illegal { .. } => {}
             }
         }
     }
@@ -242,7 +243,7 @@ impl ClusterLoad {
     fn job(&mut self, app: AppId) {
         let wish = |n: u32| {
             let request: RequestId = format!("request-{n:03}").parse().ok()?;
-            Some(Wish {
+            Some(LoadRequest {
                 request,
                 size: size(n),
                 count: 2,
@@ -250,7 +251,7 @@ impl ClusterLoad {
                 raised: false,
             })
         };
-        let wants: Vec<Wish> = (0..self.shape.requests).filter_map(wish).collect();
+        let wants: Vec<LoadRequest> = (0..self.shape.requests).filter_map(wish).collect();
         let by_request = wants
             .iter()
             .map(|wish| wish.request.clone())
@@ -259,7 +260,7 @@ impl ClusterLoad {
         let changed = (0..wants.len()).collect();
         self.by_app.insert(app.clone(), self.jobs.len());
         let attempt = AttemptId { app, attempt: 1 };
-        self.jobs.push(Job {
+        self.jobs.push(LoadApplication {
             attempt,
             heard: 0,
             acked: 0,
@@ -391,8 +392,8 @@ impl ClusterLoad {
     }
 }
 
-impl Job {
-    fn raise(&mut self, which: Option<usize>, what: impl FnOnce(&mut Wish)) {
+impl LoadApplication {
+    fn raise(&mut self, which: Option<usize>, what: impl FnOnce(&mut LoadRequest)) {
         let Some((n, wish)) = which.and_then(|n| Some((n, self.wants.get_mut(n)?))) else {
             return;
         };
@@ -428,7 +429,7 @@ fn size(n: u32) -> Resource {
     }
 }
 
-fn seen(held: &Held) -> ReportedContainer {
+fn seen(held: &LoadContainer) -> ReportedContainer {
     ReportedContainer {
         container: held.id.clone(),
         request: Some(held.request.clone()),

@@ -6,21 +6,22 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::role::is_user;
 use headroom_identity::{
-    Accessor, Principal, QueuePermission, Right, Rights, SecretTokenKind, Token,
+    AccessRight, AccessRights, Principal, QueuePermission, SecretToken, SecretTokenKind,
+    TokenAccessor,
 };
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{
-    MAX_ABOUT_BYTES, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, SecretText,
-    TokenView, WhoAmI,
+    CallerIdentity, CreateJoinTokenRequest, CreateTokenRequest, MAX_ABOUT_BYTES, MintedToken,
+    PolicySpec, PolicyView, SecretText, TokenView,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::limits::Peer;
-use super::parse::{Body, EmptyQuery, Id, Params};
-use super::web::Web;
+use super::limits::PeerAddress;
+use super::parse::{EmptyQuery, JsonBody, PathId, QueryParams};
+use super::web::WebHandlerState;
 use crate::access::{self, AccessChange, StoredToken, TokenPurpose};
 use crate::audit::AuditChange;
 use crate::input::LoopInput;
@@ -32,8 +33,8 @@ const DAY: u64 = 86_400;
 #[utoipa::path(get, path = "/v1/acl/tokens", tag = "access",
     responses((status = 200, body = Vec<TokenView>), Bad, TooMany))]
 pub(crate) async fn tokens(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Json<Vec<TokenView>> {
     let access = web.reader.shared.access.borrow().clone();
     Json(access.tokens(web.reader.clock.unix_now()))
@@ -42,15 +43,15 @@ pub(crate) async fn tokens(
 /// Creates a token for a user.
 ///
 /// The secret is only in this response.
-#[utoipa::path(post, path = "/v1/acl/tokens", tag = "access", request_body = NewToken,
+#[utoipa::path(post, path = "/v1/acl/tokens", tag = "access", request_body = CreateTokenRequest,
     responses((status = 201, description = "The token is valid.", body = MintedToken), Bad, TooLarge, TooMany))]
 pub(crate) async fn mint(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<NewToken>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<CreateTokenRequest>,
 ) -> Result<Response, ProblemResponse> {
-    let NewToken {
+    let CreateTokenRequest {
         user,
         rights,
         lifetime_s,
@@ -69,12 +70,12 @@ pub(crate) async fn mint(
 #[utoipa::path(post, path = "/v1/acl/bootstrap", tag = "access",
     responses((status = 201, description = "The token is valid.", body = MintedToken), Bad, Conflict, TooMany))]
 pub(crate) async fn bootstrap(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    peer: Option<Extension<Peer>>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    peer: Option<Extension<PeerAddress>>,
 ) -> Result<Response, ProblemResponse> {
-    if !peer.is_some_and(|Extension(Peer(peer))| peer.is_loopback()) {
+    if !peer.is_some_and(|Extension(PeerAddress(peer))| peer.is_loopback()) {
         let problem = ProblemDetails::new(
             ErrorCode::HR0403,
             "the first token can be created only on the manager's host",
@@ -83,7 +84,7 @@ pub(crate) async fn bootstrap(
     }
     let whose = TokenPurpose::User {
         user: "admin".to_owned(),
-        rights: Rights::all(),
+        rights: AccessRights::all(),
     };
     give(
         &web,
@@ -98,13 +99,13 @@ pub(crate) async fn bootstrap(
 /// Creates a token with which one host joins as a node, once.
 ///
 /// The secret is only in this response.
-#[utoipa::path(post, path = "/v1/acl/join-tokens", tag = "access", request_body = NewJoinToken,
+#[utoipa::path(post, path = "/v1/acl/join-tokens", tag = "access", request_body = CreateJoinTokenRequest,
     responses((status = 201, description = "The token is valid.", body = MintedToken), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn mint_join(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<NewJoinToken>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<CreateJoinTokenRequest>,
 ) -> Result<Response, ProblemResponse> {
     if web.authority.is_none() {
         let problem = ProblemDetails::new(
@@ -115,7 +116,7 @@ pub(crate) async fn mint_join(
             .hint("set authority = \"/etc/headroom/authority\" in resourcemanager.toml")
             .into());
     }
-    let NewJoinToken {
+    let CreateJoinTokenRequest {
         node,
         names,
         lifetime_s,
@@ -135,10 +136,10 @@ pub(crate) async fn mint_join(
 #[utoipa::path(delete, path = "/v1/acl/tokens/{accessor}", tag = "access", params(("accessor" = String, Path)),
     responses((status = 200, description = "The token before the call.", body = TokenView), Bad, Missing, TooMany))]
 pub(crate) async fn revoke(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Id(accessor): Id<Accessor>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    PathId(accessor): PathId<TokenAccessor>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<(Extension<AuditChange>, Json<TokenView>), ProblemResponse> {
     let whose = web
         .reader
@@ -150,7 +151,7 @@ pub(crate) async fn revoke(
     let may = match &principal {
         Principal::Open => true,
         Principal::User { name, rights, .. } => {
-            rights.has(&Right::Admin) || whose.as_ref() == Some(name)
+            rights.has(&AccessRight::Admin) || whose.as_ref() == Some(name)
         }
         Principal::Anonymous
         | Principal::Manager
@@ -183,15 +184,15 @@ pub(crate) async fn revoke(
 }
 
 /// Shows the caller's identity and rights.
-#[utoipa::path(get, path = "/v1/acl/self", tag = "access", responses((status = 200, body = WhoAmI), Bad, TooMany))]
+#[utoipa::path(get, path = "/v1/acl/self", tag = "access", responses((status = 200, body = CallerIdentity), Bad, TooMany))]
 pub(crate) async fn who(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-) -> Json<WhoAmI> {
-    let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect();
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+) -> Json<CallerIdentity> {
+    let words = |rights: &AccessRights| rights.0.iter().map(AccessRight::to_string).collect();
     let (token, rights) = match &principal {
-        Principal::Open => (None, words(&Rights::all())),
+        Principal::Open => (None, words(&AccessRights::all())),
         Principal::User { token, rights, .. } => (
             token.and_then(|accessor| web.reader.shared.access.borrow().token(&accessor)),
             words(rights),
@@ -202,7 +203,7 @@ pub(crate) async fn who(
         | Principal::Master(_)
         | Principal::Executor(_) => (None, Vec::new()),
     };
-    Json(WhoAmI {
+    Json(CallerIdentity {
         who: principal.audit_name(),
         token,
         rights,
@@ -213,8 +214,8 @@ pub(crate) async fn who(
 #[utoipa::path(get, path = "/v1/acl/policies", tag = "access",
     responses((status = 200, body = Vec<PolicyView>), Bad, TooMany))]
 pub(crate) async fn policies(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Json<Vec<PolicyView>> {
     Json(web.reader.shared.access.borrow().policies())
 }
@@ -225,11 +226,11 @@ pub(crate) async fn policies(
 #[utoipa::path(put, path = "/v1/acl/policies/{subject}", tag = "access", params(("subject" = String, Path)),
     request_body = PolicySpec, responses((status = 200, body = PolicyView), Bad, TooLarge, TooMany))]
 pub(crate) async fn allow(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Id(subject): Id<String>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<PolicySpec>,
+    PathId(subject): PathId<String>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<PolicySpec>,
 ) -> Result<(Extension<AuditChange>, Json<PolicyView>), ProblemResponse> {
     let (subject, rights) = (access::subject(&subject)?, access::checked(&body.rights)?);
     within(&principal, &rights)?;
@@ -254,9 +255,9 @@ pub(crate) async fn allow(
 #[utoipa::path(delete, path = "/v1/acl/policies/{subject}", tag = "access", params(("subject" = String, Path)),
     responses((status = 200, description = "The policy before the call.", body = PolicyView), Bad, Missing, TooMany))]
 pub(crate) async fn forget(
-    State(web): State<Web>,
-    Id(subject): Id<String>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(subject): PathId<String>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<(Extension<AuditChange>, Json<PolicyView>), ProblemResponse> {
     let subject = access::subject(&subject)?;
     let before = said(&web, &subject);
@@ -283,9 +284,9 @@ pub(crate) async fn forget(
 #[utoipa::path(post, path = "/v1/session", tag = "access", request_body = SecretText,
     responses((status = 204, description = "The cookie is set."), Bad, TooMany))]
 pub(crate) async fn session(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(SecretText(token)): Body<SecretText>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(SecretText(token)): JsonBody<SecretText>,
 ) -> Result<Response, ProblemResponse> {
     let token = token.trim();
     let principal = web
@@ -318,7 +319,7 @@ pub(crate) async fn session(
 
 /// Session cookie with this token; an empty token deletes it. Scripts cannot read it, and other
 /// sites cannot have it sent.
-fn cookie(web: &Web, token: &str) -> String {
+fn cookie(web: &WebHandlerState, token: &str) -> String {
     let secure = if web.nodes.encrypts() { "; Secure" } else { "" };
     let end = if token.is_empty() { "; Max-Age=0" } else { "" };
     format!(
@@ -331,8 +332,8 @@ fn cookie(web: &Web, token: &str) -> String {
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
     responses((status = 204, description = "The cookie is deleted."), Bad, TooMany))]
 pub(crate) async fn leave(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Response {
     (
         StatusCode::NO_CONTENT,
@@ -341,7 +342,7 @@ pub(crate) async fn leave(
         .into_response()
 }
 
-fn said(web: &Web, subject: &str) -> String {
+fn said(web: &WebHandlerState, subject: &str) -> String {
     let all = web.reader.shared.access.borrow().policies();
     all.into_iter()
         .find(|policy| policy.subject == subject)
@@ -350,7 +351,7 @@ fn said(web: &Web, subject: &str) -> String {
 }
 
 /// Refuses rights that the caller does not have.
-fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> {
+fn within(principal: &Principal, rights: &AccessRights) -> Result<(), ProblemDetails> {
     let Some((name, own)) = giver(principal)? else {
         return Ok(());
     };
@@ -364,7 +365,7 @@ fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> 
             None => !own.has(right),
         });
     // A token that names no queue is valid for all queues.
-    let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
+    let wider = !own.has(&AccessRight::Admin) && own.names_queues() && !rights.names_queues();
     match lacks {
         Some(right) => Err(ProblemDetails::new(
             ErrorCode::HR0403,
@@ -393,10 +394,12 @@ fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<Strin
         return Ok(wanted.unwrap_or_else(|| "admin".to_owned()));
     };
     match wanted {
-        Some(other) if other != *name && !rights.has(&Right::Admin) => Err(ProblemDetails::new(
-            ErrorCode::HR0403,
-            format!("{name} may not create a token for {other}: it needs the right admin"),
-        )),
+        Some(other) if other != *name && !rights.has(&AccessRight::Admin) => {
+            Err(ProblemDetails::new(
+                ErrorCode::HR0403,
+                format!("{name} may not create a token for {other}: it needs the right admin"),
+            ))
+        }
         Some(user) => Ok(user),
         None => Ok(name.to_owned()),
     }
@@ -404,7 +407,7 @@ fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<Strin
 
 /// Returns the user who grants rights; `None` if callers are not authenticated. A new token can
 /// outlive the token that created it, so only an administrator's token may create others.
-fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, ProblemDetails> {
+fn giver(principal: &Principal) -> Result<Option<(&str, &AccessRights)>, ProblemDetails> {
     let refused = |why: String| Err(ProblemDetails::new(ErrorCode::HR0403, why));
     match principal {
         Principal::Open => Ok(None),
@@ -413,7 +416,7 @@ fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, ProblemDetail
             token: Some(token),
             rights,
             ..
-        } if !rights.has(&Right::Admin) => refused(format!(
+        } if !rights.has(&AccessRight::Admin) => refused(format!(
             "{name} (token {token}) may not grant rights with a token: it needs the right admin"
         )),
         Principal::User { name, rights, .. } => Ok(Some((name, rights))),
@@ -426,7 +429,7 @@ fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, ProblemDetail
 }
 
 async fn give(
-    web: &Web,
+    web: &WebHandlerState,
     principal: &Principal,
     whose: TokenPurpose,
     (about, lifetime_s): (String, Option<u64>),
@@ -446,7 +449,7 @@ async fn give(
         TokenPurpose::User { .. } => SecretTokenKind::User,
         TokenPurpose::Join { .. } => SecretTokenKind::Join,
     };
-    let token = Token::mint(kind)
+    let token = SecretToken::mint(kind)
         .map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
     let created: UnixMillis = web.reader.clock.unix_now();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
@@ -497,7 +500,10 @@ async fn give(
         .into_response())
 }
 
-async fn rule(web: &Web, wish: AccessChange) -> Result<Option<StoredToken>, ProblemResponse> {
+async fn rule(
+    web: &WebHandlerState,
+    wish: AccessChange,
+) -> Result<Option<StoredToken>, ProblemResponse> {
     let wish = Box::new(wish);
     Ok(web
         .reader

@@ -9,8 +9,8 @@ use axum::response::Response;
 use headroom_rm_core::{CallAnswer, ClusterCall, DryRun};
 use headroom_types::{AppId, Epoch, RequestId};
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest,
-    PlacementResponse, RegisterMaster,
+    ApplicationUpdate, FinishApplicationRequest, MasterRegistered, MasterSync, MasterSyncReply,
+    PlacementRequest, PlacementResponse, RegisterMaster,
 };
 use headroom_wire::v1::apps::AppView;
 use serde::Deserialize;
@@ -18,9 +18,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::describe::{Bad, Conflict, Missing, Never, Stale, StaleOrTooOld, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, Id, Ids, Params};
+use super::parse::{DryRunQuery, JsonBody, PathId, PathIdPair, QueryParams};
 use super::stream;
-use super::web::Web;
+use super::web::WebHandlerState;
 use crate::input::LoopInput;
 use crate::{from_wire, to_wire};
 
@@ -28,9 +28,9 @@ use crate::{from_wire, to_wire};
 #[utoipa::path(post, path = "/v1/apps/{app}/register", tag = "application masters", params(("app" = AppId, Path)),
     request_body = RegisterMaster, responses((status = 200, body = MasterRegistered), Bad, Missing, Conflict, Stale))]
 pub(crate) async fn register(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Body(body): Body<RegisterMaster>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    JsonBody(body): JsonBody<RegisterMaster>,
 ) -> Result<Json<MasterRegistered>, ProblemResponse> {
     let (attempt, url) = from_wire::register_master(&app, body)?;
     let CallAnswer::Master {
@@ -64,9 +64,9 @@ pub(crate) async fn register(
 #[utoipa::path(post, path = "/v1/apps/{app}/sync", tag = "application masters", params(("app" = AppId, Path)),
     request_body = MasterSync, responses((status = 200, body = MasterSyncReply), Bad, Missing, Conflict, Stale, TooLarge, TooMany))]
 pub(crate) async fn sync(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Body(mut body): Body<MasterSync>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    JsonBody(mut body): JsonBody<MasterSync>,
 ) -> Result<Json<MasterSyncReply>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
     let CallAnswer::Synced { verdicts, stop } = web
@@ -86,11 +86,11 @@ pub(crate) async fn sync(
 
 /// Finishes an application.
 #[utoipa::path(post, path = "/v1/apps/{app}/finish", tag = "application masters", params(("app" = AppId, Path)),
-    request_body = FinishApp, responses((status = 200, body = AppView), Bad, Missing, Conflict, Stale, TooLarge))]
+    request_body = FinishApplicationRequest, responses((status = 200, body = AppView), Bad, Missing, Conflict, Stale, TooLarge))]
 pub(crate) async fn finish(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Body(mut body): Body<FinishApp>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    JsonBody(mut body): JsonBody<FinishApplicationRequest>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
     web.reader
@@ -103,7 +103,7 @@ pub(crate) async fn finish(
 /// Body of `POST /v1/apps/{app}/requests`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OneAsk {
+pub(crate) struct PlacementRequestBody {
     /// The request.
     ask: PlacementRequest,
 }
@@ -112,12 +112,12 @@ pub(crate) struct OneAsk {
 ///
 /// The response reports at once whether it fits, waits or is infeasible.
 #[utoipa::path(post, path = "/v1/apps/{app}/requests", tag = "application masters", params(("app" = AppId, Path), DryRunQuery),
-    request_body = OneAsk, responses((status = 200, body = PlacementResponse), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
+    request_body = PlacementRequestBody, responses((status = 200, body = PlacementResponse), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn ask(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(change): Params<DryRunQuery>,
-    Body(body): Body<OneAsk>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(change): QueryParams<DryRunQuery>,
+    JsonBody(body): JsonBody<PlacementRequestBody>,
 ) -> Result<Json<PlacementResponse>, ProblemResponse> {
     let ask = Box::new(from_wire::ask(body.ask)?);
     let request = ask.request.clone();
@@ -142,8 +142,8 @@ pub(crate) async fn ask(
     params(("app" = AppId, Path), ("request" = RequestId, Path)),
     responses((status = 200, body = AppView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn withdraw(
-    State(web): State<Web>,
-    Ids(app, request): Ids<AppId, RequestId>,
+    State(web): State<WebHandlerState>,
+    PathIdPair(app, request): PathIdPair<AppId, RequestId>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     web.reader
         .handle
@@ -180,9 +180,9 @@ pub(crate) struct UpdatesQuery {
     Bad, Missing, Conflict, StaleOrTooOld,
 ))]
 pub(crate) async fn updates(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(from): Params<UpdatesQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(from): QueryParams<UpdatesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let (epoch, cursor) = (
@@ -200,7 +200,7 @@ pub(crate) async fn updates(
         })
         .await??;
     Ok(stream::updates(
-        stream::Format::wanted(&headers),
+        stream::StreamEncoding::wanted(&headers),
         cursor,
         mailbox,
     ))

@@ -8,13 +8,13 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun, Lifetime};
+use headroom_rm_core::{ApplicationLifetime, CallAnswer, CallRefusal, ClusterCall, DryRun};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{
-    AppState, AppView, ChangeApp, KillApp, PendingExplanation, ScaleApp, SubmissionResult,
-    SubmitApp,
+    AppState, AppView, ChangeApplicationRequest, KillApplicationRequest, PendingExplanation,
+    ScaleExecutorsRequest, SubmissionResult, SubmitApplicationRequest,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::JobView;
@@ -24,11 +24,11 @@ use utoipa::IntoParams;
 use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params, if_match};
+use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::rows::{self, TaskRowSelection};
 use super::visibility::AppVisibility;
-use super::wait::{self, LongPollParams, Wait};
-use super::web::Web;
+use super::wait::{self, LongPollParams, WaitDuration};
+use super::web::WebHandlerState;
 use super::{guard, idempotency, pages};
 use crate::access::{self, AccessChange};
 use crate::audit::AuditChange;
@@ -44,14 +44,14 @@ const MOST_EXECUTORS: u32 = 10_000;
 /// Submits an application.
 ///
 /// The response arrives when the submission is durable.
-#[utoipa::path(post, path = "/v1/apps", tag = "applications", request_body = SubmitApp,
+#[utoipa::path(post, path = "/v1/apps", tag = "applications", request_body = SubmitApplicationRequest,
     responses((status = 200, body = SubmissionResult), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn submit(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     principal: Option<Extension<Principal>>,
     headers: HeaderMap,
-    Body(mut body): Body<SubmitApp>,
+    JsonBody(mut body): JsonBody<SubmitApplicationRequest>,
 ) -> Result<Json<SubmissionResult>, ProblemResponse> {
     if let Some(Extension(principal)) = principal {
         body.user = guard::submits(&principal, body.user)?;
@@ -111,7 +111,7 @@ pub(crate) struct AppListQuery {
     /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
     /// most `60s`.
     #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
+    wait: Option<WaitDuration>,
     /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
@@ -126,9 +126,9 @@ pub(crate) struct AppListQuery {
     )), Bad, TooMany,
 ))]
 pub(crate) async fn list(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(asked): Params<AppListQuery>,
+    QueryParams(asked): QueryParams<AppListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let sight = AppVisibility::of(&web.reader, &principal);
@@ -176,9 +176,9 @@ pub(crate) async fn list(
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(asked): Params<rows::AppDetailQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(asked): QueryParams<rows::AppDetailQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let long_poll = asked.long_poll();
@@ -201,7 +201,7 @@ pub(crate) async fn one(
 
 /// The selected task rows, and the number of the next page.
 async fn job_with(
-    web: &Web,
+    web: &WebHandlerState,
     app: &AppId,
     tasks: TaskRowSelection,
 ) -> (Option<JobView>, Option<usize>) {
@@ -248,22 +248,22 @@ pub(crate) fn version_of(queue: &QueuePath, priority: i32, until: Option<UnixMil
 #[utoipa::path(patch, path = "/v1/apps/{app}", tag = "applications", params(
     ("app" = AppId, Path),
     ("If-Match" = Option<String>, Header, description = "ETag of the expected version; without it, any version matches."),
-), request_body = ChangeApp, responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
+), request_body = ChangeApplicationRequest, responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn change(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     principal: Option<Extension<Principal>>,
     headers: HeaderMap,
-    Body(body): Body<ChangeApp>,
+    JsonBody(body): JsonBody<ChangeApplicationRequest>,
 ) -> Result<(Extension<AuditChange>, Json<AppView>), ProblemResponse> {
     let matched = if_match(&headers)?;
     if let (Some(Extension(principal)), Some(queue)) = (&principal, &body.queue) {
         guard::queue(principal, Some(queue))?;
     }
     let lifetime = body.lifetime_ms.map(|ms| match ms {
-        0 => Lifetime::Unbounded,
-        ms => Lifetime::AtMost(Duration::from_millis(ms)),
+        0 => ApplicationLifetime::Unbounded,
+        ms => ApplicationLifetime::AtMost(Duration::from_millis(ms)),
     });
     // The lock keeps other changes out between the comparison and the change.
     let _turn = web.changes.lock().await;
@@ -298,13 +298,13 @@ fn settings(app: &AppView) -> String {
 }
 
 /// Kills an application and all its containers.
-#[utoipa::path(post, path = "/v1/apps/{app}/kill", tag = "applications", params(("app" = AppId, Path)), request_body = KillApp,
+#[utoipa::path(post, path = "/v1/apps/{app}/kill", tag = "applications", params(("app" = AppId, Path)), request_body = KillApplicationRequest,
     responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn kill(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<KillApp>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<KillApplicationRequest>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let reason = body.reason.map(|r| cut(r, 4096));
     web.reader
@@ -322,16 +322,16 @@ pub(crate) async fn kill(
 /// The master decides, and reports the result in an event `JobScaled`. For a larger number it
 /// requests executors when there is work for them. For a smaller number, the newest executors start
 /// no new tasks and end after their running tasks.
-#[utoipa::path(post, path = "/v1/apps/{app}/scale", tag = "applications", params(("app" = AppId, Path)), request_body = ScaleApp,
+#[utoipa::path(post, path = "/v1/apps/{app}/scale", tag = "applications", params(("app" = AppId, Path)), request_body = ScaleExecutorsRequest,
     responses((status = 202, description = "The command is sent to the master.", body = AppView),
         Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn scale(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<ScaleApp>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<ScaleExecutorsRequest>,
 ) -> Result<(StatusCode, Json<AppView>), ProblemResponse> {
-    let ScaleApp {
+    let ScaleExecutorsRequest {
         executors,
         count,
         reason,
@@ -371,9 +371,9 @@ pub(crate) async fn scale(
     Bad, Missing, Conflict, TooMany,
 ))]
 pub(crate) async fn purge(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(only): Params<DryRunQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(only): QueryParams<DryRunQuery>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let was = web.reader.app(&app).await?;
     let (how, status) = if only.dry_run {
@@ -396,9 +396,9 @@ pub(crate) async fn purge(
 #[utoipa::path(get, path = "/v1/apps/{app}/access", tag = "applications", params(("app" = AppId, Path)),
     responses((status = 200, body = AppAccess), Bad, Missing, TooMany))]
 pub(crate) async fn shared(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<AppAccess>, ProblemResponse> {
     web.reader.app(&app).await?;
     Ok(Json(web.reader.shared.access.borrow().shared(&app)))
@@ -429,10 +429,10 @@ fn checked_access(access: &AppAccess) -> Result<(), ProblemDetails> {
 #[utoipa::path(put, path = "/v1/apps/{app}/access", tag = "applications", params(("app" = AppId, Path)), request_body = AppAccess,
     responses((status = 200, body = AppAccess), Bad, Missing, TooLarge, TooMany))]
 pub(crate) async fn share(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<AppAccess>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<AppAccess>,
 ) -> Result<(Extension<AuditChange>, Json<AppAccess>), ProblemResponse> {
     web.reader.app(&app).await?;
     checked_access(&body)?;
@@ -465,9 +465,9 @@ pub(crate) async fn share(
 #[utoipa::path(get, path = "/v1/apps/{app}/why", tag = "applications", params(("app" = AppId, Path)),
     responses((status = 200, body = Vec<PendingExplanation>), Bad, Missing))]
 pub(crate) async fn why(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<Vec<PendingExplanation>>, ProblemResponse> {
     let rows = web
         .reader
@@ -489,9 +489,9 @@ pub(crate) async fn why(
 #[utoipa::path(get, path = "/v1/apps/{app}/requests", tag = "applications", params(("app" = AppId, Path)),
     responses((status = 200, body = Vec<PlacementRequest>), Bad, Missing))]
 pub(crate) async fn requests(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<Vec<PlacementRequest>>, ProblemResponse> {
     let asks = web
         .reader

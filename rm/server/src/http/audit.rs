@@ -11,8 +11,8 @@ use super::answer;
 use super::describe::Bad;
 use super::error::ProblemResponse;
 use super::pages;
-use super::parse::{Age, Params};
-use super::web::Web;
+use super::parse::{PastTimeSpan, QueryParams};
+use super::web::WebHandlerState;
 use crate::audit::AuditFilter;
 
 /// Selection of calls.
@@ -30,7 +30,7 @@ pub(crate) struct AuditListQuery {
     refused: Option<bool>,
     /// Only calls of the last time span, such as `1h`.
     #[param(value_type = Option<String>)]
-    since: Option<Age>,
+    since: Option<PastTimeSpan>,
     /// Maximum number of rows, 1 to 1000; without it, all rows.
     limit: Option<usize>,
     /// Only calls after this number; the header Link has the address of the next page.
@@ -47,8 +47,8 @@ pub(crate) struct AuditListQuery {
     )), Bad,
 ))]
 pub(crate) async fn list(
-    State(web): State<Web>,
-    Params(asked): Params<AuditListQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(asked): QueryParams<AuditListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let since = asked

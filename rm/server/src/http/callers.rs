@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use headroom_identity::{Principal, Rights};
+use headroom_identity::{AccessRights, Principal};
 use headroom_rm_reports::RequestScheme;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::listeners::ConnectionIdentity;
 use super::stream_authorization;
-use crate::access::Access;
-use crate::clock::Clock;
+use crate::access::AccessControl;
+use crate::clock::ManagerClock;
 
 /// Name of the cookie in which the web page keeps its token.
 pub(crate) const COOKIE: &str = "headroom_session";
@@ -21,20 +21,20 @@ pub(crate) const COOKIE: &str = "headroom_session";
 /// An invalid token was presented. The call is refused, even if the connection authenticates the
 /// caller.
 #[derive(Clone, Debug)]
-pub(crate) struct Rejected(pub(crate) Box<ProblemDetails>);
+pub(crate) struct RejectedToken(pub(crate) Box<ProblemDetails>);
 
 /// State that is needed to authenticate callers.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) access: watch::Receiver<Arc<Access>>,
-    pub(crate) clock: Clock,
+pub(crate) struct AuthenticationState {
+    pub(crate) access: watch::Receiver<Arc<AccessControl>>,
+    pub(crate) clock: ManagerClock,
     /// Of the TCP listener.
     pub(crate) scheme: RequestScheme,
 }
 
 /// Middleware that authenticates the caller and stores the principal in the request.
 pub(crate) async fn identify(
-    State(known): State<Known>,
+    State(known): State<AuthenticationState>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -65,7 +65,7 @@ pub(crate) async fn identify(
     request.extensions_mut().insert(known.scheme);
     let answer = next.run(request).await;
     let clock = known.clock;
-    let still = move |access: &Access| match (&token, &visitor) {
+    let still = move |access: &AccessControl| match (&token, &visitor) {
         // An unauthenticated caller was allowed without any right, so no lost right can end its
         // response.
         _ if principal == Principal::Anonymous => true,
@@ -79,11 +79,13 @@ pub(crate) async fn identify(
 }
 
 fn reject(request: &mut Request, problem: ProblemDetails) -> Principal {
-    request.extensions_mut().insert(Rejected(Box::new(problem)));
+    request
+        .extensions_mut()
+        .insert(RejectedToken(Box::new(problem)));
     Principal::Anonymous
 }
 
-fn of(access: &Access, visitor: &ConnectionIdentity) -> Principal {
+fn of(access: &AccessControl, visitor: &ConnectionIdentity) -> Principal {
     let ConnectionIdentity {
         principal,
         groups,
@@ -95,7 +97,7 @@ fn of(access: &Access, visitor: &ConnectionIdentity) -> Principal {
     let usual = if let Principal::User { rights, .. } = principal {
         rights
     } else {
-        Rights::default()
+        AccessRights::default()
     };
     let rights = access.rights(&name, &groups, usual);
     Principal::User {

@@ -14,9 +14,9 @@ use utoipa::ToSchema;
 use super::answer::INDEX;
 use super::describe::{self, Bad, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{EmptyQuery, Params};
+use super::parse::{EmptyQuery, QueryParams};
 use super::wait::{self, LongPollParams};
-use super::web::Web;
+use super::web::WebHandlerState;
 use crate::view::ViewSection;
 
 /// Shows the status of the cluster.
@@ -24,8 +24,8 @@ use crate::view::ViewSection;
     ("X-Headroom-Index", description = "The index of the latest change; changes of measurements are not counted."),
 )), Bad, TooMany))]
 pub(crate) async fn status(
-    State(web): State<Web>,
-    Params(long_poll): Params<LongPollParams>,
+    State(web): State<WebHandlerState>,
+    QueryParams(long_poll): QueryParams<LongPollParams>,
 ) -> Result<Response, ProblemResponse> {
     use axum::response::IntoResponse as _;
     let view = wait::view(&web, ViewSection::Status, long_poll).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn status(
 
 /// Versions of the resource manager and its interface.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Version {
+pub(crate) struct VersionInfo {
     /// Version of the resource manager.
     version: &'static str,
     /// Version of the interface: `v1`.
@@ -46,12 +46,12 @@ pub(crate) struct Version {
 }
 
 /// Shows versions.
-#[utoipa::path(get, path = "/v1/version", tag = "cluster", responses((status = 200, body = Version), Bad))]
+#[utoipa::path(get, path = "/v1/version", tag = "cluster", responses((status = 200, body = VersionInfo), Bad))]
 pub(crate) async fn version(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-) -> Json<Version> {
-    Json(Version {
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+) -> Json<VersionInfo> {
+    Json(VersionInfo {
         version: env!("CARGO_PKG_VERSION"),
         api: "v1",
         epoch: web.reader.epoch,
@@ -62,7 +62,7 @@ static TEXT: LazyLock<String> = LazyLock::new(super::description);
 
 /// Returns this API description.
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "cluster", responses((status = 200, body = serde_json::Value), Bad))]
-pub(crate) async fn description(Params(EmptyQuery {}): Params<EmptyQuery>) -> Response {
+pub(crate) async fn description(QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>) -> Response {
     describe::answer(&TEXT)
 }
 
@@ -78,7 +78,9 @@ pub(crate) async fn live() -> &'static str {
     (status = 503, body = ProblemDetails, content_type = "application/problem+json",
         description = "The resource manager accepts no calls."),
 ))]
-pub(crate) async fn ready(State(web): State<Web>) -> Result<&'static str, ProblemResponse> {
+pub(crate) async fn ready(
+    State(web): State<WebHandlerState>,
+) -> Result<&'static str, ProblemResponse> {
     web.reader.handle.turns().await?;
     Ok("ok\n")
 }

@@ -11,7 +11,8 @@ use axum::{Extension, Json};
 use headroom_types::{ContainerId, NodeId, Reason};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::container_access::{
-    ContainerFileEntry, ExecContainer, ExecLine, NODE_KEY_HEADER, SignalContainer, SignalDelivered,
+    ContainerFileEntry, ExecContainer, ExecOutputLine, NODE_KEY_HEADER, SignalContainer,
+    SignalDelivered,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
@@ -22,9 +23,9 @@ use super::containers::{address, find, unanswered};
 use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::limits;
-use super::parse::{Body, EmptyQuery, Id, Params};
+use super::parse::{EmptyQuery, JsonBody, PathId, QueryParams};
 use super::passing::pass_on;
-use super::web::Web;
+use super::web::WebHandlerState;
 use crate::audit::AuditChange;
 use crate::from_wire::cut;
 
@@ -39,10 +40,10 @@ const LONGEST_COMMAND: usize = 200;
 #[utoipa::path(post, path = "/v1/containers/{id}/signal", tag = "containers", params(("id" = ContainerId, Path)),
     request_body = SignalContainer, responses((status = 200, body = SignalDelivered), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn signal(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(mut body): Body<SignalContainer>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(mut body): JsonBody<SignalContainer>,
 ) -> Result<Response, ProblemResponse> {
     let view = running(&web, &id).await?;
     body.reason = body
@@ -119,9 +120,9 @@ impl FilePathQuery {
 #[utoipa::path(get, path = "/v1/containers/{id}/files", tag = "containers", params(("id" = ContainerId, Path), FilePathQuery),
     responses((status = 200, body = Vec<ContainerFileEntry>), Bad, Missing, TooLarge, TooMany))]
 pub(crate) async fn files(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(at): Params<FilePathQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(at): QueryParams<FilePathQuery>,
 ) -> Result<Response, ProblemResponse> {
     let node = find(&web, &id).await?.node;
     let (base, key) = access_address(&web, &node).await?;
@@ -152,9 +153,9 @@ pub(crate) async fn files(
     Bad, Missing, Beyond, TooMany,
 ))]
 pub(crate) async fn content(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(at): Params<FilePathQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(at): QueryParams<FilePathQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
@@ -188,18 +189,18 @@ pub(crate) async fn content(
 ///
 /// It runs in the same cgroup, as the same user, with the same environment and directory. Its
 /// memory counts towards the container's limit, which may end both programs. Each line of the
-/// response is an `ExecLine`; the last one contains the exit status.
+/// response is an `ExecOutputLine`; the last one contains the exit status.
 #[utoipa::path(post, path = "/v1/containers/{id}/exec", tag = "containers", params(("id" = ContainerId, Path)),
     request_body = ExecContainer, responses(
-        (status = 200, body = ExecLine, content_type = "application/x-ndjson",
+        (status = 200, body = ExecOutputLine, content_type = "application/x-ndjson",
             description = "One line for each piece of output, then the exit status."),
         Bad, Missing, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn exec(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<ExecContainer>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<ExecContainer>,
 ) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
     let view = running(&web, &id).await?;
@@ -231,7 +232,10 @@ pub(crate) async fn exec(
 }
 
 /// Returns a container whose program runs, according to the last report of its node.
-async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
+async fn running(
+    web: &WebHandlerState,
+    id: &ContainerId,
+) -> Result<ContainerView, ProblemResponse> {
     let view = find(web, id).await?;
     if view.state == "running" || view.state == "stopping" {
         return Ok(view);
@@ -244,7 +248,10 @@ async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemRe
 }
 
 /// URL of a node, and the key for container access.
-async fn access_address(web: &Web, node: &NodeId) -> Result<(String, String), ProblemResponse> {
+async fn access_address(
+    web: &WebHandlerState,
+    node: &NodeId,
+) -> Result<(String, String), ProblemResponse> {
     let base = address(web, node).await?;
     let closed = || {
         let problem = ProblemDetails::new(
@@ -286,7 +293,7 @@ const PASSED_ON: [HeaderName; 4] = [
     header::CONTENT_LENGTH,
 ];
 
-fn record_event(web: &Web, view: &ContainerView, reason: Reason, message: String) {
+fn record_event(web: &WebHandlerState, view: &ContainerView, reason: Reason, message: String) {
     let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));
     let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
     let time = web.reader.clock.unix_now();

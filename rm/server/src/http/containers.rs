@@ -21,11 +21,11 @@ use utoipa::IntoParams;
 use super::answer::{self, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Ids, Params, if_match};
+use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, PathIdPair, QueryParams, if_match};
 use super::passing::pass_on;
 use super::visibility::AppVisibility;
-use super::wait::{self, LongPollParams, Wait};
-use super::web::Web;
+use super::wait::{self, LongPollParams, WaitDuration};
+use super::web::WebHandlerState;
 use super::{limits, pages};
 use crate::input::{ClusterQuery, ContainerFilter, LoopInput};
 use crate::to_wire;
@@ -53,7 +53,7 @@ pub(crate) struct ContainerListQuery {
     /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
     /// most `60s`.
     #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
+    wait: Option<WaitDuration>,
     /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
@@ -66,9 +66,9 @@ pub(crate) struct ContainerListQuery {
     )), Bad, TooMany,
 ))]
 pub(crate) async fn list(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(of): Params<ContainerListQuery>,
+    QueryParams(of): QueryParams<ContainerListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let sight = AppVisibility::of(&web.reader, &principal);
@@ -121,9 +121,9 @@ pub(crate) async fn list(
     Bad, Missing,
 ))]
 pub(crate) async fn one(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let index = web.reader.handle.last().index(ViewSection::Containers);
@@ -138,7 +138,10 @@ pub(crate) async fn one(
     single(&headers, Some(&version), index, &found, &steady)
 }
 
-pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
+pub(super) async fn find(
+    web: &WebHandlerState,
+    id: &ContainerId,
+) -> Result<ContainerView, ProblemResponse> {
     let found = web
         .reader
         .handle
@@ -151,9 +154,9 @@ pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, P
 #[utoipa::path(post, path = "/v1/containers/{id}/stop", tag = "containers", params(("id" = ContainerId, Path)),
     responses((status = 200, body = ContainerView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn stop(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<ContainerView>, ProblemResponse> {
     web.reader
         .handle
@@ -173,11 +176,11 @@ pub(crate) async fn stop(
     ("If-Match" = Option<String>, Header, description = "ETag of the expected version; the same as `version` in the body."),
 ), request_body = ResizeContainer, responses((status = 200, body = ResizeAccepted), Bad, Missing, Conflict, Never, TooMany))]
 pub(crate) async fn resize(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(change): Params<DryRunQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(change): QueryParams<DryRunQuery>,
     headers: HeaderMap,
-    Body(body): Body<ResizeContainer>,
+    JsonBody(body): JsonBody<ResizeContainer>,
 ) -> Result<Json<ResizeAccepted>, ProblemResponse> {
     let matched: Option<u32> = if_match(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
@@ -218,9 +221,9 @@ pub(crate) async fn resize(
 
 /// Name of a log file: one plain path component.
 #[derive(Debug)]
-pub(crate) struct LogFile(String);
+pub(crate) struct LogFileName(String);
 
-impl FromStr for LogFile {
+impl FromStr for LogFileName {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -230,7 +233,7 @@ impl FromStr for LogFile {
                 "{text:?} is not a log; use stdout, stderr, TASK.out or TASK.err"
             ));
         }
-        Ok(LogFile(text.to_owned()))
+        Ok(LogFileName(text.to_owned()))
     }
 }
 
@@ -269,9 +272,9 @@ const PASSED_ON: [HeaderName; 5] = [
     Bad, Missing, Beyond, TooMany,
 ))]
 pub(crate) async fn log(
-    State(web): State<Web>,
-    Ids(id, file): Ids<ContainerId, LogFile>,
-    Params(end): Params<ContainerLogQuery>,
+    State(web): State<WebHandlerState>,
+    PathIdPair(id, file): PathIdPair<ContainerId, LogFileName>,
+    QueryParams(end): QueryParams<ContainerLogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let seat = if end.follow {
@@ -310,7 +313,7 @@ pub(crate) async fn log(
 
 /// Sends a request to the node of a container.
 async fn of_its_node(
-    web: &Web,
+    web: &WebHandlerState,
     id: &ContainerId,
     path: &str,
     range: Option<&HeaderValue>,
@@ -335,7 +338,10 @@ async fn of_its_node(
 }
 
 /// URL of a node.
-pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, ProblemResponse> {
+pub(super) async fn address(
+    web: &WebHandlerState,
+    node: &NodeId,
+) -> Result<String, ProblemResponse> {
     match web.reader.handle.node(node).await? {
         Some((view, _)) => Ok(view.url.trim_end_matches('/').to_owned()),
         None => Err(silent(format!("node {node} has not registered"))),
@@ -364,9 +370,9 @@ fn silent(what: String) -> ProblemResponse {
 #[utoipa::path(get, path = "/v1/containers/{id}/timeline", tag = "containers", params(("id" = ContainerId, Path)),
     responses((status = 200, body = ContainerTimeline), Bad, Missing))]
 pub(crate) async fn timeline(
-    State(web): State<Web>,
-    Id(id): Id<ContainerId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(id): PathId<ContainerId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Response, ProblemResponse> {
     let answer = of_its_node(
         &web,
@@ -397,10 +403,10 @@ mod tests {
     #[test]
     fn a_log_cannot_leave_its_directory() {
         for name in ["stdout", "stderr", "map-7-2.out"] {
-            assert!(name.parse::<LogFile>().is_ok(), "{name}");
+            assert!(name.parse::<LogFileName>().is_ok(), "{name}");
         }
         for name in ["", "..", "../x", "a/b", "a?b", "a b", ".hidden"] {
-            assert!(name.parse::<LogFile>().is_err(), "{name}");
+            assert!(name.parse::<LogFileName>().is_err(), "{name}");
         }
     }
 }

@@ -23,7 +23,7 @@ use super::guard;
 /// Components that all parts of the description share.
 #[derive(utoipa::OpenApi)]
 #[openapi(components(schemas(ProblemDetails)))]
-struct Whole;
+struct OpenApiComponents;
 
 /// Defines responses for problems with certain codes.
 macro_rules! problems {
@@ -70,7 +70,7 @@ fn problem(codes: &[ErrorCode], what: &str) -> BTreeMap<String, RefOr<utoipa::op
 
 /// Completes the description of the routes in `api`.
 pub(crate) fn whole(api: OpenApi) -> OpenApi {
-    let mut api = Whole::openapi().merge_from(api);
+    let mut api = OpenApiComponents::openapi().merge_from(api);
     api.info = InfoBuilder::new()
         .title("Headroom resource manager")
         .version(env!("CARGO_PKG_VERSION"))

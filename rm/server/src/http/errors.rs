@@ -7,11 +7,13 @@ use headroom_wire::v1::explain::Explanation;
 
 use super::describe::{Bad, Missing};
 use super::error::ProblemResponse;
-use super::parse::{EmptyQuery, Id, Params};
+use super::parse::{EmptyQuery, PathId, QueryParams};
 
 /// Lists all error codes with their causes and remedies.
 #[utoipa::path(get, path = "/v1/errors", tag = "cluster", responses((status = 200, body = Vec<Explanation>), Bad))]
-pub(crate) async fn list(Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Vec<Explanation>> {
+pub(crate) async fn list(
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+) -> Json<Vec<Explanation>> {
     Json(
         ErrorCode::ALL
             .into_iter()
@@ -24,8 +26,8 @@ pub(crate) async fn list(Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Vec<
 #[utoipa::path(get, path = "/v1/errors/{code}", tag = "cluster", params(("code" = String, Path, description = "Such as HR0404.")),
     responses((status = 200, body = Explanation), Bad, Missing))]
 pub(crate) async fn one(
-    Id(code): Id<String>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    PathId(code): PathId<String>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<Explanation>, ProblemResponse> {
     let found: Result<ErrorCode, String> = code.parse();
     found.map(|code| Json(code.explanation())).map_err(|what| {

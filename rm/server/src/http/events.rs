@@ -20,12 +20,12 @@ use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany, TooOld as Old};
 use super::error::ProblemResponse;
-use super::parse::{Age, Params};
-use super::stream::{Format, KEEP_ALIVE_INTERVAL, alive, endless, numbered};
+use super::parse::{PastTimeSpan, QueryParams};
+use super::stream::{KEEP_ALIVE_INTERVAL, StreamEncoding, alive, endless, numbered};
 use super::visibility::AppVisibility;
-use super::web::Web;
+use super::web::WebHandlerState;
 use super::{limits, stream};
-use crate::eventlog::{EventFilter, EventLog, EventPosition, TooOld};
+use crate::eventlog::{EventFilter, EventLog, EventPosition, EventPositionExpired};
 
 /// Query parameters of the events.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -57,7 +57,7 @@ pub(crate) struct EventListQuery {
     node: Option<NodeId>,
     /// Only events of the last time span, such as `1h`.
     #[param(value_type = Option<String>)]
-    since: Option<Age>,
+    since: Option<PastTimeSpan>,
 }
 
 fn parsed<'de, T: FromStr<Err = String>, D: serde::Deserializer<'de>>(
@@ -70,12 +70,12 @@ fn parsed<'de, T: FromStr<Err = String>, D: serde::Deserializer<'de>>(
 }
 
 /// State of one event stream.
-struct Reader {
+struct EventStreamState {
     log: Arc<EventLog>,
     place: EventPosition,
     news: watch::Receiver<u64>,
     follow: bool,
-    format: Format,
+    format: StreamEncoding,
     /// Visibility filter, for a caller who may not see all applications.
     sight: Option<AppVisibility>,
     first: Option<Vec<Arc<LoggedEvent>>>,
@@ -93,9 +93,9 @@ struct Reader {
     (status = 200, content((LoggedEvent = "application/x-ndjson"), (LoggedEvent = "text/event-stream"))), Bad, Old, TooMany,
 ))]
 pub(crate) async fn events(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(wanted): Params<EventListQuery>,
+    QueryParams(wanted): QueryParams<EventListQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let mut sight = AppVisibility::of(&web.reader, &principal);
@@ -104,7 +104,7 @@ pub(crate) async fn events(
         // The caller may see all events of the one selected application.
         sight = None;
     }
-    let format = stream::Format::wanted(&headers);
+    let format = stream::StreamEncoding::wanted(&headers);
     let cursor = stream::last_seen(&headers).or(wanted.cursor).unwrap_or(0);
     let EventListQuery {
         app,
@@ -139,13 +139,13 @@ pub(crate) async fn events(
             .fetch_add(1, Ordering::Relaxed);
         too_old(cursor, &old)
     })?;
-    let follow = wanted.follow || format == Format::Sse;
+    let follow = wanted.follow || format == StreamEncoding::Sse;
     let seat = if follow {
         Some(limits::place(&web.streams)?)
     } else {
         None
     };
-    let reader = Reader {
+    let reader = EventStreamState {
         log,
         place,
         news,
@@ -159,7 +159,7 @@ pub(crate) async fn events(
     Ok(endless(format, unfold(reader, next)))
 }
 
-fn too_old(cursor: u64, old: &TooOld) -> ProblemResponse {
+fn too_old(cursor: u64, old: &EventPositionExpired) -> ProblemResponse {
     let detail = format!(
         "events after {cursor} were requested, but the oldest kept event is {}",
         old.oldest
@@ -169,7 +169,7 @@ fn too_old(cursor: u64, old: &TooOld) -> ProblemResponse {
         .into()
 }
 
-async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
+async fn next(mut reader: EventStreamState) -> Option<(Bytes, EventStreamState)> {
     let events = match reader.first.take() {
         Some(first) => first,
         // A reader that is so slow that it missed events is disconnected; it receives an error when
@@ -206,7 +206,7 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
     }
 }
 
-impl Reader {
+impl EventStreamState {
     /// Writes those events that the caller may see.
     fn rendered(&self, events: &[Arc<LoggedEvent>]) -> Bytes {
         let Some(sight) = &self.sight else {
@@ -221,7 +221,7 @@ impl Reader {
     }
 }
 
-fn render(format: Format, events: &[Arc<LoggedEvent>]) -> Bytes {
+fn render(format: StreamEncoding, events: &[Arc<LoggedEvent>]) -> Bytes {
     let mut out = Vec::new();
     for event in events {
         numbered(&mut out, format, event.index, &event.reason, &**event);
@@ -246,8 +246,8 @@ mod tests {
             node: None,
             message: "one\nline".into(),
         };
-        let text =
-            String::from_utf8(render(Format::Sse, &[Arc::new(event)]).to_vec()).expect("text");
+        let text = String::from_utf8(render(StreamEncoding::Sse, &[Arc::new(event)]).to_vec())
+            .expect("text");
         assert!(
             text.starts_with("id: 7\nevent: OomKilled\ndata: {") && text.ends_with("}\n\n"),
             "{text}"

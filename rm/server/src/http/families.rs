@@ -12,8 +12,8 @@ use utoipa::IntoParams;
 
 use super::describe::{Bad, Missing, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Id, Params};
-use super::web::Web;
+use super::parse::{PathId, QueryParams};
+use super::web::WebHandlerState;
 
 /// Selection by user.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -28,8 +28,8 @@ pub(crate) struct HistoryQuery {
 /// Lists the families of the usage history, by user and name.
 #[utoipa::path(get, path = "/v1/families", tag = "families", params(HistoryQuery), responses((status = 200, body = Vec<JobHistoryRow>), Bad, TooMany))]
 pub(crate) async fn list(
-    State(web): State<Web>,
-    Params(HistoryQuery { user }): Params<HistoryQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(HistoryQuery { user }): QueryParams<HistoryQuery>,
 ) -> Result<Json<Vec<JobHistoryRow>>, ProblemResponse> {
     Ok(Json(web.reader.shared.families.list(user.as_deref())))
 }
@@ -40,9 +40,9 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/families/{name}", tag = "families", params(("name" = Name, Path), HistoryQuery),
     responses((status = 200, body = JobHistory), Bad, Missing, TooMany))]
 pub(crate) async fn one(
-    State(web): State<Web>,
-    Id(name): Id<Name>,
-    Params(HistoryQuery { user }): Params<HistoryQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(name): PathId<Name>,
+    QueryParams(HistoryQuery { user }): QueryParams<HistoryQuery>,
 ) -> Result<Json<JobHistory>, ProblemResponse> {
     let user = user.unwrap_or_default();
     let found = web

@@ -9,11 +9,11 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use headroom_identity::{AccessDenied, CallRequirement, Principal, Right};
+use headroom_identity::{AccessDenied, AccessRight, CallRequirement, Principal};
 use headroom_types::{AppId, ContainerId, QueuePath};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
-use super::callers::Rejected;
+use super::callers::RejectedToken;
 use super::error::ProblemResponse;
 use super::visibility::belongs;
 use crate::reader::ClusterReader;
@@ -41,9 +41,9 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         // The handlers check that callers grant no right that they lack, and that callers may
         // revoke their own tokens.
         ["v1", "acl", "tokens", ..] if !reads => CallRequirement::Anybody,
-        ["v1", "acl", ..] if reads => right(Right::OperatorRead),
-        ["v1", "acl", "join-tokens"] => right(Right::NodeWrite),
-        ["v1", "acl", ..] => right(Right::OperatorWrite),
+        ["v1", "acl", ..] if reads => right(AccessRight::OperatorRead),
+        ["v1", "acl", "join-tokens"] => right(AccessRight::NodeWrite),
+        ["v1", "acl", ..] => right(AccessRight::OperatorWrite),
         [
             "v1",
             "status" | "nodes" | "queues" | "profiles" | "families" | "suggestions" | "events"
@@ -55,15 +55,15 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         {
             match words.last() {
                 Some(&"desired") => node(named(2)),
-                Some(_) | None => right(Right::ClusterRead),
+                Some(_) | None => right(AccessRight::ClusterRead),
             }
         }
-        ["v1", "audit" | "operator", ..] if reads => right(Right::OperatorRead),
+        ["v1", "audit" | "operator", ..] if reads => right(AccessRight::OperatorRead),
         ["v1", "apps", _, "updates"] => application(named(2)),
         // The node reads files with its own permissions, so viewers of the application may not read
         // them.
         ["v1", "containers", _, "files", ..] => match named(2).parse::<ContainerId>() {
-            Ok(id) => CallRequirement::Own(Right::JobRead, id.app),
+            Ok(id) => CallRequirement::Own(AccessRight::JobRead, id.app),
             Err(_) => CallRequirement::Anybody,
         },
         ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2)
@@ -71,24 +71,24 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
             .map_or(CallRequirement::Anybody, CallRequirement::See),
         ["v1", "containers", _, ..] if reads => see(named(2)),
         ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
-        ["v1", "apps"] => right(Right::JobSubmit),
+        ["v1", "apps"] => right(AccessRight::JobSubmit),
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => {
             application(named(2))
         }
         ["v1", "apps", _, ..] => own(named(2).parse()),
         ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
         ["v1", "nodes", _, "register" | "report"] => node(named(2)),
-        ["v1", "nodes", ..] => right(Right::NodeWrite),
+        ["v1", "nodes", ..] => right(AccessRight::NodeWrite),
         ["v1", "queues", _, "state"] => named(2)
             .parse()
             .map_or(CallRequirement::Anybody, CallRequirement::Queue),
-        ["v1", "queues" | "profiles" | "operator", ..] => right(Right::OperatorWrite),
-        ["ws", ..] if reads => right(Right::JobRead),
+        ["v1", "queues" | "profiles" | "operator", ..] => right(AccessRight::OperatorWrite),
+        ["ws", ..] if reads => right(AccessRight::JobRead),
         ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => {
-            right(Right::JobSubmit)
+            right(AccessRight::JobSubmit)
         }
-        ["ws", ..] => right(Right::OperatorWrite),
-        _ => right(Right::Admin),
+        ["ws", ..] => right(AccessRight::OperatorWrite),
+        _ => right(AccessRight::Admin),
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
 /// error.
 fn own<E>(app: Result<AppId, E>) -> CallRequirement {
     app.map_or(CallRequirement::Anybody, |app| {
-        CallRequirement::Own(Right::JobKill, app)
+        CallRequirement::Own(AccessRight::JobKill, app)
     })
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn guard(
         .get::<Principal>()
         .cloned()
         .unwrap_or(Principal::Anonymous);
-    if let Some(Rejected(problem)) = request.extensions_mut().remove() {
+    if let Some(RejectedToken(problem)) = request.extensions_mut().remove() {
         let _ = to_bytes(request.into_body(), UNREAD).await;
         return ProblemResponse(*problem).into_response();
     }
@@ -199,7 +199,7 @@ pub(crate) fn queue(
         .0
         .iter()
         .filter(|right| right.queue_permission().is_some())
-        .map(Right::to_string)
+        .map(AccessRight::to_string)
         .collect();
     let problem = ProblemDetails::new(
         ErrorCode::HR0403,
@@ -217,7 +217,7 @@ pub(crate) fn submits(
         return Ok(wanted);
     };
     match wanted {
-        Some(other) if other != *name && !rights.has(&Right::OperatorWrite) => {
+        Some(other) if other != *name && !rights.has(&AccessRight::OperatorWrite) => {
             let detail = format!(
                 "{name} may not submit in the name of {other}: it needs the right operator:write"
             );
@@ -231,7 +231,7 @@ pub(crate) fn submits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_identity::Rights;
+    use headroom_identity::AccessRights;
 
     fn of(method: Method, template: &str, path: &str) -> CallRequirement {
         need(&method, template, path)
@@ -247,7 +247,7 @@ mod tests {
             let method: Method = method.to_uppercase().parse().expect("a method");
             assert_ne!(
                 need(&method, &template, &path),
-                CallRequirement::Right(Right::Admin),
+                CallRequirement::Right(AccessRight::Admin),
                 "{method} {template}"
             );
         }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn calls_about_an_application_require_its_owner_or_its_master() {
         let app: AppId = "sort.1".parse().expect("an application id");
-        let own = CallRequirement::Own(Right::JobKill, app.clone());
+        let own = CallRequirement::Own(AccessRight::JobKill, app.clone());
         assert_eq!(
             of(Method::POST, "/v1/apps/{app}/kill", "/v1/apps/sort.1/kill"),
             own
@@ -285,7 +285,7 @@ mod tests {
         );
         assert_eq!(
             of(Method::POST, "/v1/apps", "/v1/apps"),
-            CallRequirement::Right(Right::JobSubmit)
+            CallRequirement::Right(AccessRight::JobSubmit)
         );
         assert_eq!(
             of(Method::GET, "/v1/apps", "/v1/apps"),
@@ -306,11 +306,11 @@ mod tests {
         );
         assert_eq!(
             of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"),
-            CallRequirement::Right(Right::NodeWrite)
+            CallRequirement::Right(AccessRight::NodeWrite)
         );
         assert_eq!(
             of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"),
-            CallRequirement::Right(Right::NodeWrite)
+            CallRequirement::Right(AccessRight::NodeWrite)
         );
         assert_eq!(
             of(
@@ -330,19 +330,19 @@ mod tests {
         );
         assert_eq!(
             of(Method::GET, "/v1/audit", "/v1/audit"),
-            CallRequirement::Right(Right::OperatorRead)
+            CallRequirement::Right(AccessRight::OperatorRead)
         );
         assert_eq!(
             of(Method::PUT, "/v1/queues", "/v1/queues"),
-            CallRequirement::Right(Right::OperatorWrite)
+            CallRequirement::Right(AccessRight::OperatorWrite)
         );
         assert_eq!(
             of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"),
-            CallRequirement::Right(Right::Admin)
+            CallRequirement::Right(AccessRight::Admin)
         );
         assert_eq!(
             of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"),
-            CallRequirement::Right(Right::NodeWrite)
+            CallRequirement::Right(AccessRight::NodeWrite)
         );
         assert_eq!(
             of(Method::GET, "/livez", "/livez"),
@@ -365,11 +365,11 @@ mod tests {
         };
         assert_eq!(
             at(Method::GET, "files/content"),
-            CallRequirement::Own(Right::JobRead, app())
+            CallRequirement::Own(AccessRight::JobRead, app())
         );
         assert_eq!(
             at(Method::POST, "exec"),
-            CallRequirement::Own(Right::JobKill, app())
+            CallRequirement::Own(AccessRight::JobKill, app())
         );
         assert_eq!(at(Method::GET, "logs/stdout"), CallRequirement::See(app()));
         assert_eq!(
@@ -387,18 +387,24 @@ mod tests {
             groups: [].into(),
         };
         let own = |rights, wanted: Option<&str>| submits(&user(rights), wanted.map(str::to_owned));
-        assert_eq!(own(Rights::user_default(), None), Ok(Some("alice".into())));
         assert_eq!(
-            own(Rights::user_default(), Some("alice")),
+            own(AccessRights::user_default(), None),
             Ok(Some("alice".into()))
         );
         assert_eq!(
-            own(Rights::user_default(), Some("bob"))
+            own(AccessRights::user_default(), Some("alice")),
+            Ok(Some("alice".into()))
+        );
+        assert_eq!(
+            own(AccessRights::user_default(), Some("bob"))
                 .expect_err("it lacks the right")
                 .code,
             ErrorCode::HR0403
         );
-        assert_eq!(own(Rights::all(), Some("bob")), Ok(Some("bob".into())));
+        assert_eq!(
+            own(AccessRights::all(), Some("bob")),
+            Ok(Some("bob".into()))
+        );
         assert_eq!(
             submits(&Principal::Open, Some("bob".into())),
             Ok(Some("bob".into()))

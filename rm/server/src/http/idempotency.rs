@@ -20,8 +20,8 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::watch;
 
 use super::error::ProblemResponse;
-use crate::clock::Clock;
-use crate::handle::Handle;
+use crate::clock::ManagerClock;
+use crate::handle::MainLoopHandle;
 
 /// Request header with the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -54,7 +54,7 @@ struct RecordedResponse {
 
 /// A key with its call.
 #[derive(Debug)]
-struct Entry {
+struct IdempotencyEntry {
     /// Hash of the whole call: method, path, body.
     call: u64,
     at: Instant,
@@ -64,12 +64,12 @@ struct Entry {
 /// Keys and their responses.
 #[derive(Debug, Default)]
 pub(crate) struct IdempotencyStore {
-    kept: Mutex<Kept>,
+    kept: Mutex<IdempotencyTable>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    entries: BTreeMap<String, Entry>,
+struct IdempotencyTable {
+    entries: BTreeMap<String, IdempotencyEntry>,
     /// Keys, oldest first. A key whose call failed stays here until it is the oldest.
     order: VecDeque<(Instant, String)>,
     bytes: usize,
@@ -79,10 +79,10 @@ struct Kept {
 
 /// State of the middleware.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct IdempotencyState {
     pub(crate) once: Arc<IdempotencyStore>,
-    pub(crate) handle: Handle,
-    pub(crate) clock: Clock,
+    pub(crate) handle: MainLoopHandle,
+    pub(crate) clock: ManagerClock,
 }
 
 /// Role of a call with a key.
@@ -112,7 +112,7 @@ impl IdempotencyStore {
                 kept.bytes += answer.body.len();
                 kept.entries.insert(
                     key.clone(),
-                    Entry {
+                    IdempotencyEntry {
                         call,
                         at,
                         answer: watch::channel(Some(answer)).1,
@@ -129,7 +129,7 @@ impl IdempotencyStore {
         std::mem::take(&mut self.kept().gone)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, IdempotencyTable> {
         // Poisoning is harmless: no panic can leave the map half changed.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,7 +150,7 @@ impl IdempotencyStore {
         let (sender, answer) = watch::channel(None);
         kept.entries.insert(
             key.to_owned(),
-            Entry {
+            IdempotencyEntry {
                 call,
                 at: now,
                 answer,
@@ -170,9 +170,9 @@ impl IdempotencyStore {
     }
 }
 
-impl Kept {
+impl IdempotencyTable {
     /// Removes the oldest keys while `too_many` returns `true`.
-    fn forget(&mut self, too_many: impl Fn(&Kept, Instant) -> bool) {
+    fn forget(&mut self, too_many: impl Fn(&IdempotencyTable, Instant) -> bool) {
         while self
             .order
             .front()
@@ -193,7 +193,11 @@ impl Kept {
 }
 
 /// Middleware that responds to a repeated call with the recorded response.
-pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next) -> Response {
+pub(crate) async fn once(
+    State(keys): State<IdempotencyState>,
+    request: Request,
+    next: Next,
+) -> Response {
     let Some(key) = request
         .headers()
         .get(&KEY)
@@ -246,7 +250,7 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
 
 /// Makes the call to its end, even if the caller disconnects.
 async fn first(
-    keys: Keys,
+    keys: IdempotencyState,
     (key, call): (String, u64),
     request: Request,
     next: Next,

@@ -6,15 +6,15 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use headroom_identity::Certificate;
-use headroom_wire::v1::acl::{CaView, JoinRequest, JoinResponse};
+use headroom_wire::v1::acl::{AuthorityView, JoinResponse, NodeJoinRequest};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::limits::Peer;
-use super::parse::{Body, EmptyQuery, Params};
-use super::web::Web;
+use super::limits::PeerAddress;
+use super::parse::{EmptyQuery, JsonBody, QueryParams};
+use super::web::WebHandlerState;
 use crate::access::AccessChange;
 use crate::audit::AuditChange;
 use crate::input::LoopInput;
@@ -22,11 +22,11 @@ use crate::input::LoopInput;
 /// Returns the certificate of the cluster's authority.
 ///
 /// Any caller receives it: compare the fingerprint before you trust it.
-#[utoipa::path(get, path = "/v1/ca", tag = "access", responses((status = 200, body = CaView), Bad, Missing, TooMany))]
+#[utoipa::path(get, path = "/v1/ca", tag = "access", responses((status = 200, body = AuthorityView), Bad, Missing, TooMany))]
 pub(crate) async fn ca(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-) -> Result<Json<CaView>, ProblemResponse> {
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+) -> Result<Json<AuthorityView>, ProblemResponse> {
     let ca = web
         .authority
         .as_ref()
@@ -40,7 +40,7 @@ pub(crate) async fn ca(
     let fingerprint = Certificate::from_pem(&ca)
         .map_err(|error| ProblemDetails::new(ErrorCode::HR0500, error.to_string()))?
         .fingerprint;
-    Ok(Json(CaView {
+    Ok(Json(AuthorityView {
         ca,
         fingerprint: fingerprint.to_string(),
     }))
@@ -50,14 +50,14 @@ pub(crate) async fn ca(
 ///
 /// The host presents a join token and receives a certificate for a key of its own. The token is
 /// then used up.
-#[utoipa::path(post, path = "/v1/join", tag = "access", request_body = JoinRequest,
+#[utoipa::path(post, path = "/v1/join", tag = "access", request_body = NodeJoinRequest,
     responses((status = 200, body = JoinResponse), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn join(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    peer: Option<Extension<Peer>>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
-    Body(body): Body<JoinRequest>,
+    JsonBody(body): JsonBody<NodeJoinRequest>,
 ) -> Result<(Extension<AuditChange>, Json<JoinResponse>), ProblemResponse> {
     let Some(signer) = &web.authority else {
         return Err(ProblemDetails::new(
@@ -82,7 +82,11 @@ pub(crate) async fn join(
         let detail = format!("this token is for node {other}, not for {}", body.node);
         return Err(ProblemDetails::new(ErrorCode::HR0403, detail).into());
     }
-    allowed(&body.names, &names, peer.map(|Extension(Peer(peer))| peer))?;
+    allowed(
+        &body.names,
+        &names,
+        peer.map(|Extension(PeerAddress(peer))| peer),
+    )?;
     let certificate = signer.sign(&body, now)?;
     let wish = Box::new(AccessChange::Spend { accessor });
     web.reader

@@ -25,25 +25,25 @@ const PEERS: usize = 10_000;
 
 /// Address of the peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+pub(crate) struct PeerAddress(pub(crate) IpAddr);
 
 /// Rate limiter by caller.
 #[derive(Debug)]
-pub(crate) struct Rates {
+pub(crate) struct CallerRateLimiter {
     limits: CallerLimits,
-    buckets: Mutex<BTreeMap<IpAddr, Bucket>>,
+    buckets: Mutex<BTreeMap<IpAddr, TokenBucket>>,
 }
 
 /// Token bucket: it fills with time, and each call takes one token.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
+struct TokenBucket {
     left: f64,
     at: Instant,
 }
 
-impl Rates {
+impl CallerRateLimiter {
     pub(crate) fn new(limits: CallerLimits) -> Self {
-        Rates {
+        CallerRateLimiter {
             limits,
             buckets: Mutex::new(BTreeMap::new()),
         }
@@ -60,7 +60,7 @@ impl Rates {
         );
         // Poisoning is harmless: no panic can leave the map half changed.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let filled = |b: &Bucket| {
+        let filled = |b: &TokenBucket| {
             (b.left + now.saturating_duration_since(b.at).as_secs_f64() * rate).min(most)
         };
         if buckets.len() >= PEERS && !buckets.contains_key(&peer) {
@@ -78,7 +78,7 @@ impl Rates {
         }
         buckets.insert(
             peer,
-            Bucket {
+            TokenBucket {
                 left: left - 1.0,
                 at: now,
             },
@@ -94,7 +94,7 @@ fn counts(peer: IpAddr, limits: &CallerLimits) -> bool {
 
 /// Middleware that rejects callers above their rate. Reads are exempt.
 pub(crate) async fn rate(
-    State(rates): State<Arc<Rates>>,
+    State(rates): State<Arc<CallerRateLimiter>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -102,8 +102,8 @@ pub(crate) async fn rate(
         *request.method(),
         Method::GET | Method::HEAD | Method::OPTIONS
     );
-    let peer = request.extensions().get::<Peer>().copied();
-    if let (false, Some(Peer(peer))) = (reads, peer)
+    let peer = request.extensions().get::<PeerAddress>().copied();
+    if let (false, Some(PeerAddress(peer))) = (reads, peer)
         && let Err(wait) = rates.take(peer, Instant::now())
     {
         let seconds = wait.as_secs_f64().ceil();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_bucket_empties_with_calls_and_fills_with_time() {
-        let (rates, start) = (Rates::new(limits()), Instant::now());
+        let (rates, start) = (CallerRateLimiter::new(limits()), Instant::now());
         let at = |ms: u64| rates.take(ip("10.0.0.1"), start + Duration::from_millis(ms));
         assert!((0..3).all(|_| at(0).is_ok()));
         assert_eq!(at(0), Err(Duration::from_millis(100)));
@@ -234,11 +234,11 @@ mod tests {
 
     #[test]
     fn loopback_callers_are_exempt_unless_configured() {
-        let rates = Rates::new(limits());
+        let rates = CallerRateLimiter::new(limits());
         let now = Instant::now();
         assert!((0..100).all(|_| rates.take(ip("127.0.0.1"), now).is_ok()
             && rates.take(ip("::ffff:127.0.0.1"), now).is_ok()));
-        let strict = Rates::new(CallerLimits {
+        let strict = CallerRateLimiter::new(CallerLimits {
             loopback: true,
             ..limits()
         });
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_addresses_does_not_exhaust_memory() {
-        let (rates, start) = (Rates::new(limits()), Instant::now());
+        let (rates, start) = (CallerRateLimiter::new(limits()), Instant::now());
         let address = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + n));
         let n = u32::try_from(PEERS).expect("the number fits");
         assert!((0..n).all(|i| rates.take(address(i), start).is_ok()));

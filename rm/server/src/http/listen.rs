@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::limits::{ConnectionLimits, Peer};
+use super::limits::{ConnectionLimits, PeerAddress};
 use super::listeners::ServerListener;
 
 /// Maximum number of connections. A node has two, a master two, a browser or terminal one or two.
@@ -65,7 +65,7 @@ pub(crate) async fn serve<D: ServerListener>(
             drop(listener);
             let routes = TowerToHyperService::new(routes);
             let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-                request.extensions_mut().insert(Peer(peer));
+                request.extensions_mut().insert(PeerAddress(peer));
                 request.extensions_mut().insert(visitor.clone());
                 routes.call(request)
             });
@@ -124,9 +124,12 @@ fn places(descriptors: u64) -> u64 {
 }
 
 /// An accepted connection, with its slot and address.
-type Taken<D> = (OwnedSemaphorePermit, <D as ServerListener>::Raw, IpAddr);
+type AcceptedConnection<D> = (OwnedSemaphorePermit, <D as ServerListener>::Raw, IpAddr);
 
-async fn take<D: ServerListener>(listener: &Arc<D>, places: &Arc<Semaphore>) -> Option<Taken<D>> {
+async fn take<D: ServerListener>(
+    listener: &Arc<D>,
+    places: &Arc<Semaphore>,
+) -> Option<AcceptedConnection<D>> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((raw, peer)) => Some((place, raw, peer)),

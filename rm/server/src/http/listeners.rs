@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use headroom_config::AnonymousAccess;
-use headroom_identity::{Principal, Rights, Role};
+use headroom_identity::{AccessRights, CertificateRole, Principal};
 use headroom_transport::{AcceptedStream, PeerIdentity, ReloadingKeys, accept_handshake};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -58,18 +58,20 @@ pub(crate) struct TcpServerListener {
 
 impl TcpServerListener {
     fn visitor(&self, caller: PeerIdentity) -> ConnectionIdentity {
-        let account = if let PeerIdentity::Known(Role::User(name)) = &caller {
+        let account = if let PeerIdentity::Known(CertificateRole::User(name)) = &caller {
             Some(name.clone())
         } else {
             None
         };
         let principal = match (caller, self.anonymous) {
-            (PeerIdentity::Known(Role::Manager), _) => Principal::Manager,
-            (PeerIdentity::Known(Role::Node(node)), _) => Principal::Node(node),
-            (PeerIdentity::Known(Role::User(name)), _) => user(name, Rights::user_default()),
+            (PeerIdentity::Known(CertificateRole::Manager), _) => Principal::Manager,
+            (PeerIdentity::Known(CertificateRole::Node(node)), _) => Principal::Node(node),
+            (PeerIdentity::Known(CertificateRole::User(name)), _) => {
+                user(name, AccessRights::user_default())
+            }
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::All) => Principal::Open,
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Read) => {
-                user("anonymous".to_owned(), Rights::read_only())
+                user("anonymous".to_owned(), AccessRights::read_only())
             }
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Nothing) => {
                 Principal::Anonymous
@@ -83,7 +85,7 @@ impl TcpServerListener {
     }
 }
 
-fn user(name: String, rights: Rights) -> Principal {
+fn user(name: String, rights: AccessRights) -> Principal {
     Principal::User {
         name,
         token: None,
@@ -205,9 +207,9 @@ fn account(uid: Uid, gid: Gid) -> ConnectionIdentity {
         || uid == Uid::effective()
         || groups.iter().any(|group| group == ADMINISTRATORS);
     let rights = if administrates {
-        Rights::all()
+        AccessRights::all()
     } else {
-        Rights::user_default()
+        AccessRights::user_default()
     };
     let account = Some(name.clone());
     ConnectionIdentity {
@@ -289,7 +291,7 @@ mod tests {
         assert!(from.is_loopback());
         assert_eq!(
             principal,
-            user(me, Rights::all()),
+            user(me, AccessRights::all()),
             "the user of the daemon has all rights"
         );
     }
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn an_unknown_user_has_default_rights() {
         let stranger = account(Uid::from_raw(3_999_999_999), Gid::from_raw(3_999_999_999));
-        let expected = user("uid-3999999999".into(), Rights::user_default());
+        let expected = user("uid-3999999999".into(), AccessRights::user_default());
         assert_eq!(stranger.principal, expected);
     }
 }

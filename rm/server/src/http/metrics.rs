@@ -3,12 +3,12 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
-use headroom_telemetry::Format;
+use headroom_telemetry::ExpositionFormat;
 
 use super::describe::Bad;
 use super::error::ProblemResponse;
-use super::parse::{EmptyQuery, Params};
-use super::web::Web;
+use super::parse::{EmptyQuery, QueryParams};
+use super::web::WebHandlerState;
 
 /// Returns all metrics, in the Prometheus text format.
 ///
@@ -20,11 +20,12 @@ use super::web::Web;
     Bad,
 ))]
 pub(crate) async fn metrics(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
+    let format =
+        ExpositionFormat::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let page = crate::metrics::page(&web.reader, web.state.clone()).await?;
     Ok((
         [(header::CONTENT_TYPE, format.content_type())],

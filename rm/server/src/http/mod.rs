@@ -60,10 +60,10 @@ use tower_http::timeout::RequestBodyDeadlineLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::idempotency::{IdempotencyStore, Keys};
-use self::limits::Rates;
+use self::idempotency::{IdempotencyState, IdempotencyStore};
+use self::limits::CallerRateLimiter;
 use self::service::InterfaceRoutes;
-use self::web::Web;
+use self::web::WebHandlerState;
 
 /// Maximum body of most calls. Bytes.
 const BODY: usize = 1 << 20;
@@ -72,14 +72,14 @@ const LARGE_BODY: usize = 16 << 20;
 
 /// Limits for callers, and the timeout for their bodies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct RequestLimits {
     pub(crate) limits: CallerLimits,
     pub(crate) body_time: Duration,
 }
 
 /// Routes of nodes and masters, which are called all the time: large bodies, no rate limit, no
 /// idempotency keys.
-fn daemons() -> OpenApiRouter<Web> {
+fn daemons() -> OpenApiRouter<WebHandlerState> {
     OpenApiRouter::new()
         .routes(routes!(am::sync))
         .routes(routes!(am::finish))
@@ -90,7 +90,7 @@ fn daemons() -> OpenApiRouter<Web> {
 }
 
 /// Routes of users and their programs.
-fn people() -> OpenApiRouter<Web> {
+fn people() -> OpenApiRouter<WebHandlerState> {
     OpenApiRouter::new()
         .routes(routes!(apps::submit, apps::list))
         .routes(routes!(apps::one, apps::change, apps::purge))
@@ -152,7 +152,7 @@ fn people() -> OpenApiRouter<Web> {
 }
 
 /// Routes of access control.
-fn access() -> OpenApiRouter<Web> {
+fn access() -> OpenApiRouter<WebHandlerState> {
     OpenApiRouter::new()
         .routes(routes!(acl::tokens, acl::mint))
         .routes(routes!(acl::revoke))
@@ -199,31 +199,31 @@ pub(crate) fn operations() -> Vec<(&'static str, String)> {
 
 /// Router with all routes and those of `interfaces`, for the listener at `listen`.
 pub(crate) fn router(
-    web: Web,
+    web: WebHandlerState,
     once: IdempotencyStore,
     listen: SocketAddr,
-    bounds: Bounds,
+    bounds: RequestLimits,
     interfaces: &[InterfaceRoutes],
 ) -> Router {
-    let rates = Arc::new(Rates::new(bounds.limits));
-    let keys = Keys {
+    let rates = Arc::new(CallerRateLimiter::new(bounds.limits));
+    let keys = IdempotencyState {
         once: Arc::new(once),
         handle: web.reader.handle.clone(),
         clock: web.reader.clock,
     };
-    let known = callers::Known {
+    let known = callers::AuthenticationState {
         access: web.reader.shared.access.subscribe(),
         clock: web.reader.clock,
         scheme: web.nodes.scheme(),
     };
-    let ids = Arc::new(trace::Ids::new(
+    let ids = Arc::new(trace::RequestIdGenerator::new(
         web.reader.epoch,
         web.reader.shared.counters.clone(),
         (web.audit.clone(), web.reader.clock),
     ));
     let people = Router::from(people())
         .layer(from_fn_with_state(keys, idempotency::once))
-        .merge(service::routes(&web, interfaces).with_state::<Web>(()));
+        .merge(service::routes(&web, interfaces).with_state::<WebHandlerState>(()));
     let people = people.layer(from_fn_with_state(rates, limits::rate));
     people
         .merge(Router::from(daemons()))

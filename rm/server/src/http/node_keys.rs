@@ -19,12 +19,12 @@ const LONGEST_MESSAGE: usize = 1024;
 /// Keys from the registrations of nodes, by which they authenticate the resource manager, and the
 /// time of each node's last configuration reload.
 #[derive(Debug, Default)]
-pub(crate) struct NodeKeys(
+pub(crate) struct NodeKeyStore(
     Mutex<BTreeMap<NodeId, String>>,
     Mutex<BTreeMap<NodeId, UnixMillis>>,
 );
 
-impl NodeKeys {
+impl NodeKeyStore {
     /// Stores the key of a registered node. Without a key, the node allows no container access.
     pub(crate) fn set_key(&self, node: NodeId, key: Option<String>) {
         // Poisoning is harmless: no panic can leave the map half changed.
@@ -82,7 +82,10 @@ mod tests {
 
     #[test]
     fn a_repeated_report_of_a_reload_makes_no_second_event() {
-        let (keys, node) = (NodeKeys::default(), "n1".parse::<NodeId>().expect("name"));
+        let (keys, node) = (
+            NodeKeyStore::default(),
+            "n1".parse::<NodeId>().expect("name"),
+        );
         let reload = |at, refused| ConfigReload {
             at: UnixMillis(at),
             refused,

@@ -10,8 +10,8 @@ use axum::{Extension, Json};
 use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, ClusterCall, DryRun, NodeTags};
 use headroom_types::{Epoch, Name, NodeId};
 use headroom_wire::v1::nodes::{
-    DesiredStateLine, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView,
-    RegisterNode, TagNode,
+    DesiredStateLine, DrainNodeRequest, NodeRegistered, NodeReport, NodeReportReply, NodeView,
+    RegisterNode, TagNodeRequest,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -19,9 +19,9 @@ use utoipa::IntoParams;
 use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
-use super::wait::{self, LongPollParams, Wait};
-use super::web::Web;
+use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams};
+use super::wait::{self, LongPollParams, WaitDuration};
+use super::web::WebHandlerState;
 use super::{pages, stream};
 use crate::audit::AuditChange;
 use crate::from_wire::cut;
@@ -49,7 +49,7 @@ pub(crate) struct NodeListQuery {
     /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
     /// most `60s`.
     #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
+    wait: Option<WaitDuration>,
     /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
@@ -60,8 +60,8 @@ pub(crate) struct NodeListQuery {
     ("X-Headroom-Index", description = "The index of the latest change; changes of measurements are not counted."),
 )), Bad, TooMany))]
 pub(crate) async fn list(
-    State(web): State<Web>,
-    Params(asked): Params<NodeListQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(asked): QueryParams<NodeListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let view = wait::view(
@@ -115,9 +115,9 @@ pub(crate) async fn list(
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
-    State(web): State<Web>,
-    Id(node): Id<NodeId>,
-    Params(long_poll): Params<LongPollParams>,
+    State(web): State<WebHandlerState>,
+    PathId(node): PathId<NodeId>,
+    QueryParams(long_poll): QueryParams<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     // The index is read first, so that the next wait sees every later change.
@@ -130,9 +130,9 @@ pub(crate) async fn one(
 #[utoipa::path(post, path = "/v1/nodes/{node}/register", tag = "node agents", params(("node" = NodeId, Path)),
     request_body = RegisterNode, responses((status = 200, body = NodeRegistered), Bad, Conflict, TooLarge))]
 pub(crate) async fn register(
-    State(web): State<Web>,
-    Id(node): Id<NodeId>,
-    Body(mut body): Body<RegisterNode>,
+    State(web): State<WebHandlerState>,
+    PathId(node): PathId<NodeId>,
+    JsonBody(mut body): JsonBody<RegisterNode>,
 ) -> Result<Json<NodeRegistered>, ProblemResponse> {
     let (key, name) = (body.key.take(), node.clone());
     let CallAnswer::Node { acked } = web
@@ -154,9 +154,9 @@ pub(crate) async fn register(
 #[utoipa::path(post, path = "/v1/nodes/{node}/report", tag = "node agents", params(("node" = NodeId, Path)),
     request_body = NodeReport, responses((status = 200, body = NodeReportReply), Bad, Stale, TooLarge))]
 pub(crate) async fn report(
-    State(web): State<Web>,
-    Id(node): Id<NodeId>,
-    Body(mut body): Body<NodeReport>,
+    State(web): State<WebHandlerState>,
+    PathId(node): PathId<NodeId>,
+    JsonBody(mut body): JsonBody<NodeReport>,
 ) -> Result<Json<NodeReportReply>, ProblemResponse> {
     let reload = body.reload.take();
     let near = limit_warnings::those_in(&body.containers);
@@ -196,9 +196,9 @@ pub(crate) struct DesiredQuery {
 #[utoipa::path(get, path = "/v1/nodes/{node}/desired", tag = "node agents", params(("node" = NodeId, Path), DesiredQuery),
     responses((status = 200, body = DesiredStateLine, content_type = "application/x-ndjson"), Bad, Stale))]
 pub(crate) async fn desired(
-    State(web): State<Web>,
-    Id(node): Id<NodeId>,
-    Params(life): Params<DesiredQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(node): PathId<NodeId>,
+    QueryParams(life): QueryParams<DesiredQuery>,
 ) -> Result<Response, ProblemResponse> {
     let mailbox = web
         .reader
@@ -217,13 +217,13 @@ pub(crate) async fn desired(
 /// Drains a node.
 ///
 /// It receives no new containers, and running ones may end by themselves until the deadline.
-#[utoipa::path(post, path = "/v1/nodes/{node}/drain", tag = "nodes", params(("node" = NodeId, Path)), request_body = DrainNode,
+#[utoipa::path(post, path = "/v1/nodes/{node}/drain", tag = "nodes", params(("node" = NodeId, Path)), request_body = DrainNodeRequest,
     responses((status = 200, body = NodeView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn drain(
-    State(web): State<Web>,
-    Id(node): Id<NodeId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<DrainNode>,
+    State(web): State<WebHandlerState>,
+    PathId(node): PathId<NodeId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<DrainNodeRequest>,
 ) -> Result<Json<NodeView>, ProblemResponse> {
     let then = if body.decommission {
         AfterDrain::Decommission
@@ -250,9 +250,9 @@ pub(crate) async fn drain(
 #[utoipa::path(post, path = "/v1/nodes/{node}/undrain", tag = "nodes", params(("node" = NodeId, Path)),
     responses((status = 200, body = NodeView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn undrain(
-    State(web): State<Web>,
-    Id(node): Id<NodeId>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(node): PathId<NodeId>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<NodeView>, ProblemResponse> {
     web.reader
         .handle
@@ -266,17 +266,17 @@ pub(crate) async fn undrain(
 /// They add to those that its agent reports. Keys that are absent do not change, so that changes of
 /// other operators are kept. The settings survive restarts and registrations, and do not move
 /// running containers.
-#[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), DryRunQuery), request_body = TagNode,
+#[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), DryRunQuery), request_body = TagNodeRequest,
     responses(
         (status = 200, description = "The node has these settings.", body = NodeView),
         (status = 202, description = "With dry_run: the node as the change would leave it.", body = NodeView),
         Bad, Missing, TooLarge, TooMany,
     ))]
 pub(crate) async fn tag(
-    State(web): State<Web>,
-    Id(node): Id<NodeId>,
-    Params(only): Params<DryRunQuery>,
-    Body(body): Body<TagNode>,
+    State(web): State<WebHandlerState>,
+    PathId(node): PathId<NodeId>,
+    QueryParams(only): QueryParams<DryRunQuery>,
+    JsonBody(body): JsonBody<TagNodeRequest>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let change = Box::new(from_wire::tag(body)?);
     let (how, status) = if only.dry_run {
@@ -332,7 +332,7 @@ fn words(tags: &NodeTags) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, ProblemResponse> {
+async fn as_it_is(web: &WebHandlerState, node: &NodeId) -> Result<Json<NodeView>, ProblemResponse> {
     match web.reader.handle.node(node).await? {
         Some(found) => Ok(Json(web.peaks.with_peak(
             view::seen_at(&found, web.reader.clock.now()),

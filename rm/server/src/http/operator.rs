@@ -3,12 +3,12 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevel};
+use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevelRequest};
 
 use super::describe::{Bad, Conflict, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, EmptyQuery, Params};
-use super::web::Web;
+use super::parse::{EmptyQuery, JsonBody, QueryParams};
+use super::web::WebHandlerState;
 use crate::audit::AuditChange;
 use crate::operator::{OperatorHandle, OperatorRequest};
 use crate::reload::words;
@@ -20,8 +20,8 @@ use crate::reload::words;
     responses((status = 200, description = "The keys that took effect, and those that need a restart.", body = ReloadResult),
         Bad, Conflict, TooMany))]
 pub(crate) async fn reload(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<(Extension<AuditChange>, Json<ReloadResult>), ProblemResponse> {
     let reloaded = operator(&web)?.ask(OperatorRequest::Reload).await?;
     let reloaded = reloaded.map_err(|why| {
@@ -40,8 +40,8 @@ pub(crate) async fn reload(
 /// Shows the log level of the daemon.
 #[utoipa::path(get, path = "/v1/operator/log", tag = "operator", responses((status = 200, body = LogLevelView), Bad, Conflict, TooMany))]
 pub(crate) async fn log(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<LogLevelView>, ProblemResponse> {
     Ok(Json(
         operator(&web)?
@@ -51,12 +51,12 @@ pub(crate) async fn log(
 }
 
 /// Sets the log level of the daemon, until its next reload or restart.
-#[utoipa::path(put, path = "/v1/operator/log", tag = "operator", request_body = SetLogLevel,
+#[utoipa::path(put, path = "/v1/operator/log", tag = "operator", request_body = SetLogLevelRequest,
     responses((status = 200, body = LogLevelView), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn set_log(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<SetLogLevel>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<SetLogLevelRequest>,
 ) -> Result<(Extension<AuditChange>, Json<LogLevelView>), ProblemResponse> {
     let operator = operator(&web)?;
     let before = operator
@@ -83,7 +83,7 @@ pub(crate) async fn set_log(
     ))
 }
 
-fn operator(web: &Web) -> Result<&OperatorHandle, ProblemDetails> {
+fn operator(web: &WebHandlerState) -> Result<&OperatorHandle, ProblemDetails> {
     let inside = || {
         let problem = ProblemDetails::new(
             ErrorCode::HR0409,

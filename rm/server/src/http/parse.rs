@@ -20,15 +20,15 @@ use super::error::ProblemResponse;
 
 /// A JSON body.
 #[derive(Debug)]
-pub(crate) struct Body<T>(pub(crate) T);
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ProblemResponse;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ProblemResponse> {
         let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
         serde_json::from_slice(&bytes)
-            .map(Body)
+            .map(JsonBody)
             .map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the body: {e}")).into())
     }
 }
@@ -51,15 +51,15 @@ fn unread(rejection: BytesRejection) -> ProblemResponse {
 
 /// Query parameters.
 #[derive(Debug)]
-pub(crate) struct Params<T>(pub(crate) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ProblemResponse;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let parsed = Query::<T>::from_request_parts(parts, state).await;
         parsed
-            .map(|Query(t)| Params(t))
+            .map(|Query(t)| QueryParams(t))
             .map_err(|e| mistaken(&e.body_text()).into())
     }
 }
@@ -76,9 +76,9 @@ pub(crate) struct DryRunQuery {
 
 /// Time span before now, such as `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Age(Duration);
+pub(crate) struct PastTimeSpan(Duration);
 
-impl Age {
+impl PastTimeSpan {
     /// Time that is this span before `now`.
     pub(crate) fn before(self, now: UnixMillis) -> UnixMillis {
         UnixMillis(
@@ -88,12 +88,12 @@ impl Age {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Age {
+impl<'de> serde::Deserialize<'de> for PastTimeSpan {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = <String as serde::Deserialize>::deserialize(d)?;
         let time = headroom_config::toml_reader::parse_duration(&text)
             .map_err(|e| format!("{e}; write an age such as 1h"));
-        time.map(Age).map_err(serde::de::Error::custom)
+        time.map(PastTimeSpan).map_err(serde::de::Error::custom)
     }
 }
 
@@ -136,22 +136,22 @@ fn mistaken(what: &str) -> ProblemDetails {
 
 /// The only id in the path.
 #[derive(Debug)]
-pub(crate) struct Id<T>(pub(crate) T);
+pub(crate) struct PathId<T>(pub(crate) T);
 
-impl<T: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for Id<T> {
+impl<T: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for PathId<T> {
     type Rejection = ProblemResponse;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let Path(text) = path::<String, S>(parts, state).await?;
-        parse(&text).map(Id)
+        parse(&text).map(PathId)
     }
 }
 
 /// An id and a second segment in the path.
 #[derive(Debug)]
-pub(crate) struct Ids<T, U>(pub(crate) T, pub(crate) U);
+pub(crate) struct PathIdPair<T, U>(pub(crate) T, pub(crate) U);
 
-impl<T, U, S> FromRequestParts<S> for Ids<T, U>
+impl<T, U, S> FromRequestParts<S> for PathIdPair<T, U>
 where
     T: FromStr<Err: std::fmt::Display>,
     U: FromStr<Err: std::fmt::Display>,
@@ -161,20 +161,20 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let Path((first, second)) = path::<(String, String), S>(parts, state).await?;
-        Ok(Ids(parse(&first)?, parse(&second)?))
+        Ok(PathIdPair(parse(&first)?, parse(&second)?))
     }
 }
 
 /// A task of an application in the path.
 #[derive(Debug)]
-pub(crate) struct TaskOf(pub(crate) AppId, pub(crate) TaskId);
+pub(crate) struct TaskPath(pub(crate) AppId, pub(crate) TaskId);
 
-impl<S: Send + Sync> FromRequestParts<S> for TaskOf {
+impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
     type Rejection = ProblemResponse;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let Path((app, stage, index)) = path::<(String, String, String), S>(parts, state).await?;
-        Ok(TaskOf(parse(&app)?, parse(&format!("{stage}/{index}"))?))
+        Ok(TaskPath(parse(&app)?, parse(&format!("{stage}/{index}"))?))
     }
 }
 

@@ -8,11 +8,11 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::ProblemResponse;
-use super::web::Web;
+use super::web::WebHandlerState;
 
 /// Passes on the status, the given headers and the body of a response. Ends when the daemon closes.
 pub(super) fn pass_on(
-    web: &Web,
+    web: &WebHandlerState,
     answer: reqwest::Response,
     headers: &[HeaderName],
     seat: Option<OwnedSemaphorePermit>,

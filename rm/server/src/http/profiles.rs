@@ -12,8 +12,8 @@ use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 use super::answer::single;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params, if_match};
-use super::web::Web;
+use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
+use super::web::WebHandlerState;
 use crate::audit::AuditChange;
 use crate::input::LoopInput;
 use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
@@ -25,8 +25,8 @@ use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
     Bad, TooMany,
 ))]
 pub(crate) async fn list(
-    State(web): State<Web>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let all = web.reader.shared.profiles.borrow().clone();
@@ -47,9 +47,9 @@ pub(crate) async fn list(
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
-    State(web): State<Web>,
-    Id(name): Id<Name>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(name): PathId<Name>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let all = web.reader.shared.profiles.borrow().clone();
@@ -75,11 +75,11 @@ pub(crate) async fn one(
     Bad, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn put(
-    State(web): State<Web>,
-    Id(name): Id<Name>,
-    Params(only): Params<DryRunQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(name): PathId<Name>,
+    QueryParams(only): QueryParams<DryRunQuery>,
     headers: HeaderMap,
-    Body(spec): Body<ProfileSpec>,
+    JsonBody(spec): JsonBody<ProfileSpec>,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let ProfileOutcome { before, after } =
         change(&web, name, ProfileAction::Set(spec), &headers, only.dry_run).await?;
@@ -103,9 +103,9 @@ pub(crate) async fn put(
     Bad, Missing, Conflict, TooMany,
 ))]
 pub(crate) async fn delete(
-    State(web): State<Web>,
-    Id(name): Id<Name>,
-    Params(only): Params<DryRunQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(name): PathId<Name>,
+    QueryParams(only): QueryParams<DryRunQuery>,
     headers: HeaderMap,
 ) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let ProfileOutcome { before, after: _ } =
@@ -119,7 +119,7 @@ pub(crate) async fn delete(
 }
 
 async fn change(
-    web: &Web,
+    web: &WebHandlerState,
     name: Name,
     wish: ProfileAction,
     headers: &HeaderMap,

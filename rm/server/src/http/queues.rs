@@ -16,11 +16,11 @@ use serde_json::Value;
 use super::answer::single;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params, if_match};
+use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::wait::{self, LongPollParams};
-use super::web::Web;
+use super::web::WebHandlerState;
 use crate::audit::AuditChange;
-use crate::view::{View, ViewSection};
+use crate::view::{ClusterSnapshot, ViewSection};
 use crate::{queues, to_wire};
 
 /// Shows the tree of queues with their use.
@@ -30,8 +30,8 @@ use crate::{queues, to_wire};
     Bad, TooMany,
 ))]
 pub(crate) async fn list(
-    State(web): State<Web>,
-    Params(long_poll): Params<LongPollParams>,
+    State(web): State<WebHandlerState>,
+    QueryParams(long_poll): QueryParams<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
@@ -52,9 +52,9 @@ pub(crate) async fn list(
     Bad, Missing, TooMany,
 ))]
 pub(crate) async fn one(
-    State(web): State<Web>,
-    Id(path): Id<QueuePath>,
-    Params(long_poll): Params<LongPollParams>,
+    State(web): State<WebHandlerState>,
+    PathId(path): PathId<QueuePath>,
+    QueryParams(long_poll): QueryParams<LongPollParams>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
     let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn one(
     )
 }
 
-fn no_such_queue(view: &View, path: &QueuePath) -> ProblemDetails {
+fn no_such_queue(view: &ClusterSnapshot, path: &QueuePath) -> ProblemDetails {
     let refusal = CallRefusal::NoSuchQueue(path.clone());
     view.with_nearest(&refusal, to_wire::problem(&refusal))
 }
@@ -87,10 +87,10 @@ fn no_such_queue(view: &View, path: &QueuePath) -> ProblemDetails {
     Bad, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn put(
-    State(web): State<Web>,
-    Params(change): Params<DryRunQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(change): QueryParams<DryRunQuery>,
     headers: HeaderMap,
-    Body(tree): Body<Value>,
+    JsonBody(tree): JsonBody<Value>,
 ) -> Result<Response, ProblemResponse> {
     let matched = if_match(&headers)?;
     if matched == IfMatch::Absent {
@@ -115,11 +115,11 @@ pub(crate) async fn put(
     Bad, Missing, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn patch(
-    State(web): State<Web>,
-    Id(path): Id<QueuePath>,
-    Params(change): Params<DryRunQuery>,
+    State(web): State<WebHandlerState>,
+    PathId(path): PathId<QueuePath>,
+    QueryParams(change): QueryParams<DryRunQuery>,
     headers: HeaderMap,
-    Body(keys): Body<Value>,
+    JsonBody(keys): JsonBody<Value>,
 ) -> Result<Response, ProblemResponse> {
     let given = if_match(&headers)?.number()?;
     // The lock keeps other changes out between the read and the merge.
@@ -143,7 +143,7 @@ pub(crate) async fn patch(
 }
 
 /// Specification of the tree that is in effect.
-fn written(view: &View) -> QueueSpec {
+fn written(view: &ClusterSnapshot) -> QueueSpec {
     fn spec(queue: &QueueView) -> QueueSpec {
         let below = queue
             .queues
@@ -158,7 +158,7 @@ fn written(view: &View) -> QueueSpec {
 }
 
 async fn set(
-    web: &Web,
+    web: &WebHandlerState,
     tree: &Value,
     generation: Option<u64>,
     change: DryRunQuery,
@@ -208,10 +208,10 @@ async fn set(
 #[utoipa::path(post, path = "/v1/queues/{path}/state", tag = "queues", params(("path" = QueuePath, Path)), request_body = SetQueueState,
     responses((status = 200, body = QueueView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn set_state(
-    State(web): State<Web>,
-    Id(path): Id<QueuePath>,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<SetQueueState>,
+    State(web): State<WebHandlerState>,
+    PathId(path): PathId<QueuePath>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<SetQueueState>,
 ) -> Result<(Extension<AuditChange>, Json<QueueView>), ProblemResponse> {
     let before = web
         .reader

@@ -12,11 +12,11 @@ use serde_json::json;
 
 use super::describe::{Bad, Missing};
 use super::error::ProblemResponse;
-use super::parse::Id;
+use super::parse::PathId;
 use super::ui;
-use super::web::Web;
+use super::web::WebHandlerState;
 use crate::eventlog;
-use crate::topics::log::{Filter, Reading};
+use crate::topics::log::{EventTopicFilter, EventTopicReader};
 use crate::topics::{TopicState, job};
 
 /// The file runs its own script and loads nothing.
@@ -31,8 +31,8 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
     (status = 200, body = String, content_type = "text/html"), Bad, Missing,
 ))]
 pub(crate) async fn report(
-    State(web): State<Web>,
-    Id(app): Id<AppId>,
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
 ) -> Result<Response, ProblemResponse> {
     let mut kept = None;
     let Some(board) = job::job(&web.reader, &app, &mut kept).await? else {
@@ -52,8 +52,8 @@ pub(crate) async fn report(
         app: Some(app.clone()),
         ..eventlog::EventFilter::default()
     };
-    let events = Reading::new(
-        Filter {
+    let events = EventTopicReader::new(
+        EventTopicFilter {
             log: own,
             find: None,
         },

@@ -4,12 +4,12 @@
 use std::cmp::Reverse;
 use std::str::FromStr;
 
-use headroom_types::Charge;
+use headroom_types::ExitCharge;
 use headroom_wire::v1::job::{TaskRow, TaskState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::wait::{LongPollParams, Wait};
+use super::wait::{LongPollParams, WaitDuration};
 
 /// Rows of one page.
 pub(crate) const PAGE: usize = 100;
@@ -71,7 +71,7 @@ pub(crate) struct AppDetailQuery {
     /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
     /// most `60s`.
     #[param(value_type = Option<String>)]
-    wait: Option<Wait>,
+    wait: Option<WaitDuration>,
     /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
@@ -138,7 +138,7 @@ fn was_killed(row: &TaskRow) -> bool {
     row.attempts.iter().any(|attempt| {
         attempt
             .reason
-            .is_some_and(|reason| reason.charge() == Charge::Memory)
+            .is_some_and(|reason| reason.charge() == ExitCharge::Memory)
     })
 }
 

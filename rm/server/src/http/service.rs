@@ -11,14 +11,16 @@ use headroom_rm_reports::{
     ClusterService, ClusterTime, ContainerReport, LockedApplication, QueueReport, SharedCluster,
 };
 use headroom_types::{AppId, ContainerId, Epoch};
-use headroom_wire::v1::apps::{ClusterView, MemoryFailureStats, PendingExplanation, SubmitApp};
+use headroom_wire::v1::apps::{
+    ClusterView, MemoryFailureStats, PendingExplanation, SubmitApplicationRequest,
+};
 use headroom_wire::v1::error::ProblemDetails;
 use tokio::sync::{Mutex, oneshot};
 
 use super::apps::version_of;
 use super::error::unexpected;
 use super::guard;
-use super::web::Web;
+use super::web::WebHandlerState;
 use crate::from_wire;
 use crate::input::{ClusterQuery, LoopInput};
 use crate::reader::ClusterReader;
@@ -32,12 +34,12 @@ pub type InterfaceRoutes = fn(SharedCluster) -> Router;
 #[derive(Clone, Debug)]
 struct HandlerService {
     reader: ClusterReader,
-    /// As in [`Web`].
+    /// As in [`WebHandlerState`].
     changes: Arc<Mutex<()>>,
 }
 
 /// Routes of all `interfaces`.
-pub(crate) fn routes(web: &Web, interfaces: &[InterfaceRoutes]) -> Router {
+pub(crate) fn routes(web: &WebHandlerState, interfaces: &[InterfaceRoutes]) -> Router {
     let service: SharedCluster = Arc::new(HandlerService {
         reader: web.reader.clone(),
         changes: web.changes.clone(),
@@ -68,7 +70,7 @@ impl HandlerService {
         &self,
         caller: &Principal,
         number: u32,
-        mut app: SubmitApp,
+        mut app: SubmitApplicationRequest,
     ) -> Result<AppId, ProblemDetails> {
         app.user = guard::submits(caller, app.user)?;
         guard::queue(caller, app.queue.as_ref())?;
@@ -148,7 +150,12 @@ impl ClusterService for HandlerService {
         })
     }
 
-    fn submit(&self, caller: Principal, number: u32, app: SubmitApp) -> ClusterFuture<'_, AppId> {
+    fn submit(
+        &self,
+        caller: Principal,
+        number: u32,
+        app: SubmitApplicationRequest,
+    ) -> ClusterFuture<'_, AppId> {
         Box::pin(async move { self.submitted(&caller, number, app).await })
     }
 

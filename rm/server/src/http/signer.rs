@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use headroom_identity::authority::CertificateRequest;
-use headroom_identity::{Authority, Role, files};
+use headroom_identity::{Authority, CertificateRole, files};
 use headroom_types::UnixMillis;
-use headroom_wire::v1::acl::JoinRequest;
+use headroom_wire::v1::acl::NodeJoinRequest;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 /// Lifetime of a node's certificate.
@@ -17,18 +17,18 @@ const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
 /// An authority that signs certificates for joining hosts.
 #[derive(Debug)]
-pub(crate) struct Signer {
+pub(crate) struct CertificateSigner {
     ca: String,
     authority: Authority,
 }
 
-impl Signer {
+impl CertificateSigner {
     /// Opens the authority that `rmctl ca init` created in `dir`.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let ca = files::read(&dir.join("ca.pem"))?;
         let key = files::read_secret(&dir.join("ca.key"))?;
         let authority = Authority::open(&ca, &key).with_context(|| dir.display().to_string())?;
-        Ok(Signer { ca, authority })
+        Ok(CertificateSigner { ca, authority })
     }
 
     /// Certificate of the authority, as PEM.
@@ -42,11 +42,11 @@ impl Signer {
     /// The certificate request is invalid.
     pub(crate) fn sign(
         &self,
-        body: &JoinRequest,
+        body: &NodeJoinRequest,
         now: UnixMillis,
     ) -> Result<String, ProblemDetails> {
         let wanted = CertificateRequest {
-            role: Role::Node(body.node.clone()),
+            role: CertificateRole::Node(body.node.clone()),
             names: &body.names,
             now,
             lifetime: LIFETIME,

@@ -16,7 +16,7 @@ use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredStateLine};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
-use crate::access::Access;
+use crate::access::AccessControl;
 use crate::to_wire;
 
 /// Interval of keep-alive messages on a silent stream.
@@ -24,24 +24,24 @@ pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Encoding of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum StreamEncoding {
     /// One JSON object per line.
     Lines,
     /// Server-sent events.
     Sse,
 }
 
-impl Format {
+impl StreamEncoding {
     /// Encoding that a caller accepts; lines of JSON by default.
-    pub(crate) fn wanted(headers: &HeaderMap) -> Format {
+    pub(crate) fn wanted(headers: &HeaderMap) -> StreamEncoding {
         let accept = headers
             .get_all(header::ACCEPT)
             .iter()
             .filter_map(|v| v.to_str().ok());
         if accept.into_iter().any(|a| a.contains("text/event-stream")) {
-            Format::Sse
+            StreamEncoding::Sse
         } else {
-            Format::Lines
+            StreamEncoding::Lines
         }
     }
 }
@@ -58,24 +58,24 @@ pub(crate) fn last_seen(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Keep-alive message.
-pub(crate) fn alive(format: Format) -> Bytes {
+pub(crate) fn alive(format: StreamEncoding) -> Bytes {
     match format {
-        Format::Lines => Bytes::from_static(b"\n"),
-        Format::Sse => Bytes::from_static(b": alive\n\n"),
+        StreamEncoding::Lines => Bytes::from_static(b"\n"),
+        StreamEncoding::Sse => Bytes::from_static(b": alive\n\n"),
     }
 }
 
 /// Writes one message with its number and event type.
 pub(crate) fn numbered<T: Serialize>(
     out: &mut Vec<u8>,
-    format: Format,
+    format: StreamEncoding,
     number: u64,
     word: &str,
     message: &T,
 ) {
     match format {
-        Format::Lines => line(out, message),
-        Format::Sse => {
+        StreamEncoding::Lines => line(out, message),
+        StreamEncoding::Sse => {
             out.extend_from_slice(format!("id: {number}\nevent: {word}\ndata: ").as_bytes());
             line(out, message);
             out.push(b'\n');
@@ -85,13 +85,13 @@ pub(crate) fn numbered<T: Serialize>(
 
 /// Response that lasts as long as `chunks`.
 pub(crate) fn endless(
-    format: Format,
+    format: StreamEncoding,
     chunks: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Response {
     use futures_util::StreamExt as _;
     let kind = match format {
-        Format::Lines => "application/x-ndjson",
-        Format::Sse => "text/event-stream",
+        StreamEncoding::Lines => "application/x-ndjson",
+        StreamEncoding::Sse => "text/event-stream",
     };
     let mut response = Response::new(Body::from_stream(chunks.map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
@@ -118,7 +118,7 @@ pub(crate) fn line<T: Serialize>(out: &mut Vec<u8>, message: &T) {
 pub(crate) fn desired(
     epoch: Epoch,
     mailbox: mpsc::Receiver<DesiredStateLine>,
-    tokens: Option<watch::Receiver<Arc<Access>>>,
+    tokens: Option<watch::Receiver<Arc<AccessControl>>>,
 ) -> Response {
     let alive = DesiredStateLine {
         epoch,
@@ -143,12 +143,12 @@ pub(crate) fn desired(
             Some((Bytes::from(out), (mailbox, alive, tokens)))
         },
     );
-    endless(Format::Lines, chunks)
+    endless(StreamEncoding::Lines, chunks)
 }
 
 /// A master receives a token with all permissions of its application. Other containers receive a
 /// token that only looks up the address of the master.
-fn give_tokens(desired: &mut DesiredStateLine, access: &Access) {
+fn give_tokens(desired: &mut DesiredStateLine, access: &AccessControl) {
     for wanted in &mut desired.containers {
         let ContainerDesiredState::Run(order) = &mut wanted.want else {
             continue;
@@ -167,7 +167,7 @@ fn give_tokens(desired: &mut DesiredStateLine, access: &Access) {
 /// Stream of an application's updates after `cursor`. Keep-alive messages contain the current
 /// cursor.
 pub(crate) fn updates(
-    format: Format,
+    format: StreamEncoding,
     cursor: u64,
     mailbox: mpsc::Receiver<Vec<MasterUpdate>>,
 ) -> Response {

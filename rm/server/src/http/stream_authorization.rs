@@ -14,7 +14,7 @@ use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::access::Access;
+use crate::access::AccessControl;
 
 /// Interval of the check for expired tokens; revoked tokens are noticed at once.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// State of one open stream.
 struct AuthorizedStream<F> {
     body: BodyDataStream,
-    access: watch::Receiver<Arc<Access>>,
+    access: watch::Receiver<Arc<AccessControl>>,
     look: Interval,
     holds: F,
 }
@@ -31,11 +31,11 @@ struct AuthorizedStream<F> {
 /// state. A response of known length is unchanged.
 pub(crate) fn while_it_holds<F>(
     answer: Response,
-    access: watch::Receiver<Arc<Access>>,
+    access: watch::Receiver<Arc<AccessControl>>,
     holds: F,
 ) -> Response
 where
-    F: Fn(&Access) -> bool + Send + 'static,
+    F: Fn(&AccessControl) -> bool + Send + 'static,
 {
     if answer.body().size_hint().exact().is_some() {
         return answer;

@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany};
 use super::error::{ProblemResponse, unexpected};
-use super::parse::Params;
-use super::web::Web;
+use super::parse::QueryParams;
+use super::web::WebHandlerState;
 
 /// Selection of jobs.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -26,8 +26,8 @@ pub(crate) struct SuggestionQuery {
 /// Suggests a size for each stage in the usage history, by user, name and stage.
 #[utoipa::path(get, path = "/v1/suggestions", tag = "families", params(SuggestionQuery), responses((status = 200, body = Vec<Suggestion>), Bad, TooMany))]
 pub(crate) async fn list(
-    State(web): State<Web>,
-    Params(SuggestionQuery { user, job }): Params<SuggestionQuery>,
+    State(web): State<WebHandlerState>,
+    QueryParams(SuggestionQuery { user, job }): QueryParams<SuggestionQuery>,
 ) -> Result<Json<Vec<Suggestion>>, ProblemResponse> {
     let families = web.reader.shared.families.clone();
     // A suggestion that is not cached is computed now, which takes milliseconds for each stage.

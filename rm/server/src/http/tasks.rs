@@ -10,14 +10,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use headroom_rm_core::{CallRefusal, ClusterCall};
 use headroom_types::{AppId, Bytes, JobOrder, Name, TaskId, TaskOrder, TaskOrderAction};
-use headroom_wire::v1::apps::{PrioritizeTask, ResizeTask, TaskOrderRequest};
+use headroom_wire::v1::apps::{PrioritizeTask, ResizeTaskRequest, TaskOrderRequest};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, EmptyQuery, Params, TaskOf};
-use super::web::Web;
+use super::parse::{EmptyQuery, JsonBody, QueryParams, TaskPath};
+use super::web::WebHandlerState;
 use crate::from_wire::cut;
 
 /// Minimum memory of a task. Bytes.
@@ -33,9 +33,9 @@ type TaskOrderResult = Result<(StatusCode, Json<TaskRow>), ProblemResponse>;
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)),
     responses((status = 200, body = TaskRow), Bad, Missing, TooMany))]
 pub(crate) async fn one(
-    State(web): State<Web>,
-    TaskOf(app, task): TaskOf,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
+    State(web): State<WebHandlerState>,
+    TaskPath(app, task): TaskPath,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<TaskRow>, ProblemResponse> {
     find(&web, &app, &task).await.map(Json)
 }
@@ -49,10 +49,10 @@ pub(crate) async fn one(
     responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
         Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn kill(
-    State(web): State<Web>,
-    TaskOf(app, task): TaskOf,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<TaskOrderRequest>,
+    State(web): State<WebHandlerState>,
+    TaskPath(app, task): TaskPath,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<TaskOrderRequest>,
 ) -> TaskOrderResult {
     order(&web, app, task, body.reason, |_| TaskOrderAction::Cancel).await
 }
@@ -65,10 +65,10 @@ pub(crate) async fn kill(
     responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
         Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn retry(
-    State(web): State<Web>,
-    TaskOf(app, task): TaskOf,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<TaskOrderRequest>,
+    State(web): State<WebHandlerState>,
+    TaskPath(app, task): TaskPath,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<TaskOrderRequest>,
 ) -> TaskOrderResult {
     // The attempt that the row shows: a repeated order does not end the next attempt.
     let attempt = |row: &TaskRow| u32::try_from(row.attempts.len()).unwrap_or(u32::MAX);
@@ -82,14 +82,14 @@ pub(crate) async fn retry(
 ///
 /// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/resize", tag = "tasks",
-    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = ResizeTask,
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = ResizeTaskRequest,
     responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
         Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn resize(
-    State(web): State<Web>,
-    TaskOf(app, task): TaskOf,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<ResizeTask>,
+    State(web): State<WebHandlerState>,
+    TaskPath(app, task): TaskPath,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<ResizeTaskRequest>,
 ) -> TaskOrderResult {
     if body.memory < LEAST {
         let problem = ProblemDetails::new(
@@ -112,10 +112,10 @@ pub(crate) async fn resize(
     responses((status = 202, description = "The command is sent to the master.", body = TaskRow),
         Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn rank(
-    State(web): State<Web>,
-    TaskOf(app, task): TaskOf,
-    Params(EmptyQuery {}): Params<EmptyQuery>,
-    Body(body): Body<PrioritizeTask>,
+    State(web): State<WebHandlerState>,
+    TaskPath(app, task): TaskPath,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    JsonBody(body): JsonBody<PrioritizeTask>,
 ) -> TaskOrderResult {
     if !PRIORITIES.contains(&body.priority) {
         let problem = ProblemDetails::new(
@@ -134,7 +134,7 @@ pub(crate) async fn rank(
 
 /// Sends an order about a task in its current state to the master.
 async fn order(
-    web: &Web,
+    web: &WebHandlerState,
     app: AppId,
     task: TaskId,
     reason: Option<String>,
@@ -158,7 +158,11 @@ async fn order(
     Ok((StatusCode::ACCEPTED, Json(row)))
 }
 
-async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, ProblemResponse> {
+async fn find(
+    web: &WebHandlerState,
+    app: &AppId,
+    task: &TaskId,
+) -> Result<TaskRow, ProblemResponse> {
     let live = web
         .reader
         .shared

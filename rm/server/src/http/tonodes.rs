@@ -16,25 +16,25 @@ const FEEL: Duration = Duration::from_secs(30);
 
 /// Clients with and without a read timeout.
 #[derive(Debug)]
-pub(crate) struct ToNodes {
+pub(crate) struct NodeHttpClients {
     keys: Option<Arc<ReloadingKeys>>,
-    now: Mutex<Pair>,
+    now: Mutex<NodeClientPair>,
 }
 
 #[derive(Clone, Debug)]
-struct Pair {
+struct NodeClientPair {
     /// Generation of the certificate.
     generation: u64,
     usual: reqwest::Client,
     patient: reqwest::Client,
 }
 
-impl ToNodes {
+impl NodeHttpClients {
     /// Creates the clients, with this certificate if there is one.
     pub(crate) fn new(keys: Option<Arc<ReloadingKeys>>) -> anyhow::Result<Self> {
         let generation = keys.as_ref().map_or(0, |keys| keys.identity().1);
         let now = Mutex::new(make(keys.as_deref(), generation)?);
-        Ok(ToNodes { keys, now })
+        Ok(NodeHttpClients { keys, now })
     }
 
     /// Client for calls with a prompt response.
@@ -62,7 +62,7 @@ impl ToNodes {
         self.keys.as_ref().map(|keys| keys.identity().0.ca.clone())
     }
 
-    fn pair(&self) -> Pair {
+    fn pair(&self) -> NodeClientPair {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.keys.as_ref().map_or(0, |keys| keys.identity().1);
         if now.generation != generation {
@@ -77,7 +77,7 @@ impl ToNodes {
     }
 }
 
-fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<Pair> {
+fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<NodeClientPair> {
     let builder = || -> anyhow::Result<reqwest::ClientBuilder> {
         let trust_none = trust_none_config()?;
         let tls = match keys {
@@ -89,7 +89,7 @@ fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<Pair> {
             .connect_timeout(CONNECT)
             .tls_backend_preconfigured(tls))
     };
-    Ok(Pair {
+    Ok(NodeClientPair {
         generation,
         usual: builder()?.read_timeout(SILENCE).build()?,
         patient: builder()?.tcp_keepalive(FEEL).build()?,

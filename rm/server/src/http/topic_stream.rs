@@ -26,14 +26,14 @@ use utoipa::IntoParams;
 use super::describe::{Bad, TooMany};
 use super::error::ProblemResponse;
 use super::limits;
-use super::parse::Params;
-use super::stream::{Format, KEEP_ALIVE_INTERVAL, alive, endless, last_seen, numbered};
+use super::parse::QueryParams;
+use super::stream::{KEEP_ALIVE_INTERVAL, StreamEncoding, alive, endless, last_seen, numbered};
 use super::visibility::AppVisibility;
-use super::web::Web;
+use super::web::WebHandlerState;
 use crate::eventlog;
-use crate::topics::lists::{Piece, Sort};
-use crate::topics::log::{Filter, Reading};
-use crate::topics::{Topic, TopicMessage, TopicState, job, lists, nodes, overview, patch};
+use crate::topics::lists::{ListPage, NodeSortOrder};
+use crate::topics::log::{EventTopicFilter, EventTopicReader};
+use crate::topics::{StreamTopic, TopicMessage, TopicState, job, lists, nodes, overview, patch};
 
 /// Limit on topics of one stream.
 const TOPICS: usize = 8;
@@ -61,7 +61,7 @@ pub(crate) struct StreamQuery {
     /// For `nodes`: the sort order.
     #[serde(default)]
     #[param(inline)]
-    sort: Sort,
+    sort: NodeSortOrder,
     /// For `nodes`, `jobs`, `events` and `audit`: only rows that contain this text.
     find: Option<String>,
     /// For `events`: only this level.
@@ -74,8 +74,8 @@ pub(crate) struct StreamQuery {
 }
 
 /// One topic of a reader.
-struct Followed {
-    topic: Topic,
+struct FollowedTopic {
+    topic: StreamTopic,
     name: String,
     /// The state that the reader has.
     shown: Option<Arc<TopicState>>,
@@ -89,12 +89,12 @@ struct Followed {
 }
 
 /// State of one stream.
-struct Follower {
-    web: Web,
-    format: Format,
-    piece: Piece,
-    topics: Vec<Followed>,
-    reading: Option<Reading>,
+struct TopicStreamState {
+    web: WebHandlerState,
+    format: StreamEncoding,
+    piece: ListPage,
+    topics: Vec<FollowedTopic>,
+    reading: Option<EventTopicReader>,
     /// Topics that the reader may not see; reported once.
     refused: Vec<TopicMessage>,
 }
@@ -112,14 +112,14 @@ struct Follower {
     (status = 200, content((TopicMessage = "application/x-ndjson"), (TopicMessage = "text/event-stream"))), Bad, TooMany,
 ))]
 pub(crate) async fn stream(
-    State(web): State<Web>,
+    State(web): State<WebHandlerState>,
     Extension(principal): Extension<Principal>,
-    Params(wanted): Params<StreamQuery>,
+    QueryParams(wanted): QueryParams<StreamQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ProblemResponse> {
-    let format = Format::wanted(&headers);
+    let format = StreamEncoding::wanted(&headers);
     let seat = limits::place(&web.streams)?;
-    let follower = Follower::new(web, &principal, wanted, (format, last_seen(&headers)))?;
+    let follower = TopicStreamState::new(web, &principal, wanted, (format, last_seen(&headers)))?;
     let (out, chunks) = mpsc::channel(AHEAD);
     // The task ends with its reader, or with the resource manager.
     tokio::spawn(async move {
@@ -136,7 +136,7 @@ pub(crate) async fn stream(
 
 /// Authorizes a topic like the guard authorizes a call, but with the current view: an application
 /// that the view lacks is hidden.
-fn may(web: &Web, who: &Principal, need: &CallRequirement) -> Result<(), AccessDenied> {
+fn may(web: &WebHandlerState, who: &Principal, need: &CallRequirement) -> Result<(), AccessDenied> {
     match (need, AppVisibility::of(&web.reader, who)) {
         (CallRequirement::See(app), Some(sight)) if !sight.sees_id(app) => {
             Err(AccessDenied::Forbidden {
@@ -148,12 +148,12 @@ fn may(web: &Web, who: &Principal, need: &CallRequirement) -> Result<(), AccessD
     }
 }
 
-impl Follower {
+impl TopicStreamState {
     fn new(
-        web: Web,
+        web: WebHandlerState,
         who: &Principal,
         wanted: StreamQuery,
-        (format, seen): (Format, Option<u64>),
+        (format, seen): (StreamEncoding, Option<u64>),
     ) -> Result<Self, ProblemDetails> {
         let bad = |detail: String| {
             ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {detail}"))
@@ -182,7 +182,7 @@ impl Follower {
         let (mut topics, mut refused, mut reading, now) =
             (Vec::new(), Vec::new(), None, Instant::now());
         for name in names {
-            let topic: Topic = name.parse().map_err(bad)?;
+            let topic: StreamTopic = name.parse().map_err(bad)?;
             if let Err(why) = may(&web, who, &topic.need()) {
                 refused.push(TopicMessage::Refused {
                     topic: name.to_owned(),
@@ -190,14 +190,14 @@ impl Follower {
                 });
                 continue;
             }
-            if topic == Topic::Events {
+            if topic == StreamTopic::Events {
                 let log = eventlog::EventFilter {
                     app: wanted.app.clone(),
                     level: wanted.level,
                     ..eventlog::EventFilter::default()
                 };
-                reading = Some(Reading::new(
-                    Filter {
+                reading = Some(EventTopicReader::new(
+                    EventTopicFilter {
                         log,
                         find: find.clone(),
                     },
@@ -206,7 +206,7 @@ impl Follower {
                 continue;
             }
             let name = name.to_owned();
-            topics.push(Followed {
+            topics.push(FollowedTopic {
                 topic,
                 name,
                 shown: None,
@@ -216,12 +216,12 @@ impl Follower {
                 over: None,
             });
         }
-        let piece = Piece {
+        let piece = ListPage {
             from: wanted.from,
             sort: wanted.sort,
             find,
         };
-        Ok(Follower {
+        Ok(TopicStreamState {
             web,
             format,
             piece,
@@ -260,8 +260,8 @@ impl Follower {
             tokio::select! {
                 () = closing.cancelled() => return,
                 () = out.closed() => return,
-                news = batches.changed() => if news.is_err() { return } else { self.outdate(|topic| *topic != Topic::Audit) },
-                news = changes.changed() => if news.is_err() { return } else { self.outdate(|topic| *topic == Topic::Audit) },
+                news = batches.changed() => if news.is_err() { return } else { self.outdate(|topic| *topic != StreamTopic::Audit) },
+                news = changes.changed() => if news.is_err() { return } else { self.outdate(|topic| *topic == StreamTopic::Audit) },
                 news = logged.changed() => if news.is_err() { return },
                 () = tokio::time::sleep_until(until) => continue,
             }
@@ -270,7 +270,7 @@ impl Follower {
     }
 
     /// Marks topics as changed.
-    fn outdate(&mut self, which: impl Fn(&Topic) -> bool) {
+    fn outdate(&mut self, which: impl Fn(&StreamTopic) -> bool) {
         self.topics
             .iter_mut()
             .filter(|t| which(&t.topic))
@@ -318,7 +318,7 @@ impl Follower {
     }
 }
 
-impl Followed {
+impl FollowedTopic {
     fn message_for(&mut self, board: Option<Arc<TopicState>>) -> Option<TopicMessage> {
         let topic = self.name.clone();
         let Some(board) = board else {
@@ -339,24 +339,26 @@ impl Followed {
 
 /// Current state of a topic; `None` if its object does not exist.
 async fn make(
-    web: &Web,
-    followed: &mut Followed,
-    piece: &Piece,
+    web: &WebHandlerState,
+    followed: &mut FollowedTopic,
+    piece: &ListPage,
 ) -> Result<Option<Arc<TopicState>>, ProblemDetails> {
     let reader = &web.reader;
     let board = match &followed.topic {
-        Topic::Overview => return web.boards.overview(overview::board(reader)).await.map(Some),
-        Topic::Nodes => Some(lists::nodes(reader, piece).await?),
-        Topic::Node(id) => nodes::node(reader, id).await?,
-        Topic::Queues => Some(lists::queues(reader).await?),
-        Topic::Jobs => Some(lists::jobs(reader, piece).await?),
-        Topic::Job(id) => job::job(reader, id, &mut followed.over).await?,
-        Topic::Task(id, task) => job::task(reader, id, task, &mut followed.over).await?,
-        Topic::Container(id) => nodes::container(reader, id).await?,
-        Topic::Families => Some(lists::families(reader)),
-        Topic::Profiles => Some(lists::profiles(reader)),
-        Topic::Audit => Some(lists::audit(&web.audit, piece)),
-        Topic::Events => None,
+        StreamTopic::Overview => {
+            return web.boards.overview(overview::board(reader)).await.map(Some);
+        }
+        StreamTopic::Nodes => Some(lists::nodes(reader, piece).await?),
+        StreamTopic::Node(id) => nodes::node(reader, id).await?,
+        StreamTopic::Queues => Some(lists::queues(reader).await?),
+        StreamTopic::Jobs => Some(lists::jobs(reader, piece).await?),
+        StreamTopic::Job(id) => job::job(reader, id, &mut followed.over).await?,
+        StreamTopic::Task(id, task) => job::task(reader, id, task, &mut followed.over).await?,
+        StreamTopic::Container(id) => nodes::container(reader, id).await?,
+        StreamTopic::Families => Some(lists::families(reader)),
+        StreamTopic::Profiles => Some(lists::profiles(reader)),
+        StreamTopic::Audit => Some(lists::audit(&web.audit, piece)),
+        StreamTopic::Events => None,
     };
     Ok(board.map(Arc::new))
 }

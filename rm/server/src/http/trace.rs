@@ -16,11 +16,11 @@ use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::error::ProblemDetails;
 use tracing::{debug, info, warn};
 
-use super::limits::Peer;
+use super::limits::PeerAddress;
 use crate::audit::{AuditChange, AuditRecorder, named as verb_and_object};
-use crate::clock::Clock;
+use crate::clock::ManagerClock;
 use crate::from_wire::cut;
-use crate::metrics::Counters;
+use crate::metrics::ManagerCounters;
 
 /// Header with the id.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -39,20 +39,20 @@ pub(crate) const DAEMONS: [&str; 5] = [
 
 /// Generator of request ids, with call metrics and the audit log.
 #[derive(Debug)]
-pub(crate) struct Ids {
+pub(crate) struct RequestIdGenerator {
     epoch: Epoch,
     next: AtomicU64,
-    counters: Arc<Counters>,
-    audit: Option<(Arc<AuditRecorder>, Clock)>,
+    counters: Arc<ManagerCounters>,
+    audit: Option<(Arc<AuditRecorder>, ManagerClock)>,
 }
 
-impl Ids {
+impl RequestIdGenerator {
     pub(crate) fn new(
         epoch: Epoch,
-        counters: Arc<Counters>,
-        audit: (Arc<AuditRecorder>, Clock),
+        counters: Arc<ManagerCounters>,
+        audit: (Arc<AuditRecorder>, ManagerClock),
     ) -> Self {
-        Ids {
+        RequestIdGenerator {
             epoch,
             next: AtomicU64::new(1),
             counters,
@@ -81,7 +81,7 @@ fn reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-impl Ids {
+impl RequestIdGenerator {
     /// Writes a changing call to the audit log.
     fn record(
         &self,
@@ -115,12 +115,16 @@ impl Ids {
 }
 
 /// Middleware that assigns the id and logs the outcome.
-pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: Next) -> Response {
+pub(crate) async fn trace(
+    State(ids): State<Arc<RequestIdGenerator>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (id, began) = (ids.of(&request), Instant::now());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let peer = request
         .extensions()
-        .get::<Peer>()
+        .get::<PeerAddress>()
         .map(|p| p.0.to_string())
         .unwrap_or_default();
     let who = request
@@ -196,8 +200,8 @@ mod tests {
                 .headers_mut()
                 .insert(REQUEST_ID, HeaderValue::from_static(given));
         }
-        let counters = Arc::new(Counters::new(Vec::new()));
-        Ids {
+        let counters = Arc::new(ManagerCounters::new(Vec::new()));
+        RequestIdGenerator {
             epoch: Epoch(4),
             next: AtomicU64::new(1),
             counters,

@@ -28,7 +28,7 @@ pub(super) const SCRIPT: &str = include_str!("../../ui/dist/app.js");
 pub(super) const STYLE: &str = include_str!("../../ui/dist/app.css");
 
 /// One file of the page.
-struct File {
+struct PageFile {
     name: &'static str,
     kind: &'static str,
     plain: &'static [u8],
@@ -36,10 +36,10 @@ struct File {
     tag: String,
 }
 
-static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
+static FILES: LazyLock<Vec<PageFile>> = LazyLock::new(|| {
     let file = |name, kind, plain: &'static [u8]| {
         let tag = format!("\"{:016x}\"", digest(plain));
-        File {
+        PageFile {
             name,
             kind,
             plain,

@@ -15,8 +15,8 @@ use utoipa::IntoParams;
 
 use super::error::ProblemResponse;
 use super::limits;
-use super::web::Web;
-use crate::view::{View, ViewSection};
+use super::web::WebHandlerState;
+use crate::view::{ClusterSnapshot, ViewSection};
 
 /// Maximum wait of one call.
 const MOST: Duration = Duration::from_secs(60);
@@ -25,18 +25,18 @@ const TOGETHER: Duration = Duration::from_millis(100);
 
 /// Wait time with its unit, such as `30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wait(Duration);
+pub(crate) struct WaitDuration(Duration);
 
-impl FromStr for Wait {
+impl FromStr for WaitDuration {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let time = headroom_config::toml_reader::parse_duration(text)
             .map_err(|e| format!("{e}; write a time such as 30s"))?;
-        Ok(Wait(time.min(MOST)))
+        Ok(WaitDuration(time.min(MOST)))
     }
 }
 
-impl<'de> Deserialize<'de> for Wait {
+impl<'de> Deserialize<'de> for WaitDuration {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         String::deserialize(d)?
             .parse()
@@ -52,21 +52,21 @@ pub(crate) struct LongPollParams {
     /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
     /// most `60s`.
     #[param(value_type = Option<String>)]
-    pub(crate) wait: Option<Wait>,
+    pub(crate) wait: Option<WaitDuration>,
     /// X-Headroom-Index of the previous response.
     pub(crate) index: Option<u64>,
 }
 
 /// Returns the view, as soon as the index of `part` differs from the caller's.
 pub(crate) async fn view(
-    web: &Web,
+    web: &WebHandlerState,
     part: ViewSection,
     long_poll: LongPollParams,
-) -> Result<Arc<View>, ProblemResponse> {
+) -> Result<Arc<ClusterSnapshot>, ProblemResponse> {
     let view = web.reader.handle.view().await?;
     let (wait, index) = match (long_poll.wait, long_poll.index) {
         (None, _) => return Ok(view),
-        (Some(Wait(wait)), Some(index)) => (wait, index),
+        (Some(WaitDuration(wait)), Some(index)) => (wait, index),
         (Some(_), None) => {
             let problem = ProblemDetails::new(
                 ErrorCode::HR0400,
@@ -87,7 +87,7 @@ pub(crate) async fn view(
 /// Returns the index of a part that is not shown from the view itself, as soon as it differs from
 /// the caller's. Makes no view for a caller that does not wait.
 pub(crate) async fn index(
-    web: &Web,
+    web: &WebHandlerState,
     part: ViewSection,
     long_poll: LongPollParams,
 ) -> Result<u64, ProblemResponse> {
@@ -98,12 +98,12 @@ pub(crate) async fn index(
 }
 
 async fn changed(
-    web: &Web,
+    web: &WebHandlerState,
     part: ViewSection,
     index: u64,
-    mut view: Arc<View>,
+    mut view: Arc<ClusterSnapshot>,
     until: Instant,
-) -> Result<Arc<View>, ProblemResponse> {
+) -> Result<Arc<ClusterSnapshot>, ProblemResponse> {
     let mut batches = web.reader.handle.batches();
     batches.mark_changed();
     loop {
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_wait_has_a_unit_and_a_maximum() {
-        assert_eq!("30s".parse(), Ok(Wait(Duration::from_secs(30))));
-        assert_eq!("2h".parse(), Ok(Wait(MOST)));
-        assert!("30".parse::<Wait>().is_err() && "".parse::<Wait>().is_err());
+        assert_eq!("30s".parse(), Ok(WaitDuration(Duration::from_secs(30))));
+        assert_eq!("2h".parse(), Ok(WaitDuration(MOST)));
+        assert!("30".parse::<WaitDuration>().is_err() && "".parse::<WaitDuration>().is_err());
     }
 }

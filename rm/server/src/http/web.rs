@@ -8,26 +8,26 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::node_keys::NodeKeys;
-use super::signer::Signer;
-use super::tonodes::ToNodes;
+use super::node_keys::NodeKeyStore;
+use super::signer::CertificateSigner;
+use super::tonodes::NodeHttpClients;
 use crate::audit::AuditRecorder;
 use crate::limit_warnings::LimitWarnings;
 use crate::operator::OperatorHandle;
-use crate::peaks::Peaks;
+use crate::peaks::NodePeaks;
 use crate::reader::ClusterReader;
-use crate::topics::Boards;
+use crate::topics::SharedTopicStates;
 
 /// State of all handlers.
 #[derive(Clone, Debug)]
-pub(crate) struct Web {
+pub(crate) struct WebHandlerState {
     /// Reads the cluster and sends calls to it.
     pub(crate) reader: ClusterReader,
-    pub(crate) nodes: Arc<ToNodes>,
+    pub(crate) nodes: Arc<NodeHttpClients>,
     /// Callers are authenticated, so masters and executors receive tokens.
     pub(crate) asks: bool,
     /// Signs certificates of joining hosts.
-    pub(crate) authority: Option<Arc<Signer>>,
+    pub(crate) authority: Option<Arc<CertificateSigner>>,
     /// Endpoint to which masters send traces of their jobs.
     pub(crate) traces: Option<Arc<str>>,
     pub(crate) closing: CancellationToken,
@@ -36,13 +36,13 @@ pub(crate) struct Web {
     /// Held by a handler while it changes a state that it has read.
     pub(crate) changes: Arc<Mutex<()>>,
     /// Topic states that all pages share, made once for all of them.
-    pub(crate) boards: Arc<Boards>,
+    pub(crate) boards: Arc<SharedTopicStates>,
     /// Containers with an open limit warning.
     pub(crate) near: Arc<LimitWarnings>,
     /// Keys with which nodes grant access to their containers.
-    pub(crate) keys: Arc<NodeKeys>,
+    pub(crate) keys: Arc<NodeKeyStore>,
     /// Recent peak of memory use by node.
-    pub(crate) peaks: Arc<Peaks>,
+    pub(crate) peaks: Arc<NodePeaks>,
     /// The audit log.
     pub(crate) audit: Arc<AuditRecorder>,
     /// Reloads the configuration and changes the log level; `None` if this runs inside another

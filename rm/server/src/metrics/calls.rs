@@ -23,26 +23,26 @@ const OTHER_CODE: u16 = 500;
 
 /// Counters of all routes.
 #[derive(Debug)]
-pub(crate) struct Calls {
+pub(crate) struct HttpCallCounters {
     /// Sorted by route.
-    routes: Vec<(String, Route)>,
-    elsewhere: Route,
+    routes: Vec<(String, RouteCounters)>,
+    elsewhere: RouteCounters,
     underway: Arc<AtomicI64>,
 }
 
 #[derive(Debug)]
-struct Route {
+struct RouteCounters {
     /// By method and status.
     answers: Vec<AtomicU64>,
     times: Histogram,
 }
 
-impl Route {
+impl RouteCounters {
     fn new() -> Self {
         let answers = (0..METHODS.len() * (CODES.len() + 1))
             .map(|_| AtomicU64::new(0))
             .collect();
-        Route {
+        RouteCounters {
             answers,
             times: Histogram::new(SHORT),
         }
@@ -51,37 +51,37 @@ impl Route {
 
 /// A call in progress; counted as such until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Underway {
+pub(crate) struct CallInProgress {
     began: Instant,
     underway: Arc<AtomicI64>,
 }
 
-impl Drop for Underway {
+impl Drop for CallInProgress {
     fn drop(&mut self) {
         self.underway.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Calls {
+impl HttpCallCounters {
     pub(crate) fn new(mut routes: Vec<String>) -> Self {
         routes.push(YARN.to_owned());
         routes.sort_unstable();
         routes.dedup();
         let routes = routes
             .into_iter()
-            .map(|route| (route, Route::new()))
+            .map(|route| (route, RouteCounters::new()))
             .collect();
-        Calls {
+        HttpCallCounters {
             routes,
-            elsewhere: Route::new(),
+            elsewhere: RouteCounters::new(),
             underway: Arc::default(),
         }
     }
 
     /// Counts the start of a call.
-    pub(crate) fn begin(&self) -> Underway {
+    pub(crate) fn begin(&self) -> CallInProgress {
         self.underway.fetch_add(1, Ordering::Relaxed);
-        Underway {
+        CallInProgress {
             began: Instant::now(),
             underway: self.underway.clone(),
         }
@@ -90,7 +90,7 @@ impl Calls {
     /// Counts the end of a call. `route` is the path of the router.
     pub(crate) fn end(
         &self,
-        call: &Underway,
+        call: &CallInProgress,
         route: Option<&str>,
         method: &Method,
         status: StatusCode,
@@ -110,7 +110,7 @@ impl Calls {
         }
     }
 
-    fn route(&self, route: Option<&str>) -> &Route {
+    fn route(&self, route: Option<&str>) -> &RouteCounters {
         let Some(route) = route else {
             return &self.elsewhere;
         };
@@ -154,11 +154,12 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_telemetry::Format;
+    use headroom_telemetry::ExpositionFormat;
 
     #[test]
     fn a_call_is_counted_by_its_route() {
-        let calls = Calls::new(vec!["/v1/nodes/{node}".to_owned(), "/v1/apps".to_owned()]);
+        let calls =
+            HttpCallCounters::new(vec!["/v1/nodes/{node}".to_owned(), "/v1/apps".to_owned()]);
         let one = calls.begin();
         calls.end(&one, Some("/v1/apps"), &Method::POST, StatusCode::CONFLICT);
         calls.end(
@@ -176,7 +177,7 @@ mod tests {
         let mut page = MetricsPage::new();
         calls.put(&mut page);
         drop(one);
-        let text = page.write(Format::Text);
+        let text = page.write(ExpositionFormat::Text);
         for line in [
             "headroom_rm_http_requests_total{route=\"/v1/apps\",method=\"POST\",code=\"409\"} 1",
             "headroom_rm_http_requests_total{route=\"/ws/v1\",method=\"GET\",code=\"200\"} 1",

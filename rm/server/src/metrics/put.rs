@@ -10,9 +10,9 @@ use headroom_types::{Reason, Tick};
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ProblemDetails;
 
-use super::{Counters, Decision};
+use super::{ContainerDecision, ManagerCounters};
 use crate::reader::ClusterReader;
-use crate::view::View;
+use crate::view::ClusterSnapshot;
 
 /// All application states, so that a state without applications is exported as zero.
 const APP_STATES: [AppState; 6] = [
@@ -44,7 +44,7 @@ pub(crate) async fn page(
     Ok(page)
 }
 
-fn cluster(page: &mut MetricsPage, reader: &ClusterReader, view: &View) {
+fn cluster(page: &mut MetricsPage, reader: &ClusterReader, view: &ClusterSnapshot) {
     let status = view.status(
         reader.clock.now(),
         reader.shared.memory_hour(reader.clock.unix_now()),
@@ -82,7 +82,7 @@ fn cluster(page: &mut MetricsPage, reader: &ClusterReader, view: &View) {
     }
 }
 
-fn nodes(page: &mut MetricsPage, reader: &ClusterReader, view: &View) {
+fn nodes(page: &mut MetricsPage, reader: &ClusterReader, view: &ClusterSnapshot) {
     for state in [
         "ready",
         "cordoned",
@@ -140,7 +140,7 @@ fn heard_at(reader: &ClusterReader, heard: Tick) -> f64 {
     seconds(reader.clock.unix_at_zero().0.saturating_add(heard.0))
 }
 
-fn queues(page: &mut MetricsPage, view: &View) {
+fn queues(page: &mut MetricsPage, view: &ClusterSnapshot) {
     for queue in view
         .queues
         .root
@@ -166,7 +166,7 @@ fn queues(page: &mut MetricsPage, view: &View) {
     }
 }
 
-fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, reader: &ClusterReader) {
+fn counted(page: &mut MetricsPage, counters: &Arc<ManagerCounters>, reader: &ClusterReader) {
     counters.calls.put(page);
     page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns);
     page.spread(&RM_STATE_WRITE, &[], &counters.writes);
@@ -193,19 +193,23 @@ fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, reader: &ClusterRea
     for (reason, count) in events {
         page.count(&RM_EVENTS, &[reason], count);
     }
-    for decision in Decision::ALL {
+    for decision in ContainerDecision::ALL {
         page.count(&RM_SCHEDULER_DECISIONS, &[decision.as_str()], 0);
     }
     for (queue, of) in counters.by_queue() {
         page.spread(&RM_REQUEST_WAIT, &[queue.as_str()], &of.waits);
-        for decision in Decision::ALL {
+        for decision in ContainerDecision::ALL {
             page.count(
                 &RM_SCHEDULER_DECISIONS,
                 &[decision.as_str()],
                 of.count(decision),
             );
         }
-        for decision in [Decision::Granted, Decision::Refused, Decision::Expired] {
+        for decision in [
+            ContainerDecision::Granted,
+            ContainerDecision::Refused,
+            ContainerDecision::Expired,
+        ] {
             page.count(
                 &RM_REQUESTS,
                 &[queue.as_str(), decision.as_str()],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Charge, ContainerId, ExitReason, UnixMillis};
+use headroom_types::{ContainerId, ExitCharge, ExitReason, UnixMillis};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, JobTotals, TaskRow};
 use headroom_wire::v1::nodes::NodeView;
@@ -15,7 +15,7 @@ use crate::input::{HeldContainer, WaitingRequest};
 const TEXT: usize = 240;
 
 /// Names of running tasks by container.
-pub(crate) type Labels = BTreeMap<ContainerId, Vec<String>>;
+pub(crate) type RunningTaskNames = BTreeMap<ContainerId, Vec<String>>;
 
 /// One node, for bars and lists.
 pub(crate) fn node(node: &NodeView) -> Value {
@@ -29,7 +29,7 @@ pub(crate) fn node(node: &NodeView) -> Value {
 }
 
 /// One container on its node, with its running tasks.
-pub(crate) fn container(held: &HeldContainer, labels: &Labels) -> Value {
+pub(crate) fn container(held: &HeldContainer, labels: &RunningTaskNames) -> Value {
     let ContainerView {
         id,
         request,
@@ -101,10 +101,10 @@ pub(crate) fn whole_attempt(a: &AttemptRow) -> Value {
 /// Charge of an end, as a word.
 pub(crate) fn charge(reason: &ExitReason) -> &'static str {
     match reason.charge() {
-        Charge::Memory => "memory",
-        Charge::Plain => "plain",
-        Charge::Free => "free",
-        Charge::Success => "success",
+        ExitCharge::Memory => "memory",
+        ExitCharge::Plain => "plain",
+        ExitCharge::Free => "free",
+        ExitCharge::Success => "success",
     }
 }
 

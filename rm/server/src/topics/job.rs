@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headroom_types::{AppId, Charge, TaskId};
+use headroom_types::{AppId, ExitCharge, TaskId};
 use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::{FoldedTasks, JobTotals, JobView, TaskRow, TaskState};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::overview::filled;
 use super::task_summary::needed_more_memory;
 use super::{TopicState, brief, json, lists};
 use crate::input::{ClusterQuery, LoopInput};
-use crate::jobs::Snapshot;
+use crate::jobs::JobRowSnapshot;
 use crate::reader::ClusterReader;
 
 /// Limit on tasks that are sent with all their attempts; the others are only cells of the grid.
@@ -25,24 +25,24 @@ const BARS: usize = 20;
 
 /// Task rows of a job at one moment.
 #[derive(Clone, Debug)]
-pub(crate) enum Tasks {
+pub(crate) enum JobTaskRows {
     /// Live job, in memory.
-    Live(Box<Snapshot>),
+    Live(Box<JobRowSnapshot>),
     /// Ended job, from the store; it never changes.
     Over(Arc<JobView>),
 }
 
-impl Tasks {
+impl JobTaskRows {
     fn totals(&self) -> &JobTotals {
         match self {
-            Tasks::Live(snapshot) => snapshot.totals(),
-            Tasks::Over(view) => &view.totals,
+            JobTaskRows::Live(snapshot) => snapshot.totals(),
+            JobTaskRows::Over(view) => &view.totals,
         }
     }
     fn rows(&self) -> Box<dyn Iterator<Item = &TaskRow> + '_> {
         match self {
-            Tasks::Live(snapshot) => Box::new(snapshot.rows()),
-            Tasks::Over(view) => Box::new(view.tasks.iter()),
+            JobTaskRows::Live(snapshot) => Box::new(snapshot.rows()),
+            JobTaskRows::Over(view) => Box::new(view.tasks.iter()),
         }
     }
 }
@@ -52,14 +52,14 @@ async fn tasks(
     reader: &ClusterReader,
     app: &AppId,
     kept: &mut Option<Arc<JobView>>,
-) -> Option<Tasks> {
+) -> Option<JobTaskRows> {
     if let Some(snapshot) = reader.shared.jobs.snapshot(app) {
-        return Some(Tasks::Live(Box::new(snapshot)));
+        return Some(JobTaskRows::Live(Box::new(snapshot)));
     }
     if kept.is_none() {
         *kept = reader.job(app).await.map(Arc::new);
     }
-    kept.clone().map(Tasks::Over)
+    kept.clone().map(JobTaskRows::Over)
 }
 
 /// State of the topic of one job; `None` if it does not exist.
@@ -97,7 +97,7 @@ pub(crate) async fn job(
 
 /// Aggregates of one stage.
 #[derive(Default)]
-struct Stage {
+struct StageAggregates {
     squares: String,
     /// Index of the first task.
     from: Option<u32>,
@@ -136,13 +136,13 @@ fn word(state: TaskState) -> &'static str {
 }
 
 fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]) -> TopicState {
-    let mut stages: BTreeMap<&str, Stage> = BTreeMap::new();
+    let mut stages: BTreeMap<&str, StageAggregates> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     for row in rows {
         let name = row.task.stage.as_str();
         let stage = stages.entry(name).or_insert_with(|| {
             order.push(name);
-            Stage::default()
+            StageAggregates::default()
         });
         stage.tasks += 1;
         // A row that is missing between others is that of a task that is only counted.
@@ -165,7 +165,7 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
             sized(row.attempts.first().map_or(&row.profile, |a| &a.profile))
         });
         for a in &row.attempts {
-            stage.kills += u32::from(a.reason.is_some_and(|r| r.charge() == Charge::Memory));
+            stage.kills += u32::from(a.reason.is_some_and(|r| r.charge() == ExitCharge::Memory));
             let peak = a.peak.filter(|_| a.ended.is_some());
             let at = peak.map(|p| {
                 usize::try_from(filled(p, a.profile.memory())).unwrap_or(1000) * BARS / 1001
@@ -186,7 +186,7 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
         stage.squares.extend(std::iter::repeat_n('d', missing));
         *stage.states.entry(word(TaskState::Done)).or_default() += done;
     }
-    let row = |name: &str, s: &Stage| {
+    let row = |name: &str, s: &StageAggregates| {
         json!({
             "name": name, "squares": s.squares, "tasks": s.tasks, "states": s.states, "kills": s.kills, "peaks": s.peaks,
             "first": s.first,

@@ -28,7 +28,7 @@ const WAITS: usize = 200;
 /// Sort order of the list of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Sort {
+pub(crate) enum NodeSortOrder {
     /// By name.
     #[default]
     Name,
@@ -42,16 +42,16 @@ pub(crate) enum Sort {
 
 /// Selection of one page of a list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Piece {
+pub(crate) struct ListPage {
     /// Number of rows before the page.
     pub(crate) from: usize,
     /// Sort order.
-    pub(crate) sort: Sort,
+    pub(crate) sort: NodeSortOrder,
     /// Text that the rows contain, in lower case.
     pub(crate) find: Option<String>,
 }
 
-impl Piece {
+impl ListPage {
     fn finds(&self, texts: &[&str]) -> bool {
         self.find
             .as_ref()
@@ -62,7 +62,7 @@ impl Piece {
 /// One page of the list of nodes.
 pub(crate) async fn nodes(
     reader: &ClusterReader,
-    piece: &Piece,
+    piece: &ListPage,
 ) -> Result<TopicState, ProblemDetails> {
     let view = reader.handle.view().await?;
     let rack = |n: &NodeView| {
@@ -77,13 +77,13 @@ pub(crate) async fn nodes(
         found.retain(|n| piece.finds(&[n.id.as_str(), &n.state, &rack(n)]));
     }
     let by = |n: &NodeView| match piece.sort {
-        Sort::Name => (0, 0),
-        Sort::Granted => (
+        NodeSortOrder::Name => (0, 0),
+        NodeSortOrder::Granted => (
             0,
             1000_u64.saturating_sub(filled(n.allocated.memory, n.offers.memory)),
         ),
-        Sort::Used => (0, 1000_u64.saturating_sub(filled(n.used, n.offers.memory))),
-        Sort::State => (u8::from(n.state == "ready"), 0),
+        NodeSortOrder::Used => (0, 1000_u64.saturating_sub(filled(n.used, n.offers.memory))),
+        NodeSortOrder::State => (u8::from(n.state == "ready"), 0),
     };
     // The sort is stable, and the input is sorted by name.
     found.sort_by_key(|n| by(n));
@@ -102,7 +102,7 @@ pub(crate) async fn nodes(
 /// One page of the list of applications, newest first.
 pub(crate) async fn jobs(
     reader: &ClusterReader,
-    piece: &Piece,
+    piece: &ListPage,
 ) -> Result<TopicState, ProblemDetails> {
     let view = reader.handle.view().await?;
     let wanted = |a: &&AppView| {
@@ -169,7 +169,7 @@ pub(crate) async fn waits(
 }
 
 /// One page of the audit log, latest first.
-pub(crate) fn audit(log: &AuditRecorder, piece: &Piece) -> TopicState {
+pub(crate) fn audit(log: &AuditRecorder, piece: &ListPage) -> TopicState {
     let all = log.read(0, &AuditFilter::default());
     let finds = |line: &&Arc<AuditLine>| {
         let code = line.code.map(|code| code.to_string()).unwrap_or_default();

@@ -14,14 +14,14 @@ const RECENT: u64 = 500;
 
 /// Selection of events.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Filter {
+pub(crate) struct EventTopicFilter {
     /// Filter of the event log.
     pub(crate) log: eventlog::EventFilter,
     /// Text that the events contain, in lower case.
     pub(crate) find: Option<String>,
 }
 
-impl Filter {
+impl EventTopicFilter {
     fn passes(&self, event: &LoggedEvent) -> bool {
         let has = |find: &String| {
             let names = [
@@ -53,17 +53,17 @@ impl Filter {
 
 /// A reader of the topic.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    filter: Filter,
+pub(crate) struct EventTopicReader {
+    filter: EventTopicFilter,
     /// Position after the events that were sent; `None` before the first read.
     place: Option<EventPosition>,
 }
 
-impl Reading {
+impl EventTopicReader {
     /// Creates a reader that has all events up to number `seen`.
-    pub(crate) fn new(filter: Filter, seen: Option<u64>) -> Reading {
+    pub(crate) fn new(filter: EventTopicFilter, seen: Option<u64>) -> EventTopicReader {
         let place = seen.map(|cursor| filter.place(cursor));
-        Reading { filter, place }
+        EventTopicReader { filter, place }
     }
 
     /// Messages that are due now.
@@ -186,7 +186,7 @@ mod tests {
     fn the_latest_events_come_first_and_then_new_events() {
         let log = EventLog::new(Epoch(2));
         log.push((0..400).map(|_| event("x", EventLevel::Normal)));
-        let mut reading = Reading::new(Filter::default(), None);
+        let mut reading = EventTopicReader::new(EventTopicFilter::default(), None);
         assert_eq!(words(&reading.look(&log)), ["true:300"]);
         assert!(reading.look(&log).is_empty());
         log.push([event("OomKilled", EventLevel::Warning)]);
@@ -198,7 +198,7 @@ mod tests {
         for pushed in [301, 601, 5_000] {
             let log = EventLog::new(Epoch(2));
             log.push([event("x", EventLevel::Normal)]);
-            let mut reading = Reading::new(Filter::default(), None);
+            let mut reading = EventTopicReader::new(EventTopicFilter::default(), None);
             assert_eq!(words(&reading.look(&log)), ["true:1"]);
             log.push((0..300).map(|_| event("x", EventLevel::Normal)));
             assert_eq!(words(&reading.look(&log)), ["false:300"]);
@@ -218,19 +218,25 @@ mod tests {
         log.push([event("OomKilled", EventLevel::Warning)]);
         log.push((0..1000).map(|_| event("x", EventLevel::Normal)));
         let level = Some(EventLevel::Warning);
-        let warnings = Filter {
+        let warnings = EventTopicFilter {
             log: eventlog::EventFilter {
                 level,
                 ..eventlog::EventFilter::default()
             },
             find: None,
         };
-        assert_eq!(words(&Reading::new(warnings, None).look(&log)), ["true:1"]);
-        let named = Filter {
+        assert_eq!(
+            words(&EventTopicReader::new(warnings, None).look(&log)),
+            ["true:1"]
+        );
+        let named = EventTopicFilter {
             find: Some("oomk".into()),
-            ..Filter::default()
+            ..EventTopicFilter::default()
         };
-        assert_eq!(words(&Reading::new(named, None).look(&log)), ["true:1"]);
+        assert_eq!(
+            words(&EventTopicReader::new(named, None).look(&log)),
+            ["true:1"]
+        );
     }
 
     #[test]
@@ -246,14 +252,14 @@ mod tests {
             event("NodeLost", EventLevel::Warning),
         ]);
         let app = "sort.1".parse().ok();
-        let own = Filter {
+        let own = EventTopicFilter {
             log: eventlog::EventFilter {
                 app,
                 ..eventlog::EventFilter::default()
             },
             find: None,
         };
-        let mut reading = Reading::new(own, None);
+        let mut reading = EventTopicReader::new(own, None);
         assert_eq!(words(&reading.look(&log)), ["true:1"]);
         log.push([of("sort.10")]);
         assert!(
@@ -290,12 +296,12 @@ mod tests {
         log.push((0..10).map(|_| event("x", EventLevel::Normal)));
         let seen = *log.watch().borrow() - 3;
         assert_eq!(
-            words(&Reading::new(Filter::default(), Some(seen)).look(&log)),
+            words(&EventTopicReader::new(EventTopicFilter::default(), Some(seen)).look(&log)),
             ["false:3"]
         );
         log.push((0..100_500).map(|_| event("x", EventLevel::Normal)));
         assert_eq!(
-            words(&Reading::new(Filter::default(), Some(seen)).look(&log)),
+            words(&EventTopicReader::new(EventTopicFilter::default(), Some(seen)).look(&log)),
             ["resync", "true:300"]
         );
     }

@@ -19,7 +19,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_identity::{CallRequirement, Right};
+use headroom_identity::{AccessRight, CallRequirement};
 use headroom_types::{AppId, ContainerId, NodeId, TaskId};
 use headroom_wire::v1::events::LoggedEvent;
 use serde::Serialize;
@@ -36,7 +36,7 @@ const OVERVIEW_EVERY: Duration = Duration::from_millis(500);
 
 /// Topic of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Topic {
+pub(crate) enum StreamTopic {
     /// Overview of the cluster.
     Overview,
     /// One page of the list of nodes.
@@ -63,33 +63,33 @@ pub(crate) enum Topic {
     Audit,
 }
 
-impl FromStr for Topic {
+impl FromStr for StreamTopic {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = |e: &dyn std::fmt::Display| format!("the topic {text:?}: {e}");
         let plain = match text {
-            "overview" => Some(Topic::Overview),
-            "nodes" => Some(Topic::Nodes),
-            "queues" => Some(Topic::Queues),
-            "jobs" => Some(Topic::Jobs),
-            "events" => Some(Topic::Events),
-            "families" => Some(Topic::Families),
-            "profiles" => Some(Topic::Profiles),
-            "audit" => Some(Topic::Audit),
+            "overview" => Some(StreamTopic::Overview),
+            "nodes" => Some(StreamTopic::Nodes),
+            "queues" => Some(StreamTopic::Queues),
+            "jobs" => Some(StreamTopic::Jobs),
+            "events" => Some(StreamTopic::Events),
+            "families" => Some(StreamTopic::Families),
+            "profiles" => Some(StreamTopic::Profiles),
+            "audit" => Some(StreamTopic::Audit),
             _ => None,
         };
         if let Some(topic) = plain {
             return Ok(topic);
         }
         match text.split_once(':') {
-            Some(("node", id)) => id.parse().map(Topic::Node).map_err(|e| bad(&e)),
-            Some(("job", id)) => id.parse().map(Topic::Job).map_err(|e| bad(&e)),
-            Some(("container", id)) => id.parse().map(Topic::Container).map_err(|e| bad(&e)),
+            Some(("node", id)) => id.parse().map(StreamTopic::Node).map_err(|e| bad(&e)),
+            Some(("job", id)) => id.parse().map(StreamTopic::Job).map_err(|e| bad(&e)),
+            Some(("container", id)) => id.parse().map(StreamTopic::Container).map_err(|e| bad(&e)),
             Some(("task", id)) => {
                 let (app, task) = id
                     .split_once('/')
                     .ok_or_else(|| bad(&"write task:JOB/STAGE/INDEX"))?;
-                Ok(Topic::Task(
+                Ok(StreamTopic::Task(
                     app.parse().map_err(|e| bad(&e))?,
                     task.parse().map_err(|e| bad(&e))?,
                 ))
@@ -102,35 +102,35 @@ impl FromStr for Topic {
     }
 }
 
-impl Topic {
+impl StreamTopic {
     /// Right that a reader of the topic needs.
     pub(crate) fn need(&self) -> CallRequirement {
         match self {
-            Topic::Overview
-            | Topic::Nodes
-            | Topic::Node(_)
-            | Topic::Queues
-            | Topic::Families
-            | Topic::Profiles => CallRequirement::Right(Right::ClusterRead),
-            Topic::Jobs | Topic::Events => CallRequirement::Right(Right::JobRead),
-            Topic::Job(app) | Topic::Task(app, _) => CallRequirement::See(app.clone()),
-            Topic::Container(id) => CallRequirement::See(id.app.clone()),
-            Topic::Audit => CallRequirement::Right(Right::OperatorRead),
+            StreamTopic::Overview
+            | StreamTopic::Nodes
+            | StreamTopic::Node(_)
+            | StreamTopic::Queues
+            | StreamTopic::Families
+            | StreamTopic::Profiles => CallRequirement::Right(AccessRight::ClusterRead),
+            StreamTopic::Jobs | StreamTopic::Events => CallRequirement::Right(AccessRight::JobRead),
+            StreamTopic::Job(app) | StreamTopic::Task(app, _) => CallRequirement::See(app.clone()),
+            StreamTopic::Container(id) => CallRequirement::See(id.app.clone()),
+            StreamTopic::Audit => CallRequirement::Right(AccessRight::OperatorRead),
         }
     }
 
     /// Minimum interval between two versions.
     pub(crate) fn every(&self) -> Duration {
         match self {
-            Topic::Overview
-            | Topic::Nodes
-            | Topic::Queues
-            | Topic::Jobs
-            | Topic::Families
-            | Topic::Profiles => OVERVIEW_EVERY,
-            Topic::Node(_) | Topic::Container(_) => Duration::from_millis(400),
-            Topic::Job(_) | Topic::Task(..) => Duration::from_millis(200),
-            Topic::Events | Topic::Audit => Duration::from_millis(100),
+            StreamTopic::Overview
+            | StreamTopic::Nodes
+            | StreamTopic::Queues
+            | StreamTopic::Jobs
+            | StreamTopic::Families
+            | StreamTopic::Profiles => OVERVIEW_EVERY,
+            StreamTopic::Node(_) | StreamTopic::Container(_) => Duration::from_millis(400),
+            StreamTopic::Job(_) | StreamTopic::Task(..) => Duration::from_millis(200),
+            StreamTopic::Events | StreamTopic::Audit => Duration::from_millis(100),
         }
     }
 }
@@ -237,11 +237,11 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Value {
 
 /// Topic states that all readers share.
 #[derive(Debug, Default)]
-pub(crate) struct Boards {
+pub(crate) struct SharedTopicStates {
     overview: Mutex<Option<(Instant, Arc<TopicState>)>>,
 }
 
-impl Boards {
+impl SharedTopicStates {
     /// Returns the overview, and makes it again when it is too old.
     pub(crate) async fn overview<E>(
         &self,
@@ -299,18 +299,18 @@ mod tests {
 
     #[test]
     fn topics_use_the_ids_of_other_calls() {
-        let task: Topic = "task:count.7/map/7".parse().expect("a topic");
+        let task: StreamTopic = "task:count.7/map/7".parse().expect("a topic");
         assert_eq!(
             task,
-            Topic::Task("count.7".parse().expect("id"), "map/7".parse().expect("id"))
+            StreamTopic::Task("count.7".parse().expect("id"), "map/7".parse().expect("id"))
         );
         assert_eq!(
             "node:n-1".parse(),
-            Ok(Topic::Node("n-1".parse().expect("id")))
+            Ok(StreamTopic::Node("n-1".parse().expect("id")))
         );
         assert_eq!(
             "container:count.7.e1.c2".parse(),
-            Ok(Topic::Container("count.7.e1.c2".parse().expect("id")))
+            Ok(StreamTopic::Container("count.7.e1.c2".parse().expect("id")))
         );
         for wrong in [
             "",
@@ -321,7 +321,7 @@ mod tests {
             "everything",
             "node:a b",
         ] {
-            assert!(wrong.parse::<Topic>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<StreamTopic>().is_err(), "{wrong:?}");
         }
     }
 }

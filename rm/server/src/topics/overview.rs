@@ -13,7 +13,7 @@ use super::task_summary::LiveTaskSummary;
 use super::{TopicState, attention, brief, json, log};
 use crate::input::{ClusterQuery, LoopInput};
 use crate::reader::ClusterReader;
-use crate::view::View;
+use crate::view::ClusterSnapshot;
 
 /// Limit on nodes that are shown one by one.
 const NODES: usize = 16;
@@ -104,7 +104,7 @@ pub(crate) async fn board(reader: &ClusterReader) -> Result<TopicState, ProblemD
 
 /// Nodes that are shown one by one: all nodes of a small cluster. Of a large one, up to half are
 /// nodes with containers that are not ready; the rest are the fullest.
-fn shown(view: &View) -> Vec<NodeId> {
+fn shown(view: &ClusterSnapshot) -> Vec<NodeId> {
     if view.nodes.len() <= NODES {
         return view.nodes.keys().cloned().collect();
     }
@@ -146,7 +146,7 @@ pub(crate) fn filled(part: Bytes, whole: Bytes) -> u64 {
 }
 
 /// Number of nodes by state and by load.
-fn fleet(view: &View, shown: usize) -> Value {
+fn fleet(view: &ClusterSnapshot, shown: usize) -> Value {
     let mut states: BTreeMap<&str, u32> = BTreeMap::new();
     let (mut granted, mut used) = ([0_u32; BARS], [0_u32; BARS]);
     let (mut largest, mut heap) = (Bytes::ZERO, Bytes::ZERO);
@@ -172,7 +172,7 @@ fn fleet(view: &View, shown: usize) -> Value {
 
 /// Sums over the nodes of one rack.
 #[derive(Default)]
-struct Rack {
+struct RackTotals {
     nodes: u32,
     not_ready: u32,
     memory: Bytes,
@@ -181,8 +181,8 @@ struct Rack {
     containers: u32,
 }
 
-fn racks(view: &View) -> Vec<Value> {
-    let mut racks: BTreeMap<&str, Rack> = BTreeMap::new();
+fn racks(view: &ClusterSnapshot) -> Vec<Value> {
+    let mut racks: BTreeMap<&str, RackTotals> = BTreeMap::new();
     for (node, _) in view.nodes.values() {
         let rack = racks
             .entry(node.traits.rack.as_ref().map_or("", |r| r.as_str()))
@@ -198,12 +198,12 @@ fn racks(view: &View) -> Vec<Value> {
         return Vec::new();
     }
     let all = racks.len();
-    let mut rows: Vec<(&str, Rack)> = racks.into_iter().collect();
+    let mut rows: Vec<(&str, RackTotals)> = racks.into_iter().collect();
     if all > RACKS {
         rows.sort_by_key(|(_, r)| std::cmp::Reverse(filled(r.allocated, r.memory)));
         rows.truncate(RACKS);
     }
-    let row = |(name, r): (&str, Rack)| {
+    let row = |(name, r): (&str, RackTotals)| {
         json!({
             "rack": name, "nodes": r.nodes, "not_ready": r.not_ready, "memory": r.memory, "allocated": r.allocated, "used": r.used,
             "containers": r.containers, "of": all,
@@ -213,7 +213,7 @@ fn racks(view: &View) -> Vec<Value> {
 }
 
 /// Live applications, newest first, then ended ones, newest first.
-fn jobs(view: &View, stories: &LiveTaskSummary) -> Vec<Value> {
+fn jobs(view: &ClusterSnapshot, stories: &LiveTaskSummary) -> Vec<Value> {
     let newest = |over: bool| {
         view.apps
             .values()

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{AppId, Charge, UnixMillis};
+use headroom_types::{AppId, ExitCharge, UnixMillis};
 use headroom_wire::v1::job::{JobTotals, TaskRow, TaskState};
 use serde_json::{Value, json};
 
-use super::brief::{self, Labels};
+use super::brief::{self, RunningTaskNames};
 use crate::jobs::JobRowStore;
 
 /// Limit on live jobs whose tasks are read; the newest.
@@ -21,7 +21,7 @@ const LADDERS: usize = 6;
 #[derive(Debug, Default)]
 pub(crate) struct LiveTaskSummary {
     /// Names of running tasks by container.
-    pub(crate) labels: Labels,
+    pub(crate) labels: RunningTaskNames,
     /// Totals by job.
     pub(crate) totals: BTreeMap<AppId, JobTotals>,
     /// Number of tasks that were killed for memory, by outcome.
@@ -115,7 +115,7 @@ impl LiveTaskSummary {
 pub(crate) fn killed(row: &TaskRow) -> bool {
     row.attempts
         .iter()
-        .any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
+        .any(|a| a.reason.is_some_and(|r| r.charge() == ExitCharge::Memory))
 }
 
 /// Whether the task needed more than the first size of its stage: escalated, killed for memory, or

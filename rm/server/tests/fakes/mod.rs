@@ -18,11 +18,13 @@ use headroom_types::{
     ExitReport, LaunchSpec, NodeId, Resource, StoreBackend, UnixMillis,
 };
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, ApplicationUpdateKind, FinishApp, MasterSync, PlacementRequest,
-    PlacementResponse, RegisterMaster,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApplicationRequest, MasterSync,
+    PlacementRequest, PlacementResponse, RegisterMaster,
 };
-use headroom_wire::v1::apps::{AppState, AppView, ApplicationMaster, SubmissionResult, SubmitApp};
-use headroom_wire::v1::job::JobPatch;
+use headroom_wire::v1::apps::{
+    AppState, AppView, ApplicationMaster, SubmissionResult, SubmitApplicationRequest,
+};
+use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::{
     ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeReport,
     NodeTraits, ObservedContainer, RegisterNode, RunOrder,
@@ -150,10 +152,10 @@ pub(crate) fn launch() -> LaunchSpec {
     }
 }
 
-pub(crate) fn unmanaged(name: &str) -> SubmitApp {
+pub(crate) fn unmanaged(name: &str) -> SubmitApplicationRequest {
     let master = ApplicationMaster::Unmanaged;
     let user = Some("test".into());
-    SubmitApp {
+    SubmitApplicationRequest {
         name: id(name),
         queue: None,
         priority: 0,
@@ -165,13 +167,17 @@ pub(crate) fn unmanaged(name: &str) -> SubmitApp {
     }
 }
 
-pub(crate) fn managed(name: &str, resource: Resource, max_attempts: u32) -> SubmitApp {
+pub(crate) fn managed(
+    name: &str,
+    resource: Resource,
+    max_attempts: u32,
+) -> SubmitApplicationRequest {
     let launch = Box::new(LaunchSpec {
         command: vec!["master".into()],
         heap: Some(Bytes::from_mib(64)),
         ..LaunchSpec::default()
     });
-    SubmitApp {
+    SubmitApplicationRequest {
         master: ApplicationMaster::Managed {
             resource,
             launch,
@@ -483,7 +489,7 @@ impl FakeMaster {
     pub(crate) async fn sync_with(
         &self,
         asks: Vec<PlacementRequest>,
-        job: Option<JobPatch>,
+        job: Option<JobViewPatch>,
     ) -> Result<Vec<PlacementResponse>, ClientError> {
         let body = MasterSync {
             attempt: self.attempt.clone(),
@@ -500,8 +506,8 @@ impl FakeMaster {
             .map(|reply| reply.verdicts)
     }
 
-    pub(crate) async fn finish(&self, job: Option<JobPatch>) -> AppView {
-        let body = FinishApp {
+    pub(crate) async fn finish(&self, job: Option<JobViewPatch>) -> AppView {
+        let body = FinishApplicationRequest {
             attempt: self.attempt.clone(),
             succeeded: true,
             diagnostics: "done".into(),

@@ -1,6 +1,6 @@
 //! One table for each mode, and the properties of every decision.
 
-use headroom_config::{ExecutorSpec, RetrySpec, Runtime};
+use headroom_config::{ExecutorSpec, RetrySpec, TaskRuntime};
 use headroom_types::{Bytes, Cpus, Profile};
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ struct Given {
     off_heap: u64,
     live: Option<u64>,
     mode: MemoryFailureMode,
-    runtime: Runtime,
+    runtime: TaskRuntime,
     cap_mib: u64,
     known: SizeAfterKill,
     bound: Option<GrowthBound<'static>>,
@@ -75,7 +75,7 @@ impl Given {
             off_heap: 0,
             live: None,
             mode,
-            runtime: Runtime::Native,
+            runtime: TaskRuntime::Native,
             cap_mib: 4096,
             known: SizeAfterKill::Unknown,
             bound: None,
@@ -88,7 +88,7 @@ impl Given {
             size,
             dimension,
             off_heap,
-            runtime: Runtime::Jvm,
+            runtime: TaskRuntime::Jvm,
             ..Given::shared(MemoryFailureMode::Headroom)
         }
     }
@@ -509,7 +509,7 @@ proptest! {
         given.cap_mib = cap;
         given.size = size(heap, overhead, set().slots_for(Bytes::from_mib(heap + overhead)).min(4), AttemptPlace::Shared);
         if jvm {
-            given.runtime = Runtime::Jvm;
+            given.runtime = TaskRuntime::Jvm;
             given.dimension = if heaps { Dimension::Heap } else { Dimension::Overhead };
         }
         let mut tries = 0;

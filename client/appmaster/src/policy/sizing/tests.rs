@@ -39,7 +39,12 @@ fn mib(profile: &Profile) -> (u64, u64) {
 fn an_unknown_kind_gets_exactly_the_stated_size() {
     let stated = profile(77, 0);
     for mode in [MemoryFailureMode::Headroom, MemoryFailureMode::Tovar] {
-        let told = Sizer::new(mode, false).first(&ask("map", MemoryQuantities::One, &stated, 0));
+        let told = TaskSizePredictor::new(mode, false).first(&ask(
+            "map",
+            MemoryQuantities::One,
+            &stated,
+            0,
+        ));
         assert_eq!(
             (told.profile, told.learned),
             (stated.clone(), false),
@@ -52,7 +57,7 @@ fn an_unknown_kind_gets_exactly_the_stated_size() {
 #[test]
 fn heap_and_overhead_are_learned_separately() {
     let stated = profile(1024, 256);
-    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    let mut sizer = TaskSizePredictor::new(MemoryFailureMode::Headroom, false);
     for task in 0..40 {
         sizer.ended(
             &ask("map", MemoryQuantities::HeapAndOverhead, &stated, task),
@@ -85,7 +90,7 @@ fn heap_and_overhead_are_learned_separately() {
 #[test]
 fn an_unreported_heap_is_not_learned() {
     let stated = profile(1024, 256);
-    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    let mut sizer = TaskSizePredictor::new(MemoryFailureMode::Headroom, false);
     sizer.ended(
         &ask("map", MemoryQuantities::HeapAndOverhead, &stated, 1),
         &need(None, 500),
@@ -101,7 +106,7 @@ fn an_unreported_heap_is_not_learned() {
 #[test]
 fn a_killed_size_is_a_lower_bound_until_the_task_is_given_up() {
     let stated = profile(100, 0);
-    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    let mut sizer = TaskSizePredictor::new(MemoryFailureMode::Headroom, false);
     sizer.killed(
         &ask("map", MemoryQuantities::One, &stated, 1),
         Dimension::Native,
@@ -123,7 +128,7 @@ fn a_killed_size_is_a_lower_bound_until_the_task_is_given_up() {
 #[test]
 fn after_a_kill_the_sizer_returns_a_size_for_all_observed_tasks() {
     let stated = profile(1024, 0);
-    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    let mut sizer = TaskSizePredictor::new(MemoryFailureMode::Headroom, false);
     let asks = |task| ask("map", MemoryQuantities::One, &stated, task);
     assert_eq!(
         sizer.after_kill(&asks(1), Dimension::Native, &stated, 1),
@@ -151,7 +156,7 @@ fn after_a_kill_the_sizer_returns_a_size_for_all_observed_tasks() {
 #[test]
 fn a_new_kind_is_sized_by_the_ratios_of_five_other_kinds() {
     let stated = profile(1000, 0);
-    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    let mut sizer = TaskSizePredictor::new(MemoryFailureMode::Headroom, false);
     for kind in ["a", "b", "c", "d", "e"] {
         (0..4).for_each(|task| {
             sizer.ended(
@@ -172,7 +177,7 @@ fn a_new_kind_is_sized_by_the_ratios_of_five_other_kinds() {
 #[test]
 fn tovar_wastes_least_and_delays_no_task() {
     let stated = profile(96, 32);
-    let mut sizer = Sizer::new(MemoryFailureMode::Tovar, false);
+    let mut sizer = TaskSizePredictor::new(MemoryFailureMode::Tovar, false);
     sizer.ended(
         &ask("map", MemoryQuantities::One, &stated, 1),
         &need(None, 64),
@@ -186,11 +191,13 @@ fn tovar_wastes_least_and_delays_no_task() {
         "both quantities alike"
     );
     assert!(sizer.may_start("new", MemoryQuantities::One, 10_000));
-    assert!(!Sizer::new(MemoryFailureMode::Headroom, false).may_start(
-        "new",
-        MemoryQuantities::One,
-        10_000
-    ));
+    assert!(
+        !TaskSizePredictor::new(MemoryFailureMode::Headroom, false).may_start(
+            "new",
+            MemoryQuantities::One,
+            10_000
+        )
+    );
 }
 
 #[test]

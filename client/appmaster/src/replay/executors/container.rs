@@ -127,12 +127,12 @@ pub(super) struct SlotAttempt {
     /// Number of growth steps.
     pub(super) grown: usize,
     /// Set while it is frozen at its limit.
-    pub(super) hold: Option<SlotHold>,
+    pub(super) hold: Option<AttemptFreeze>,
 }
 
 /// The freeze of an attempt at its limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SlotHold {
+pub(super) struct AttemptFreeze {
     /// Start of the freeze. Ticks.
     pub(super) since: u64,
     /// The step of its use that exceeds the limit.

@@ -8,12 +8,12 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use headroom_config::Runtime;
+use headroom_config::TaskRuntime;
 use headroom_types::{Bytes, Profile};
 
 use super::super::hold::{CONTENTION_AFTER, FREEZE_TIMEOUT};
 use super::super::ticks::{moment, seconds, ticks};
-use super::container::{SlotAttempt, SlotHold};
+use super::container::{AttemptFreeze, SlotAttempt};
 use super::{ExecutorRun, STEPS, SlotEvent, slack};
 use crate::policy::blame::AttemptFate;
 use crate::policy::contention::{EvictionCandidate, cheaper, choose};
@@ -33,7 +33,7 @@ impl ExecutorRun<'_> {
         if used <= attempt.size.memory() {
             return false;
         }
-        attempt.hold = Some(SlotHold { since: now, step });
+        attempt.hold = Some(AttemptFreeze { since: now, step });
         let number = self.next_try(id, n);
         self.held.push(n);
         let freed = self.grow_held(now);
@@ -245,7 +245,7 @@ impl ExecutorRun<'_> {
         let used = self.use_at(n, attempt.hold?.step)?;
         let (mut profile, mut steps) = (attempt.size.profile.clone(), 0);
         while profile.memory() < used {
-            let (runtime, cap) = (Runtime::Native, self.cap());
+            let (runtime, cap) = (TaskRuntime::Native, self.cap());
             let pressed = GrowthInput {
                 mode: self.mode,
                 profile: &profile,

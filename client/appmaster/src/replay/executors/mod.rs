@@ -16,7 +16,9 @@ mod growth;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use headroom_config::{ExecutorSpec, Idempotent, MemoryQuantities, RetrySpec, Runtime, StageSpec};
+use headroom_config::{
+    ExecutorSpec, Idempotent, MemoryQuantities, RetrySpec, StageSpec, TaskRuntime,
+};
 use headroom_types::{Bytes, Dimension, ExitReason};
 use headroom_wire::v1::job::MemoryFailureMode;
 
@@ -24,11 +26,11 @@ use super::cluster_shape::ClusterShape;
 use super::mode_sizes::{SHARE, SLOTS};
 use super::shared_results::SharedResults;
 use super::trace::RecordedTask;
-use crate::policy::blame::{AttemptFate, Suspect, blame};
+use crate::policy::blame::{AttemptFate, SuspectTask, blame};
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::grow;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::sizing::{MeasuredNeed, TaskSizePredictor, TaskSizeQuery};
 use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{
     AttemptPlace, AttemptSize, ChargeAccount, DecisionInput, SpentBudgets, TaskDecision,
@@ -109,7 +111,7 @@ struct ExecutorRun<'a> {
     held: Vec<usize>,
     /// Tasks that were evicted.
     evicted: BTreeSet<usize>,
-    sizer: Sizer,
+    sizer: TaskSizePredictor,
     /// Cached first sizes of each kind, by input, until something new is learned about it.
     sized: BTreeMap<&'a str, BTreeMap<Option<Bytes>, AttemptSize>>,
     sums: SharedResults,
@@ -162,7 +164,7 @@ pub(super) fn run(
         events: BinaryHeap::new(),
         held: Vec::new(),
         evicted: BTreeSet::new(),
-        sizer: Sizer::new(mode, growth),
+        sizer: TaskSizePredictor::new(mode, growth),
         sized: BTreeMap::new(),
         sums: SharedResults::default(),
     };
@@ -530,13 +532,13 @@ impl<'a> ExecutorRun<'a> {
         let room = b.memory;
         self.close(id, now);
         self.sums.deaths += 1;
-        let suspect = |(_, attempt): &(usize, SlotAttempt)| Suspect {
+        let suspect = |(_, attempt): &(usize, SlotAttempt)| SuspectTask {
             size: attempt.size.memory(),
             peak: Some(attempt.charged),
             at_own_limit: false,
             kind_fits: false,
         };
-        let suspects: Vec<Suspect> = attempts.iter().map(suspect).collect();
+        let suspects: Vec<SuspectTask> = attempts.iter().map(suspect).collect();
         let alone = attempts.len() == 1;
         for ((n, attempt), fate) in attempts.into_iter().zip(blame(room, &suspects)) {
             let within =
@@ -577,7 +579,7 @@ impl<'a> ExecutorRun<'a> {
             fate,
             size: &attempt.size,
             set: &self.site.set,
-            runtime: Runtime::Native,
+            runtime: TaskRuntime::Native,
             idempotent: Idempotent::Yes,
             retry: &self.site.retry,
             spent,

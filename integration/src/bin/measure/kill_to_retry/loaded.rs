@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::{Bytes, Charge};
+use headroom_types::{Bytes, ExitCharge};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use integration::cluster::{Cluster, NodeShape, SOON};
@@ -234,7 +234,7 @@ fn run(cluster: &Cluster, load: Load, name: &str, victims: &[usize]) -> Result<S
     );
     let well = attempts().filter(|a| {
         a.reason
-            .is_some_and(|reason| reason.charge() == Charge::Success)
+            .is_some_and(|reason| reason.charge() == ExitCharge::Success)
     });
     let runs = well
         .filter_map(|a| Some(nanos(a.ended?.since(a.started))))
@@ -267,7 +267,7 @@ fn other(name: &str) -> String {
 fn wait(task: &TaskRow) -> Option<Duration> {
     let killed = |row: &AttemptRow| {
         row.reason
-            .is_some_and(|reason| reason.charge() == Charge::Memory)
+            .is_some_and(|reason| reason.charge() == ExitCharge::Memory)
     };
     let at = task.attempts.iter().position(killed)?;
     Some(

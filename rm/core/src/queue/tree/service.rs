@@ -4,15 +4,15 @@ use std::cmp::Reverse;
 
 use headroom_types::{AppId, QueuePath, RequestId, Resource};
 
-use super::{Failed, Member, PassTarget, QueueEntry, Queues};
-use crate::ledger::Ledger;
-use crate::queue::QueueIx;
+use super::{ActiveApplication, FailedCandidate, PassTarget, QueueEntry, SchedulerQueues};
+use crate::ledger::ResourceLedger;
+use crate::queue::QueueNumber;
 use crate::queue::bound::{DominantShare, ResourceBound};
 use crate::queue::sibling_order::{GuaranteePosition, SiblingRank, SizeClass};
 use crate::queue::spec::{LeafOrder, QueueState};
-use crate::queue::waits::Head;
+use crate::queue::waits::RequestLineHead;
 
-impl Queues {
+impl SchedulerQueues {
     /// Starts a new round: something that failed may succeed, because resources became free or a
     /// limit was raised.
     pub(crate) fn start_round(&mut self) {
@@ -21,7 +21,7 @@ impl Queues {
     }
     /// Updates the scheduling order from the ledger. Returns false when no waiter needs to be
     /// tried.
-    pub(crate) fn update_order(&mut self, ledger: &mut Ledger) -> bool {
+    pub(crate) fn update_order(&mut self, ledger: &mut ResourceLedger) -> bool {
         let changed = ledger.take_changed();
         if self.total != *ledger.total() {
             self.total = ledger.total().clone();
@@ -35,7 +35,7 @@ impl Queues {
         std::mem::take(&mut self.fresh) && !self.is_empty()
     }
     /// Updates the order after a change of an application's resources.
-    pub(super) fn used(&mut self, app: &AppId, ledger: &Ledger) {
+    pub(super) fn used(&mut self, app: &AppId, ledger: &ResourceLedger) {
         let Some(member) = self.members.get(&app.seq()) else {
             return;
         };
@@ -76,7 +76,7 @@ impl Queues {
             can_have.push(most);
         }
     }
-    pub(super) fn rerank_all(&mut self, ledger: &Ledger) {
+    pub(super) fn rerank_all(&mut self, ledger: &ResourceLedger) {
         let waiting: Vec<u32> = self
             .members
             .iter()
@@ -91,16 +91,16 @@ impl Queues {
             .rev()
             .filter_map(|n| u32::try_from(n).ok())
         {
-            self.reseat_queue(QueueIx::new(number), ledger);
+            self.reseat_queue(QueueNumber::new(number), ledger);
         }
     }
-    pub(super) fn reseat_app(&mut self, number: u32, ledger: &Ledger) {
+    pub(super) fn reseat_app(&mut self, number: u32, ledger: &ResourceLedger) {
         self.reseat_member(number, ledger);
         if let Some(leaf) = self.members.get(&number).map(|member| member.leaf) {
             self.reseat_path(leaf, ledger);
         }
     }
-    pub(super) fn reseat_member(&mut self, number: u32, ledger: &Ledger) {
+    pub(super) fn reseat_member(&mut self, number: u32, ledger: &ResourceLedger) {
         let Some(member) = self.members.get(&number) else {
             return;
         };
@@ -133,14 +133,14 @@ impl Queues {
             slot.sibling_order.remove(class, &rank);
         }
     }
-    pub(super) fn reseat_path(&mut self, queue: QueueIx, ledger: &Ledger) {
+    pub(super) fn reseat_path(&mut self, queue: QueueNumber, ledger: &ResourceLedger) {
         let mut at = Some(queue);
         while let Some(ix) = at {
             self.reseat_queue(ix, ledger);
             at = self.slot(ix).and_then(|slot| slot.parent);
         }
     }
-    pub(super) fn reseat_queue(&mut self, ix: QueueIx, ledger: &Ledger) {
+    pub(super) fn reseat_queue(&mut self, ix: QueueNumber, ledger: &ResourceLedger) {
         let Some(slot) = self.slot(ix) else { return };
         let Some(parent) = slot.parent else { return };
         let plain = ledger
@@ -173,7 +173,12 @@ impl Queues {
         }
     }
     /// Minimum class of all waiters in or below a queue; `None` when the queue may not grant it.
-    fn least(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> Option<SizeClass> {
+    fn least(
+        &self,
+        ix: QueueNumber,
+        slot: &QueueEntry,
+        ledger: &ResourceLedger,
+    ) -> Option<SizeClass> {
         let least = slot
             .sibling_order
             .least()
@@ -187,9 +192,9 @@ impl Queues {
     }
     /// Checks the invariant that every position equals a newly computed one.
     #[cfg(any(test, feature = "testkit"))]
-    pub(crate) fn check_seats(&self, ledger: &Ledger) {
+    pub(crate) fn check_seats(&self, ledger: &ResourceLedger) {
         let mut taken = vec![0; self.slots.len()];
-        let mut check = |of: QueueIx,
+        let mut check = |of: QueueNumber,
                          seat: Option<(SizeClass, SiblingRank)>,
                          right: Option<(SizeClass, SiblingRank)>,
                          who: &dyn std::fmt::Display| {
@@ -233,7 +238,12 @@ impl Queues {
             );
         }
     }
-    pub(super) fn rank(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> SiblingRank {
+    pub(super) fn rank(
+        &self,
+        ix: QueueNumber,
+        slot: &QueueEntry,
+        ledger: &ResourceLedger,
+    ) -> SiblingRank {
         let (standing, share) = self.standing(ix, slot, ledger);
         let weight = slot.spec.weight.unwrap_or(1);
         SiblingRank {
@@ -247,9 +257,9 @@ impl Queues {
     /// cluster without a guarantee.
     pub(crate) fn standing(
         &self,
-        ix: QueueIx,
+        ix: QueueNumber,
         slot: &QueueEntry,
-        ledger: &Ledger,
+        ledger: &ResourceLedger,
     ) -> (GuaranteePosition, DominantShare) {
         let Some(used) = ledger.queue(ix).map(|account| &account.used) else {
             return (GuaranteePosition::Above, DominantShare::default());
@@ -272,9 +282,9 @@ impl Queues {
     }
     pub(super) fn rank_app(
         &self,
-        member: &Member,
+        member: &ActiveApplication,
         leaf: &QueueEntry,
-        ledger: &Ledger,
+        ledger: &ResourceLedger,
     ) -> SiblingRank {
         let share = match leaf.spec.order {
             LeafOrder::Fifo => DominantShare::default(),
@@ -295,7 +305,7 @@ impl Queues {
     /// Next child queue or application that may succeed.
     pub(crate) fn next(
         &self,
-        queue: QueueIx,
+        queue: QueueNumber,
         after: Option<SiblingRank>,
         open: impl FnMut(SizeClass) -> bool,
     ) -> Option<(SiblingRank, PassTarget)> {
@@ -310,44 +320,52 @@ impl Queues {
             return Some((rank, PassTarget::App(rank.who)));
         }
         let failed = |rank: &SiblingRank| {
-            self.slot(QueueIx::new(rank.who))
+            self.slot(QueueNumber::new(rank.who))
                 .is_none_or(|slot| slot.failed == self.round)
         };
         let rank = slot.sibling_order.next(after, open, failed)?;
-        Some((rank, PassTarget::Queue(QueueIx::new(rank.who))))
+        Some((rank, PassTarget::Queue(QueueNumber::new(rank.who))))
     }
     /// Application of this number, and the next line that it waits for.
-    pub(crate) fn next_line(&self, number: u32, after: Option<&Head>) -> Option<(&AppId, Head)> {
+    pub(crate) fn next_line(
+        &self,
+        number: u32,
+        after: Option<&RequestLineHead>,
+    ) -> Option<(&AppId, RequestLineHead)> {
         let member = self.members.get(&number)?;
         Some((&member.id, member.waits.next(after, self.round)?))
     }
     /// All requests of a line, in order.
-    pub(crate) fn line(&self, number: u32, head: &Head) -> impl Iterator<Item = &RequestId> {
+    pub(crate) fn line(
+        &self,
+        number: u32,
+        head: &RequestLineHead,
+    ) -> impl Iterator<Item = &RequestId> {
         self.members
             .get(&number)
             .into_iter()
             .flat_map(|member| member.waits.line(head))
     }
     /// Application of this number, and its leaf.
-    pub(crate) fn member(&self, number: u32) -> Option<(&AppId, QueueIx)> {
+    pub(crate) fn member(&self, number: u32) -> Option<(&AppId, QueueNumber)> {
         self.members
             .get(&number)
             .map(|member| (&member.id, member.leaf))
     }
     /// Excludes an object from further tries in this round.
-    pub(crate) fn fail(&mut self, failed: Failed) {
+    pub(crate) fn fail(&mut self, failed: FailedCandidate) {
         match failed {
-            Failed::Queue(ix) => {
+            FailedCandidate::Queue(ix) => {
                 if let Some(slot) = self.slots.get_mut(ix.index()) {
                     slot.failed = self.round;
                 }
             }
-            Failed::App(number) => {
+            FailedCandidate::App(number) => {
                 if let Some(member) = self.members.get_mut(&number) {
                     member.failed = self.round;
                 }
             }
-            Failed::Line(number, head) => {
+            FailedCandidate::Line(number, head) => {
                 if let Some(member) = self.members.get_mut(&number) {
                     member.waits.fail(&head, self.round);
                 }
@@ -355,7 +373,7 @@ impl Queues {
         }
     }
     /// Effective state of a queue: the most restrictive one of the queue and its ancestors.
-    pub fn state(&self, queue: QueueIx) -> QueueState {
+    pub fn state(&self, queue: QueueNumber) -> QueueState {
         let states = || self.path_of(queue).map(|(_, slot)| slot.spec.state);
         match (
             states().all(QueueState::admits),
@@ -368,7 +386,7 @@ impl Queues {
         }
     }
     /// Innermost queue on the path to the root whose state forbids grants.
-    pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, QueueState)> {
+    pub(crate) fn barred(&self, leaf: QueueNumber) -> Option<(&QueuePath, QueueState)> {
         self.path_of(leaf)
             .find(|(_, slot)| !slot.spec.state.grants())
             .map(|(_, slot)| (&slot.path, slot.spec.state))
