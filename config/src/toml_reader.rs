@@ -124,8 +124,8 @@ impl<'a> TomlSection<'a> {
         self.read(report, key, hint, parse)
     }
 
-    /// Like [`TomlSection::read`], with `default` for an absent key. A wrong value is recorded and also
-    /// gives `default`.
+    /// Like [`TomlSection::read`], with `default` for an absent key. A wrong value is recorded and
+    /// also gives `default`.
     pub fn read_or<T>(
         &mut self,
         report: &mut ProblemCollector<'_>,

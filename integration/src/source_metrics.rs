@@ -77,8 +77,8 @@ struct SourceFile {
     path: PathBuf,
     text: String,
     syntax: syn::File,
-    /// True in `tests/`, `benches/`, the integration crates, and modules under `#[cfg(test)]` or the
-    /// feature `testkit`.
+    /// True in `tests/`, `benches/`, the integration crates, and modules under `#[cfg(test)]` or
+    /// the feature `testkit`.
     is_test: bool,
 }
 

@@ -2,8 +2,8 @@
 //! to carry out.
 //!
 //! The loop of [`crate::run`], or a simulation, owns it. Inputs arrive as events. Durable state
-//! changes only when a [`JournalRecord`] is applied, in live operation and in replay alike. The driver
-//! carries out an effect after the records before it are durable.
+//! changes only when a [`JournalRecord`] is applied, in live operation and in replay alike. The
+//! driver carries out an effect after the records before it are durable.
 //!
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
 

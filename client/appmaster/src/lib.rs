@@ -2,8 +2,8 @@
 //!
 //! [`core`] is a value that processes events and returns effects; [`policy`] decides on ended
 //! attempts; [`session`] is the session with the resource manager, a state machine too. The driver
-//! consists of the [`journal`], the [`executor_link`], the [`rm_link`], and the loop of [`run`] that
-//! owns the core and the session.
+//! consists of the [`journal`], the [`executor_link`], the [`rm_link`], and the loop of [`run`]
+//! that owns the core and the session.
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,8 @@
 //! own container. It keeps a result until the master acknowledges it.
 //!
 //! *Architecture Invariant*: `session`, `slots`, `results`, `master_search`, `report_truncation`,
-//! `task_state`, `verdict` and `environment` are pure; `run` and `link` are the only owners of their
-//! state.
+//! `task_state`, `verdict` and `environment` are pure; `run` and `link` are the only owners of
+//! their state.
 
 #![forbid(unsafe_code)]
 

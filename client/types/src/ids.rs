@@ -75,7 +75,8 @@ const MAX_INLINE_BYTES: usize = 22;
 /// no pointer. Clones of a long text share one allocation.
 #[derive(Clone)]
 enum InlineText {
-    /// A text of at most [`MAX_INLINE_BYTES`] bytes. The bytes after `len` are zero; no other byte is zero.
+    /// A text of at most [`MAX_INLINE_BYTES`] bytes. The bytes after `len` are zero; no other byte
+    /// is zero.
     Short {
         len: u8,
         bytes: [u8; MAX_INLINE_BYTES],

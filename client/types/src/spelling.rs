@@ -1,5 +1,5 @@
-//! Words of sentences: suggestions for misspelled names, whose cost is bounded by the lengths of the
-//! two words, and counts with their noun.
+//! Words of sentences: suggestions for misspelled names, whose cost is bounded by the lengths of
+//! the two words, and counts with their noun.
 
 /// A count with its noun in the right number: `1 container`, `2 containers`. For nouns whose plural
 /// only adds an `s`.

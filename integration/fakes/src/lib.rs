@@ -1,7 +1,7 @@
 //! Fake counterparts of Headroom's programs, for tests and measurements of the real ones.
 //!
-//! [`FakeResourceManager`] serves the node interface of `/v1` on loopback to one real node agent. It
-//! orders the containers of the test, records all messages of the node, and can refuse or ignore
+//! [`FakeResourceManager`] serves the node interface of `/v1` on loopback to one real node agent.
+//! It orders the containers of the test, records all messages of the node, and can refuse or ignore
 //! them. The tests of the node agent, `integration/src/single_agent` and `integration/src/verdicts`
 //! use it, each with a few methods of its own around it.
 //!

@@ -2,7 +2,8 @@
 //!
 //! A file depends on another if its production code names an item of it by a path. The declaration
 //! of a module and a re-export are no dependency: a path that leads through a re-export depends on
-//! the file that defines the item. A path may begin with `crate`, `self`, `super` or a child module.
+//! the file that defines the item. A path may begin with `crate`, `self`, `super` or a child
+//! module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

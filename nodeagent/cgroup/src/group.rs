@@ -234,8 +234,8 @@ impl EnforcedGroup {
         }
     }
 
-    /// Freezes the group until [`EnforcedGroup::thaw`] or [`EnforcedGroup::unthrottle`]. It has no effect on v1: a
-    /// process that needs more memory waits by itself.
+    /// Freezes the group until [`EnforcedGroup::thaw`] or [`EnforcedGroup::unthrottle`]. It has no
+    /// effect on v1: a process that needs more memory waits by itself.
     pub fn freeze(&self) -> Result<()> {
         match self {
             EnforcedGroup::Cgroup2(g) => g.dir().set(&throttle::v2_frozen(FreezerState::Yes)),

@@ -159,8 +159,8 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Processes killed for lack of memory on the host, as [`PollEnforcer::host_oom_kills`] counts them. A
-    /// tree and the task trees created from it share one counter.
+    /// Processes killed for lack of memory on the host, as [`PollEnforcer::host_oom_kills`] counts
+    /// them. A tree and the task trees created from it share one counter.
     pub fn host_oom_kills(&self) -> Option<u64> {
         self.host.count()
     }

@@ -478,8 +478,8 @@ fn apply(n: &mut SimulatedAgent, deed: AgentTestAction) {
 
 proptest! {
     /// Safety: no container is launched twice, killed without a record or forgotten while it runs.
-    /// It is resized only while it runs, one change at a time (see `SimulatedAgent::act`). No event is
-    /// refused. Liveness: when no container is desired, all end within the grace period and are
+    /// It is resized only while it runs, one change at a time (see `SimulatedAgent::act`). No event
+    /// is refused. Liveness: when no container is desired, all end within the grace period and are
     /// reported.
     #[test]
     fn any_sequence_of_events_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {

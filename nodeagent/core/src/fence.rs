@@ -1,8 +1,8 @@
 //! Self-fence: a node without contact to the resource manager ends its own containers.
 //!
-//! [`crate::agent::AgentCore`] owns it. A resource manager that declares a node lost starts its work
-//! elsewhere; a disconnected node would run the same work for ever. The fence bounds that time. It
-//! is a deadline only, without a clock or connection.
+//! [`crate::agent::AgentCore`] owns it. A resource manager that declares a node lost starts its
+//! work elsewhere; a disconnected node would run the same work for ever. The fence bounds that
+//! time. It is a deadline only, without a clock or connection.
 
 use std::time::Duration;
 

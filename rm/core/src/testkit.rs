@@ -2,8 +2,8 @@
 //!
 //! Fake nodes hold containers and unacknowledged exit reports, and remove them on command. After a
 //! restart, the fake store returns exactly the saved records. The invariants are checked after
-//! every step. A [`ClusterScenario`] that is dropped without [`ClusterScenario::check`] panics, so that no test
-//! omits the last check.
+//! every step. A [`ClusterScenario`] that is dropped without [`ClusterScenario::check`] panics, so
+//! that no test omits the last check.
 
 mod fake;
 pub mod load;

@@ -1,7 +1,8 @@
 //! Group commit: all records of a batch of events, written as one.
 //!
-//! The loop of the daemon owns it. Appended records are on disk only after [`RecordJournal::commit`] has
-//! returned. Before that, no message that depends on them may leave the process.
+//! The loop of the daemon owns it. Appended records are on disk only after
+//! [`RecordJournal::commit`] has returned. Before that, no message that depends on them may leave
+//! the process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

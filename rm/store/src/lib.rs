@@ -2,8 +2,8 @@
 //! ended containers, the epoch.
 //!
 //! The loop of the daemon owns it; one process at a time uses it. A batch of records is durable
-//! when [`RecordStore::commit`] returns. After a crash, a batch is present completely or not at all. A
-//! damaged database is refused and stays unchanged.
+//! when [`RecordStore::commit`] returns. After a crash, a batch is present completely or not at
+//! all. A damaged database is refused and stays unchanged.
 //!
 //! *Architecture Invariant*: the store never keeps data that heartbeats report. Records have their
 //! own types, separate from those of the core and the wire, so that each of the three can change

@@ -12,8 +12,8 @@
 //! next drain for that request waits twice as long. At each step, the note of the task states the
 //! reason for its wait.
 //!
-//! [`MasterCore::next_drain`] and [`MasterCore::drain_executor`] choose and drain an executor for any task that
-//! waits for memory of a node.
+//! [`MasterCore::next_drain`] and [`MasterCore::drain_executor`] choose and drain an executor for
+//! any task that waits for memory of a node.
 //!
 //! None of this state is durable: a master that takes over measures the waits from its own start.
 

@@ -20,8 +20,8 @@ impl MasterCore {
         !self.view.is_empty()
     }
 
-    /// The next patch of unreported changes. Pass it to [`MasterCore::restore_patch`] if it could not be
-    /// sent.
+    /// The next patch of unreported changes. Pass it to [`MasterCore::restore_patch`] if it could
+    /// not be sent.
     pub fn take_patch(&mut self) -> JobViewPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
         let events = self.view.take_events();

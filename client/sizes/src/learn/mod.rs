@@ -202,8 +202,8 @@ impl SizeLearner {
         step_up(known.unwrap_or(float(size) * 2.0)).min(largest)
     }
 
-    /// The known need after the kill number `failures` of a task at `size`. Like [`SizeLearner::next`],
-    /// for callers with their own rule for an unknown need.
+    /// The known need after the kill number `failures` of a task at `size`. Like
+    /// [`SizeLearner::next`], for callers with their own rule for an unknown need.
     pub fn after_kill(
         &mut self,
         asks: &SizeRequest<'_>,

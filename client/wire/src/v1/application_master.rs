@@ -224,8 +224,8 @@ pub enum PlacementVerdict {
     },
 }
 
-/// `POST /v1/apps/{app}/requests` takes one [`PlacementRequest`] under `ask`. Response: [`PlacementResponse`]. Instead
-/// of `never` the response is the error HR0422.
+/// `POST /v1/apps/{app}/requests` takes one [`PlacementRequest`] under `ask`. Response:
+/// [`PlacementResponse`]. Instead of `never` the response is the error HR0422.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlacementResponse {

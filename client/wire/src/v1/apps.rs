@@ -168,8 +168,8 @@ pub struct AppView {
 pub struct AttemptView {
     /// Application attempt.
     pub id: AttemptId,
-    /// `scheduled`, `launched`, `awaited`, `registered` or `recovering`; then `succeeded`, `failed`,
-    /// `killed` or `over`.
+    /// `scheduled`, `launched`, `awaited`, `registered` or `recovering`; then `succeeded`,
+    /// `failed`, `killed` or `over`.
     pub state: String,
     /// Its container; `None` for an unmanaged master.
     pub container: Option<ContainerId>,
@@ -390,8 +390,8 @@ pub struct DesiredSize {
     pub version: u32,
 }
 
-/// `POST /v1/containers/{id}/resize`. Response: [`ResizeAccepted`]. The size is in force when an update
-/// or the container view has the same version.
+/// `POST /v1/containers/{id}/resize`. Response: [`ResizeAccepted`]. The size is in force when an
+/// update or the container view has the same version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -1,8 +1,8 @@
 //! Protocol between node agents and the resource manager: one level-triggered sync.
 //!
-//! The resource manager sends the desired containers ([`DesiredStateLine`]) in one long response. The node
-//! sends its observed containers ([`NodeReport`]) at once after a change, and every second as a
-//! heartbeat. Both messages may be repeated.
+//! The resource manager sends the desired containers ([`DesiredStateLine`]) in one long response.
+//! The node sends its observed containers ([`NodeReport`]) at once after a change, and every second
+//! as a heartbeat. Both messages may be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
 //! The task channel between an application master and its executors: version 1.
 //!
 //! The executor opens one TCP connection to its master. Both sides send one JSON object per line,
-//! at most [`MAX_LINE_BYTES`] bytes long. The executor sends first. It repeats a result on every new
-//! connection until the master acknowledges it, so no result is lost when either side restarts. A
-//! start of a known attempt is ignored.
+//! at most [`MAX_LINE_BYTES`] bytes long. The executor sends first. It repeats a result on every
+//! new connection until the master acknowledges it, so no result is lost when either side restarts.
+//! A start of a known attempt is ignored.
 //!
 //! `docs/executor-protocol.md` describes both sides. Within a version, kinds and fields are only
 //! added. A reader ignores unknown kinds and fields.

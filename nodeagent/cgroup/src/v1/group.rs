@@ -1,8 +1,8 @@
 //! The group of a container or a task in the v1 memory hierarchy, with its mirrors for pids and
 //! cpu.
 //!
-//! [`CgroupV1Enforcer`](super::CgroupV1Enforcer) creates the groups of containers; a group creates those of its tasks. Dropping
-//! a group changes nothing in the kernel.
+//! [`CgroupV1Enforcer`](super::CgroupV1Enforcer) creates the groups of containers; a group creates
+//! those of its tasks. Dropping a group changes nothing in the kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -21,7 +21,8 @@ use crate::settings::ClusterSettings;
 /// Input of the core.
 #[derive(Clone, Debug)]
 pub enum ClusterEvent {
-    /// A call; exactly one [`ClusterEffect::Answer`](super::ClusterEffect::Answer) with the same `call` follows.
+    /// A call; exactly one [`ClusterEffect::Answer`](super::ClusterEffect::Answer) with the same
+    /// `call` follows.
     Call {
         /// Number of the call.
         call: CallId,

@@ -11,8 +11,8 @@ use super::{
 use crate::node_tags::TagChangeResult;
 use crate::save::DurableRecord;
 
-/// Output of the core. The daemon carries effects out in order, after all [`ClusterEffect::Save`]s of the
-/// batch are durable.
+/// Output of the core. The daemon carries effects out in order, after all [`ClusterEffect::Save`]s
+/// of the batch are durable.
 #[derive(Clone, Debug)]
 pub enum ClusterEffect {
     /// A record that must be durable before any later effect is carried out.
