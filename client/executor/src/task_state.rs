@@ -123,8 +123,7 @@ mod tests {
         let asked = STATES[1];
         let killed = |cause| TaskPhase::Killed { cause };
         let table = [
-            // Stop(Asked)              Stop(Timeout)
-            // GraceOver
+            // Stop(Asked)              Stop(Timeout)                                               GraceOver
             [
                 (asked, TaskAction::Terminate),
                 (
