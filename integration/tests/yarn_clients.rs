@@ -462,6 +462,16 @@ fn yarn_api_client() {
     .expect("ends");
 }
 
+fn the_running_node_is_listed(rm: &Value) {
+    for call in ["cluster_nodes", "running_nodes"] {
+        let nodes = list(ok(rm, call), "/nodes/node");
+        assert!(
+            nodes.len() == 1 && nodes[0]["state"] == "RUNNING",
+            "{call}: {nodes:?}"
+        );
+    }
+}
+
 fn lists_and_parts(scenario: &ClientScenario, rm: &Value) {
     let id = json!(YarnApplicationId::of(scenario.app()));
     assert_eq!(
@@ -495,13 +505,7 @@ fn lists_and_parts(scenario: &ClientScenario, rm: &Value) {
         ok(rm, "cluster_application_statistics")["appStatInfo"]["statItem"][4]["count"],
         1
     );
-    for call in ["cluster_nodes", "running_nodes"] {
-        let nodes = list(ok(rm, call), "/nodes/node");
-        assert!(
-            nodes.len() == 1 && nodes[0]["state"] == "RUNNING",
-            "{call}: {nodes:?}"
-        );
-    }
+    the_running_node_is_listed(rm);
     assert_eq!(
         *ok(rm, "cluster_application_state"),
         json!({"state": "RUNNING"})

@@ -381,10 +381,7 @@ impl Simulation {
         }
         self.process_takes(pid, thing);
         self.process_carries_out(pid);
-        loop {
-            let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else {
-                break;
-            };
+        while let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) {
             if p.session.is_over() {
                 let (app, outcome) = (p.app.clone(), p.session.outcome().cloned());
                 let code = MasterResult { app, outcome }.exit_code();

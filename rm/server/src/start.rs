@@ -161,13 +161,21 @@ pub async fn start_for(
         clock,
         options,
     };
+    announce(&running, (apps, nodes)).await?;
+    Ok(running)
+}
+
+/// Waits for the first view of the cluster, and reports that the resource manager is ready. `counts`
+/// are the restored applications and nodes.
+async fn announce(running: &RunningManager, counts: (usize, usize)) -> anyhow::Result<()> {
     // The first turn of the loop is complete when its view exists.
     running.handle.view().await.map_err(anyhow::Error::new)?;
     let config = &running.options.config;
     let (state, store) = (config.state.display(), config.store);
+    let ((apps, nodes), epoch) = (counts, running.epoch);
     info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
     notify::ready();
-    Ok(running)
+    Ok(())
 }
 
 /// Restores the state that the main loop shares; `logs` is the directory of the event log.
