@@ -39,18 +39,18 @@ fn mib(profile: &Profile) -> (u64, u64) {
 fn an_unknown_kind_gets_exactly_the_stated_size() {
     let stated = profile(77, 0);
     for mode in [MemoryFailureMode::Headroom, MemoryFailureMode::Tovar] {
-        let told = TaskSizePredictor::new(mode, false).first(&ask(
+        let first = TaskSizePredictor::new(mode, false).first(&ask(
             "map",
             MemoryQuantities::One,
             &stated,
             0,
         ));
         assert_eq!(
-            (told.profile, told.learned),
+            (first.profile, first.learned),
             (stated.clone(), false),
             "{mode:?}"
         );
-        assert!(told.why.contains("stage"), "{}", told.why);
+        assert!(first.why.contains("stage"), "{}", first.why);
     }
 }
 
@@ -112,10 +112,10 @@ fn a_killed_size_is_a_lower_bound_until_the_task_is_given_up() {
         Dimension::Native,
         &stated,
     );
-    let told = sizer.first(&ask("map", MemoryQuantities::One, &stated, 2));
+    let first = sizer.first(&ask("map", MemoryQuantities::One, &stated, 2));
     assert!(
-        told.profile.memory() >= Bytes::from_mib(125) && told.why.contains("not enough"),
-        "{told:?}"
+        first.profile.memory() >= Bytes::from_mib(125) && first.why.contains("not enough"),
+        "{first:?}"
     );
     sizer.dropped(&ask("map", MemoryQuantities::One, &stated, 1));
     assert!(
@@ -166,11 +166,14 @@ fn a_new_kind_is_sized_by_the_ratios_of_five_other_kinds() {
             )
         });
     }
-    let told = sizer.first(&ask("new", MemoryQuantities::One, &stated, 9));
-    assert!(told.learned && told.why.contains("other kinds"), "{told:?}");
+    let first = sizer.first(&ask("new", MemoryQuantities::One, &stated, 9));
     assert!(
-        (200..500).contains(&told.profile.memory().whole_mib()),
-        "{told:?}"
+        first.learned && first.why.contains("other kinds"),
+        "{first:?}"
+    );
+    assert!(
+        (200..500).contains(&first.profile.memory().whole_mib()),
+        "{first:?}"
     );
 }
 
