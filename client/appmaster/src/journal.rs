@@ -60,6 +60,34 @@ pub enum JournalError {
 }
 
 impl MasterJournal {
+    /// Renames the journal at `path` to `journal.old`, replacing an earlier one. For a new
+    /// application, which has no journal yet: the file belongs to an application with the same id
+    /// in another cluster. Does nothing without such a file.
+    ///
+    /// # Errors
+    /// [`JournalError::InUse`] while another master has it open; errors of the file system.
+    pub fn set_aside(path: &Path) -> Result<(), JournalError> {
+        let io = |doing| {
+            move |source| JournalError::Io {
+                path: path.to_owned(),
+                doing,
+                source,
+            }
+        };
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(io("read")(source)),
+        };
+        match file.try_lock() {
+            Ok(()) => std::fs::rename(path, path.with_extension("old")).map_err(io("renamed")),
+            Err(TryLockError::WouldBlock) => Err(JournalError::InUse {
+                path: path.to_owned(),
+            }),
+            Err(TryLockError::Error(source)) => Err(io("locked")(source)),
+        }
+    }
+
     /// Opens or creates the journal at `path` and reads its records.
     pub fn open(path: &Path) -> Result<(MasterJournal, Vec<JournalRecord>), JournalError> {
         let io = |doing| {
@@ -219,6 +247,21 @@ pub fn check_owner(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_journal_of_another_cluster_is_set_aside_unless_it_is_in_use() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("journal.ndjson");
+        MasterJournal::set_aside(&path).expect("nothing to do");
+        let (open, _) = MasterJournal::open(&path).expect("opens");
+        let refused = MasterJournal::set_aside(&path).expect_err("it is in use");
+        assert!(matches!(refused, JournalError::InUse { .. }), "{refused}");
+        drop(open);
+        std::fs::write(&path, "{}\n").expect("writes");
+        MasterJournal::set_aside(&path).expect("renames");
+        let old = std::fs::read_to_string(dir.path().join("journal.old")).expect("it is kept");
+        assert_eq!((old.as_str(), path.exists()), ("{}\n", false));
+    }
 
     fn begin() -> JournalRecord {
         JournalRecord::Begin(JournalHeader {

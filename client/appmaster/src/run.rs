@@ -143,6 +143,8 @@ pub async fn submit(options: &mut MasterOptions) -> Result<AppId, MasterRunError
         access: job.access.clone(),
     };
     let submitted = answered(&options.rm, || client.submit(&body)).await?;
+    // Another cluster may have had an application of this id.
+    MasterJournal::set_aside(&state_dir(options, &submitted.app).join("journal.ndjson"))?;
     options.app = Some(submitted.app.clone());
     options.attempt = submitted.attempt.attempt;
     Ok(submitted.app)
