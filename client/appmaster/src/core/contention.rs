@@ -229,15 +229,15 @@ impl MasterCore {
             .or_insert_with(new)
             .evict_at = evict_at;
         if let Some(container) = self.runs_dry_in_time(now, node, first) {
-            return self.drain_for_growth(now, node, first, &container, out);
-        }
-        if evict_at > now.tick {
+            self.drain_for_growth(now, node, first, &container, out);
+        } else if evict_at > now.tick {
             return;
-        }
-        match self.choose_eviction(now, node, waiters) {
-            Some((group, waiter)) => self.evict(now, node, &group, &waiter, out),
-            None if self.all_are_frozen(node) => self.unfreeze_newest(now, node, out),
-            None => {}
+        } else {
+            match self.choose_eviction(now, node, waiters) {
+                Some((group, waiter)) => self.evict(now, node, &group, &waiter, out),
+                None if self.all_are_frozen(node) => self.unfreeze_newest(now, node, out),
+                None => {}
+            }
         }
         // The next check of this node waits for a change.
         if let Some(contention) = self.fleet.contention.get_mut(node) {
