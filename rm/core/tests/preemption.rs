@@ -646,8 +646,38 @@ fn small_victims_do_not_prevent_a_larger_one_that_is_enough() {
     ]);
 }
 
-/// Runs these steps and one more minute with two queues that are guaranteed half of the cluster
-/// each. One of them uses all of it at the start.
+#[test]
+fn a_small_and_a_large_victim_are_enough_where_three_are_too_many() {
+    // The second queue has 12 of its 8 GiB: 3 + 3 and 1 + 2 + 3 GiB on the nodes. The first waits
+    // for 4 GiB: only 1 + 3 GiB of the second node leave the guarantee intact.
+    play(vec![
+        (true, 4, 1, Some(16)),
+        (false, 3, 2, None),
+        (false, 2, 1, None),
+        (false, 3, 1, Some(56)),
+        (false, 3, 1, None),
+        (false, 1, 1, None),
+        (false, 1, 1, Some(49)),
+    ]);
+}
+
+#[test]
+fn a_queue_that_grows_after_a_reservation_ended_gives_its_excess_back() {
+    // The reservation of the first queue on one node ends after 30 s without progress, and the
+    // second queue takes the rest of that node.
+    play(vec![
+        (false, 2, 3, None),
+        (false, 3, 2, None),
+        (false, 2, 1, None),
+        (false, 2, 1, Some(88)),
+        (false, 4, 1, Some(7)),
+        (true, 4, 1, Some(0)),
+    ]);
+}
+
+/// Runs these steps and half a minute more with two queues that are guaranteed half of the cluster
+/// each. One of them uses all of it at the start. A reservation may end in the last second and let
+/// the other queue grow; preemption has a warning of 5 s, so it corrects that within 10 s.
 fn play(moments: Vec<Moment>) {
     let (mut s, a, b) = full_cluster(settings(halves()));
     for (n, (who, gib, count, fails)) in moments.into_iter().enumerate() {
@@ -668,21 +698,32 @@ fn play(moments: Vec<Moment>) {
     for _ in 0..60 {
         no_container_is_taken_below(&mut s, &a, &b);
     }
-    for (mine, other) in [(&a, &b), (&b, &a)] {
+    for _ in 0..20 {
+        if unmet_guarantee(&s, &a, &b).is_none() {
+            break;
+        }
+        no_container_is_taken_below(&mut s, &a, &b);
+    }
+    assert_eq!(unmet_guarantee(&s, &a, &b), None);
+    s.check();
+}
+
+/// An application that waits for a container within its guarantee, while the other one has more
+/// than a container above its own.
+fn unmet_guarantee(s: &ClusterScenario, a: &AppId, b: &AppId) -> Option<String> {
+    [(a, b), (b, a)].into_iter().find_map(|(mine, other)| {
         let app = s.cluster.app(mine).expect("app");
         let waiting = app
             .requests
             .iter()
             .filter(|(request, _)| app.missing(request) > 0);
         let waits = waiting.map(|(_, r)| r.ask.resource.memory.get() >> 30);
-        let fits = waits.min().is_some_and(|least| has(&s, mine) + least <= 8);
-        let (has, others) = (has(&s, mine), has(&s, other));
-        assert!(
-            !fits || others < 8 + 4,
-            "{mine} has {has} GiB and waits, the other application has {others} GiB"
-        );
-    }
-    s.check();
+        let fits = waits.min().is_some_and(|least| has(s, mine) + least <= 8);
+        let (has, others) = (has(s, mine), has(s, other));
+        (fits && others >= 8 + 4).then(|| {
+            format!("{mine} has {has} GiB and waits, the other application has {others} GiB")
+        })
+    })
 }
 
 fn no_container_is_taken_below(s: &mut ClusterScenario, a: &AppId, b: &AppId) {

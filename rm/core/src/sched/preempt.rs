@@ -48,7 +48,7 @@ const MOST_VICTIMS: usize = 10_000;
 const MOST_WAITERS: usize = 100;
 /// Most sizes without a suitable node before a round ends.
 const MOST_TRIES: usize = 32;
-/// Most victims of one node that are replaced by a larger one.
+/// Most victims of one node that are left out for a larger one.
 const MOST_DROPPED: usize = 16;
 /// Most claims at one time.
 const MOST_CLAIMS: usize = 200;
@@ -464,7 +464,7 @@ impl Cluster {
             }
             if self.can_lose(victim, meet, &moving.goes, &pile.goes) {
                 self.add_victim(pile, victim);
-            } else if let Some(fewer) = self.with_fewer(pile, victim, meet, &moving.goes, need) {
+            } else if let Some(fewer) = self.with_fewer(pile, victim, &meets, &moving.goes, need) {
                 *pile = fewer;
             } else {
                 continue;
@@ -483,31 +483,41 @@ impl Cluster {
         pile.members.push(victim);
     }
 
-    /// A pile that frees enough with `victim` and without some of the members before it. Together
-    /// with all of them, `victim` would take its queue below its guarantee: many small victims must
-    /// not prevent one that is large enough.
+    /// A pile that frees enough with `victim` and some of the members before it. Together with all
+    /// of them, `victim` would take its queue below its guarantee: many small victims must not
+    /// prevent one that is large enough. Members join in order, each only if its queue keeps its
+    /// guarantee; if that is not enough, the first ones are left out.
     fn with_fewer<'a>(
         &self,
         pile: &NodeVictims<'a>,
         victim: &'a PreemptionVictim,
-        meet: QueueNumber,
+        meets: &[QueueNumber],
         going: &ResourcesByQueue,
         need: PlacementNeed<'_>,
     ) -> Option<NodeVictims<'a>> {
-        for dropped in 1..=pile.members.len().min(MOST_DROPPED) {
+        let may_go = |victim: &PreemptionVictim, with: &ResourcesByQueue| {
+            self.meet(victim.leaf, meets)
+                .is_some_and(|(_, meet)| self.can_lose(victim, meet, going, with))
+        };
+        if !may_go(victim, &ResourcesByQueue::default()) {
+            return None;
+        }
+        (0..=pile.members.len().min(MOST_DROPPED)).find_map(|dropped| {
             let mut fewer = NodeVictims {
                 room: self.room_beside_claims(&victim.node),
                 ..NodeVictims::default()
             };
+            self.add_victim(&mut fewer, victim);
             for member in pile.members.iter().skip(dropped) {
-                self.add_victim(&mut fewer, member);
+                if need.size.fits(&fewer.room) {
+                    break;
+                }
+                if may_go(member, &fewer.goes) {
+                    self.add_victim(&mut fewer, member);
+                }
             }
-            if self.can_lose(victim, meet, going, &fewer.goes) {
-                self.add_victim(&mut fewer, victim);
-                return need.size.fits(&fewer.room).then_some(fewer);
-            }
-        }
-        None
+            need.size.fits(&fewer.room).then_some(fewer)
+        })
     }
 
     /// Lowest common queue of `leaf` and the waiter's leaf, with its index in `meets`.
