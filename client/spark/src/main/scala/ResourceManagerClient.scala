@@ -1,0 +1,179 @@
+package org.apache.spark.scheduler.headroom
+
+import java.io.{BufferedReader, File, IOException, InputStream, InputStreamReader}
+import java.net.URI
+import java.net.http.{HttpClient, HttpRequest, HttpResponse}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Paths}
+import java.security.KeyStore
+import java.security.cert.CertificateFactory
+import java.time.Duration
+import javax.net.ssl.{SSLContext, TrustManagerFactory}
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.{SparkConf, SparkException}
+
+/** An error answer of the resource manager. */
+private[headroom] final class ManagerRefusal(val status: Int, val code: String, sentence: String)
+    extends IOException(s"$sentence ($code)")
+
+/** HTTP calls to the resource manager. Every call has a deadline; none is repeated here. */
+private[headroom] final class ResourceManagerClient(
+    base: URI,
+    http: HttpClient,
+    token: Option[String]) {
+
+  val json = new ObjectMapper()
+
+  /** The address, for messages. */
+  def address: String = base.toString
+
+  def get(path: String): JsonNode = answer(request(path).GET().build())
+
+  def post(path: String, body: JsonNode): JsonNode =
+    answer(
+      request(path)
+        .header("Content-Type", "application/json")
+        .POST(HttpRequest.BodyPublishers.ofString(json.writeValueAsString(body), UTF_8))
+        .build())
+
+  /** The lines of a stream, until it ends or the reader closes it. */
+  def lines(path: String): BufferedReader = {
+    val response = http.send(
+      HttpRequest.newBuilder(base.resolve(path)).headers(headers: _*).GET().build(),
+      HttpResponse.BodyHandlers.ofInputStream())
+    if (response.statusCode() != 200) {
+      throw refusal(response.statusCode(), readAll(response.body()))
+    }
+    new BufferedReader(new InputStreamReader(response.body(), UTF_8))
+  }
+
+  private def request(path: String): HttpRequest.Builder =
+    HttpRequest
+      .newBuilder(base.resolve(path))
+      .timeout(ResourceManagerClient.CallTimeout)
+      .headers(headers: _*)
+
+  private def headers: Seq[String] =
+    Seq("Accept", "application/json") ++
+      token.toSeq.flatMap(secret => Seq("Authorization", s"Bearer $secret"))
+
+  private def answer(request: HttpRequest): JsonNode = {
+    val response = http.send(request, HttpResponse.BodyHandlers.ofString(UTF_8))
+    if (response.statusCode() / 100 != 2) {
+      throw refusal(response.statusCode(), response.body())
+    }
+    if (response.body().isEmpty) json.createObjectNode() else json.readTree(response.body())
+  }
+
+  private def refusal(status: Int, body: String): ManagerRefusal = {
+    val parsed =
+      try Option(json.readTree(body))
+      catch { case _: IOException => None }
+    def text(field: String): Option[String] =
+      parsed.flatMap(ResourceManagerClient.field(_, field)).filter(_.isTextual).map(_.asText)
+    val sentence = text("detail").orElse(text("title")).getOrElse(body.take(300))
+    new ManagerRefusal(
+      status,
+      text("code").getOrElse(s"HTTP $status"),
+      sentence)
+  }
+
+  private def readAll(stream: InputStream): String =
+    try new String(stream.readNBytes(65536), UTF_8)
+    finally stream.close()
+}
+
+private[headroom] object ResourceManagerClient {
+
+  /** Longest time for one call. */
+  val CallTimeout: Duration = Duration.ofSeconds(15)
+
+  /**
+   * A client with the token and certificate of the configuration: `spark.headroom.token`,
+   * `spark.headroom.tokenFile`, `HEADROOM_TOKEN`, `HEADROOM_TOKEN_FILE`, and
+   * `spark.headroom.caFile`, `HEADROOM_CA_FILE`.
+   */
+  def connect(address: URI, conf: SparkConf): ResourceManagerClient = {
+    val builder = HttpClient
+      .newBuilder()
+      .version(HttpClient.Version.HTTP_1_1)
+      .connectTimeout(Duration.ofSeconds(5))
+    conf.getOption("spark.headroom.caFile").orElse(sys.env.get("HEADROOM_CA_FILE"))
+      .filter(_ => address.getScheme == "https")
+      .foreach(file => builder.sslContext(trusting(file)))
+    new ResourceManagerClient(address, builder.build(), token(conf))
+  }
+
+  private def token(conf: SparkConf): Option[String] =
+    conf.getOption("spark.headroom.token")
+      .orElse(conf.getOption("spark.headroom.tokenFile").map(readFile("spark.headroom.tokenFile", _)))
+      .orElse(sys.env.get("HEADROOM_TOKEN"))
+      .orElse(sys.env.get("HEADROOM_TOKEN_FILE").map(readFile("HEADROOM_TOKEN_FILE", _)))
+      .map(_.trim)
+      .filter(_.nonEmpty)
+
+  private def readFile(key: String, path: String): String =
+    try new String(Files.readAllBytes(Paths.get(path)), UTF_8)
+    catch {
+      case error: IOException =>
+        throw new SparkException(s"$key names $path, which cannot be read: $error", error)
+    }
+
+  private def trusting(path: String): SSLContext = {
+    val keys = KeyStore.getInstance(KeyStore.getDefaultType)
+    keys.load(null, null)
+    val stream = Files.newInputStream(new File(path).toPath)
+    try {
+      CertificateFactory.getInstance("X.509").generateCertificates(stream).toArray.zipWithIndex
+        .foreach { case (certificate, index) =>
+          keys.setCertificateEntry(
+            s"headroom-$index", certificate.asInstanceOf[java.security.cert.Certificate])
+        }
+    } finally stream.close()
+    val trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm)
+    trust.init(keys)
+    val context = SSLContext.getInstance("TLS")
+    context.init(null, trust.getTrustManagers, null)
+    context
+  }
+
+  /** Fields of a JSON object by name; absent and null fields are `None`. */
+  def field(node: JsonNode, names: String*): Option[JsonNode] =
+    names.foldLeft(Option(node)) { (at, name) =>
+      at.flatMap(object_ => Option(object_.get(name))).filterNot(_.isNull)
+    }
+
+  def objectOf(json: ObjectMapper, fields: (String, Any)*): ObjectNode = {
+    val node = json.createObjectNode()
+    fields.foreach { case (name, value) => put(json, node, name, value) }
+    node
+  }
+
+  private def put(json: ObjectMapper, node: ObjectNode, name: String, value: Any): Unit = {
+    node.set[JsonNode](name, toNode(json, value))
+    ()
+  }
+
+  private def toNode(json: ObjectMapper, value: Any): JsonNode = value match {
+    case null | None => json.nullNode()
+    case Some(inner) => toNode(json, inner)
+    case node: JsonNode => node
+    case text: String => json.getNodeFactory.textNode(text)
+    case flag: Boolean => json.getNodeFactory.booleanNode(flag)
+    case number: Int => json.getNodeFactory.numberNode(number)
+    case number: Long => json.getNodeFactory.numberNode(number)
+    case number: BigInt => json.getNodeFactory.numberNode(number.bigInteger)
+    case map: scala.collection.Map[_, _] =>
+      val node = json.createObjectNode()
+      map.foreach { case (key, inner) => put(json, node, key.toString, inner) }
+      node
+    case items: Iterable[_] =>
+      val node = json.createArrayNode()
+      items.foreach(item => node.add(toNode(json, item)))
+      node
+    case other => throw new IllegalArgumentException(s"no JSON form for ${other.getClass}")
+  }
+}
