@@ -18,11 +18,10 @@ const AGENT_PATH: KeyHint = hint("the agent opens it", "write an absolute path i
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
 pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
-    let mut root = TomlSection::root(&table);
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
+    let mut root = TomlSection::root(&table, &report);
     let usual = ResourceManagerConfig::default();
-    let r = &mut report;
     let traces = hint(
         "masters send traces to this address",
         "write traces = \"http://127.0.0.1:4318\", or leave it out",
@@ -31,58 +30,49 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         "the time since the last heartbeat is compared with it",
         "write a time with its unit, such as \"10s\"",
     );
-    let base = base_settings(r, &mut root);
+    let base = base_settings(&mut root);
     let config = ResourceManagerConfig {
-        suspect: root.read_or(r, "suspect", silence, usual.suspect, toml_reader::duration),
+        suspect: root.read_or("suspect", silence, usual.suspect, toml_reader::duration),
         unreachable: root.read_or(
-            r,
             "unreachable",
             silence,
             usual.unreachable,
             toml_reader::duration,
         ),
-        lost: root.read_or(r, "lost", silence, usual.lost, toml_reader::duration),
+        lost: root.read_or("lost", silence, usual.lost, toml_reader::duration),
         master_silence: root.read_or(
-            r,
             "master_silence",
             silence,
             usual.master_silence,
             toml_reader::duration,
         ),
-        scheduling: scheduling(r, &mut root),
-        limits: limits(r, &mut root),
-        telemetry: telemetry::telemetry(r, &mut root),
-        traces: root
-            .read(r, "traces", traces, collector)
-            .map(toml::Spanned::into_inner),
-        events: telemetry::kept(r, &mut root, "events"),
-        audit: telemetry::kept(r, &mut root, "audit"),
-        history: telemetry::history(r, &mut root),
-        queues: queues::read(&mut root, r),
+        scheduling: scheduling(&mut root),
+        limits: limits(&mut root),
+        telemetry: telemetry::telemetry(&mut root),
+        traces: root.read_value("traces", traces, collector),
+        events: telemetry::kept(&mut root, "events"),
+        audit: telemetry::kept(&mut root, "audit"),
+        history: telemetry::history(&mut root),
+        queues: queues::read(&mut root),
         ..base
     };
     check_ascending(
-        r,
         &root,
         ("suspect", config.suspect),
         ("unreachable", config.unreachable),
     );
     check_ascending(
-        r,
         &root,
         ("unreachable", config.unreachable),
         ("lost", config.lost),
     );
-    root.reject_unknown_keys(r);
+    root.reject_unknown_keys();
     report.finish(Some(config))
 }
 
 /// Reads the listeners, the certificates, the state and the log level; all other values are
 /// defaults.
-fn base_settings(
-    r: &mut ProblemCollector<'_>,
-    root: &mut TomlSection<'_>,
-) -> ResourceManagerConfig {
+fn base_settings(root: &mut TomlSection<'_>) -> ResourceManagerConfig {
     let usual = ResourceManagerConfig::default();
     let listen = hint(
         "the resource manager listens at this address",
@@ -117,137 +107,112 @@ fn base_settings(
         "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
     );
     ResourceManagerConfig {
-        listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
-        socket: root
-            .read(r, "socket", socket, toml_reader::absolute_path)
-            .map(toml::Spanned::into_inner),
-        anonymous: root.read_or(
-            r,
-            "anonymous",
-            anonymous,
-            usual.anonymous,
-            toml_reader::parsed,
-        ),
-        tls: root
-            .read(r, "tls", tls, toml_reader::absolute_path)
-            .map(toml::Spanned::into_inner),
-        authority: root
-            .read(r, "authority", authority, toml_reader::absolute_path)
-            .map(toml::Spanned::into_inner),
-        state: root.read_or(r, "state", state, usual.state, toml_reader::absolute_path),
-        store: root.read_or(r, "store", store, usual.store, toml_reader::parsed),
-        log: root.read_or(r, "log", log, usual.log, toml_reader::parsed),
+        listen: root.read_or("listen", listen, usual.listen, toml_reader::parsed),
+        socket: root.read_value("socket", socket, toml_reader::absolute_path),
+        anonymous: root.read_or("anonymous", anonymous, usual.anonymous, toml_reader::parsed),
+        tls: root.read_value("tls", tls, toml_reader::absolute_path),
+        authority: root.read_value("authority", authority, toml_reader::absolute_path),
+        state: root.read_or("state", state, usual.state, toml_reader::absolute_path),
+        store: root.read_or("store", store, usual.store, toml_reader::parsed),
+        log: root.read_or("log", log, usual.log, toml_reader::parsed),
         ..usual
     }
 }
 
-fn scheduling(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> Scheduling {
+fn scheduling(root: &mut TomlSection<'_>) -> Scheduling {
     let usual = Scheduling::default();
     let whole = hint(
         "it sets how the scheduler serves waiting requests",
         "write a table: [scheduling]",
     );
-    let Some(mut table) = root.table(r, "scheduling", whole) else {
-        return usual;
-    };
-    let reserve_after = hint(
-        "a request that waited this long gets a reserved node",
-        "write a time with its unit, such as \"2s\"",
-    );
-    let warning = hint(
-        "a master can save its work in this time",
-        "write a time with its unit, such as \"15s\"",
-    );
-    let every = hint(
-        "containers are preempted in rounds",
-        "write a time with its unit, such as \"3s\"",
-    );
-    let part = hint(
-        "one round preempts at most this part",
-        "write a part of the cluster such as \"10%\", or \"0%\" for never",
-    );
-    let scheduling = Scheduling {
-        reserve_after: table.read_or(
-            r,
-            "reserve_after",
-            reserve_after,
-            usual.reserve_after,
-            toml_reader::duration,
-        ),
-        preempt_warning: table.read_or(
-            r,
-            "preempt_warning",
-            warning,
-            usual.preempt_warning,
-            toml_reader::duration,
-        ),
-        preempt_every: table.read_or(
-            r,
-            "preempt_every",
-            every,
-            usual.preempt_every,
-            toml_reader::duration,
-        ),
-        preempt_part: table.read_or(
-            r,
-            "preempt_part",
-            part,
-            usual.preempt_part,
-            toml_reader::thousandths,
-        ),
-    };
-    table.reject_unknown_keys(r);
-    scheduling
+    root.read_table("scheduling", whole, |table| {
+        let reserve_after = hint(
+            "a request that waited this long gets a reserved node",
+            "write a time with its unit, such as \"2s\"",
+        );
+        let warning = hint(
+            "a master can save its work in this time",
+            "write a time with its unit, such as \"15s\"",
+        );
+        let every = hint(
+            "containers are preempted in rounds",
+            "write a time with its unit, such as \"3s\"",
+        );
+        let part = hint(
+            "one round preempts at most this part",
+            "write a part of the cluster such as \"10%\", or \"0%\" for never",
+        );
+        Scheduling {
+            reserve_after: table.read_or(
+                "reserve_after",
+                reserve_after,
+                usual.reserve_after,
+                toml_reader::duration,
+            ),
+            preempt_warning: table.read_or(
+                "preempt_warning",
+                warning,
+                usual.preempt_warning,
+                toml_reader::duration,
+            ),
+            preempt_every: table.read_or(
+                "preempt_every",
+                every,
+                usual.preempt_every,
+                toml_reader::duration,
+            ),
+            preempt_part: table.read_or(
+                "preempt_part",
+                part,
+                usual.preempt_part,
+                toml_reader::thousandths,
+            ),
+        }
+    })
 }
 
-fn limits(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> CallerLimits {
+fn limits(root: &mut TomlSection<'_>) -> CallerLimits {
     let usual = CallerLimits::default();
     let whole = hint(
         "it limits the load from one caller",
         "write a table: [limits]",
     );
-    let Some(mut table) = root.table(r, "limits", whole) else {
-        return usual;
-    };
-    let number = hint(
-        "it limits the load from one caller",
-        "write a whole number from 1",
-    );
-    let switch = hint(
-        "it sets whether programs on this host are counted",
-        "write true or false",
-    );
-    let count = || toml_reader::count(1, 1_000_000);
-    let limits = CallerLimits {
-        calls_per_second: table.read_or(
-            r,
-            "calls_per_second",
-            number,
-            usual.calls_per_second,
-            count(),
-        ),
-        calls_at_once: table.read_or(r, "calls_at_once", number, usual.calls_at_once, count()),
-        connections_per_peer: table.read_or(
-            r,
-            "connections_per_peer",
-            number,
-            usual.connections_per_peer,
-            count(),
-        ),
-        streams: table.read_or(r, "streams", number, usual.streams, count()),
-        loopback: table.read_or(r, "loopback", switch, usual.loopback, toml_reader::boolean),
-    };
-    table.reject_unknown_keys(r);
-    limits
+    root.read_table("limits", whole, |table| {
+        let number = hint(
+            "it limits the load from one caller",
+            "write a whole number from 1",
+        );
+        let switch = hint(
+            "it sets whether programs on this host are counted",
+            "write true or false",
+        );
+        let count = || toml_reader::count(1, 1_000_000);
+        CallerLimits {
+            calls_per_second: table.read_or(
+                "calls_per_second",
+                number,
+                usual.calls_per_second,
+                count(),
+            ),
+            calls_at_once: table.read_or("calls_at_once", number, usual.calls_at_once, count()),
+            connections_per_peer: table.read_or(
+                "connections_per_peer",
+                number,
+                usual.connections_per_peer,
+                count(),
+            ),
+            streams: table.read_or("streams", number, usual.streams, count()),
+            loopback: table.read_or("loopback", switch, usual.loopback, toml_reader::boolean),
+        }
+    })
 }
 
 /// Compiles `nodeagent.toml`; `file` is its name in messages.
 pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProblem>> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
-    let mut root = TomlSection::root(&table);
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
+    let mut root = TomlSection::root(&table, &report);
     let usual = NodeAgentConfig::default();
-    let r = &mut report;
     let memory = hint(
         "the node offers this memory",
         "write a size such as memory = \"14GiB\", or leave it out",
@@ -268,41 +233,31 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         "it enforces the limits of containers",
         "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out",
     );
-    let addresses = addresses(r, &mut root);
+    let addresses = addresses(&mut root);
     let config = NodeAgentConfig {
-        memory: root
-            .read(r, "memory", memory, toml_reader::nonzero_size)
-            .map(toml::Spanned::into_inner),
-        cpus: root
-            .read(r, "cpus", cpus, toml_reader::cpus)
-            .map(toml::Spanned::into_inner),
-        reserve: root.read_or(r, "reserve", reserve, usual.reserve, toml_reader::size),
-        enforcer: root
-            .read(r, "enforcer", enforcer, enforcer_kind)
-            .map(toml::Spanned::into_inner),
-        cgroup_root: root
-            .read(r, "cgroup_root", AGENT_PATH, toml_reader::absolute_path)
-            .map(toml::Spanned::into_inner),
-        bin_dir: root
-            .read(r, "bin_dir", AGENT_PATH, toml_reader::absolute_path)
-            .map(toml::Spanned::into_inner),
-        self_fence: root.read_or(r, "self_fence", fence, usual.self_fence, |v| {
+        memory: root.read_value("memory", memory, toml_reader::nonzero_size),
+        cpus: root.read_value("cpus", cpus, toml_reader::cpus),
+        reserve: root.read_or("reserve", reserve, usual.reserve, toml_reader::size),
+        enforcer: root.read_value("enforcer", enforcer, enforcer_kind),
+        cgroup_root: root.read_value("cgroup_root", AGENT_PATH, toml_reader::absolute_path),
+        bin_dir: root.read_value("bin_dir", AGENT_PATH, toml_reader::absolute_path),
+        self_fence: root.read_or("self_fence", fence, usual.self_fence, |v| {
             toml_reader::text(v)?.parse()
         }),
-        isolation: node::isolation(r, &mut root),
-        logs: node::logs(r, &mut root),
-        health: node::health(r, &mut root),
-        cache: node::cache(r, &mut root),
-        telemetry: telemetry::telemetry(r, &mut root),
-        ..traits(r, &mut root, addresses)
+        isolation: node::isolation(&mut root),
+        logs: node::logs(&mut root),
+        health: node::health(&mut root),
+        cache: node::cache(&mut root),
+        telemetry: telemetry::telemetry(&mut root),
+        ..traits(&mut root, addresses)
     };
-    node::check_tmpfs_sizes(r, &root, &config);
-    root.reject_unknown_keys(r);
+    node::check_tmpfs_sizes(&root, &config);
+    root.reject_unknown_keys();
     report.finish(Some(config))
 }
 
 /// Reads the names, addresses and directories of the agent; all other values are defaults.
-fn addresses(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> NodeAgentConfig {
+fn addresses(root: &mut TomlSection<'_>) -> NodeAgentConfig {
     let usual = NodeAgentConfig::default();
     let rm = hint(
         "the node registers at this URL",
@@ -325,34 +280,18 @@ fn addresses(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> NodeAg
         "write a host name or an address without a port, or leave it out",
     );
     NodeAgentConfig {
-        rm: root.read_or(r, "rm", rm, usual.rm, http_url),
-        name: root
-            .read(r, "name", name, toml_reader::parsed)
-            .map(toml::Spanned::into_inner),
-        state: root.read_or(
-            r,
-            "state",
-            AGENT_PATH,
-            usual.state,
-            toml_reader::absolute_path,
-        ),
-        listen: root.read_or(r, "listen", listen, usual.listen, toml_reader::parsed),
-        tls: root
-            .read(r, "tls", tls, toml_reader::absolute_path)
-            .map(toml::Spanned::into_inner),
-        advertise: root
-            .read(r, "advertise", advertise, host)
-            .map(toml::Spanned::into_inner),
+        rm: root.read_or("rm", rm, usual.rm, http_url),
+        name: root.read_value("name", name, toml_reader::parsed),
+        state: root.read_or("state", AGENT_PATH, usual.state, toml_reader::absolute_path),
+        listen: root.read_or("listen", listen, usual.listen, toml_reader::parsed),
+        tls: root.read_value("tls", tls, toml_reader::absolute_path),
+        advertise: root.read_value("advertise", advertise, host),
         ..usual
     }
 }
 
 /// Reads rack, labels, attributes and `exclusive`; all other values are those of `base`.
-fn traits(
-    r: &mut ProblemCollector<'_>,
-    root: &mut TomlSection<'_>,
-    base: NodeAgentConfig,
-) -> NodeAgentConfig {
+fn traits(root: &mut TomlSection<'_>, base: NodeAgentConfig) -> NodeAgentConfig {
     let rack = hint(
         "nodes of one rack fail together",
         "write a word such as rack = \"r12\"",
@@ -370,26 +309,18 @@ fn traits(
         "write a word and a short text: attributes = { kernel = \"6.1\" }",
     );
     let config = NodeAgentConfig {
-        rack: root
-            .read(r, "rack", rack, toml_reader::parsed)
-            .map(toml::Spanned::into_inner),
-        labels: root.read_or(r, "labels", words, BTreeSet::new(), labels),
-        exclusive: root.read_or(r, "exclusive", truth, false, toml_reader::boolean),
+        rack: root.read_value("rack", rack, toml_reader::parsed),
+        labels: root.read_or("labels", words, BTreeSet::new(), labels),
+        exclusive: root.read_or("exclusive", truth, false, toml_reader::boolean),
         attributes: root
-            .named_values(r, "attributes", values, attribute)
+            .named_values("attributes", values, attribute)
             .into_iter()
             .collect(),
         ..base
     };
     if config.exclusive && config.labels.is_empty() {
         let what = "exclusive without labels: no request could ever use the node";
-        r.add(
-            root.place("exclusive"),
-            "exclusive",
-            what,
-            truth.why,
-            truth.fix,
-        );
+        root.reject("exclusive", what, truth.why, truth.fix);
     }
     config
 }
@@ -417,20 +348,14 @@ pub fn checked_attribute(name: &str, value: &str) -> Result<(Name, String), Stri
     Ok((name, value.to_owned()))
 }
 
-fn check_ascending(
-    report: &mut ProblemCollector<'_>,
-    root: &TomlSection<'_>,
-    low: (&str, Duration),
-    high: (&str, Duration),
-) {
+fn check_ascending(root: &TomlSection<'_>, low: (&str, Duration), high: (&str, Duration)) {
     if low.1 >= high.1 {
         let what = format!(
             "{} ({:?}) is not shorter than {} ({:?})",
             low.0, low.1, high.0, high.1
         );
         let place = if root.has(high.0) { high.0 } else { low.0 };
-        report.add(
-            root.place(place),
+        root.reject(
             place,
             what,
             "a silent node goes through these states in this order",

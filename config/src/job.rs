@@ -57,34 +57,28 @@ pub fn compile_with(
     file: &str,
     cluster: &ClusterProfiles,
 ) -> Result<JobSpec, Vec<FileProblem>> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
-    let mut root = TomlSection::root(&table);
-    let job = read(&mut root, &mut report, cluster);
-    root.reject_unknown_keys(&mut report);
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
+    let mut root = TomlSection::root(&table, &report);
+    let job = read(&mut root, cluster);
+    root.reject_unknown_keys();
     report.finish(job)
 }
 
-fn read(
-    root: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    cluster: &ClusterProfiles,
-) -> Option<JobSpec> {
+fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
     let version = hint(
         "a later format may use the same keys with another meaning",
         "write version = 1 as the first line",
     );
-    root.read_required(r, "version", version, |v| {
+    root.read_required("version", version, |v| {
         toml_reader::integer(v, VERSION, VERSION)
     });
     let name = root.read_required(
-        r,
         "name",
         hint("it names the application", "write name = \"word-count\""),
         toml_reader::parsed::<Name>,
     );
     let queue = root.read(
-        r,
         "queue",
         hint(
             "the job waits in this queue",
@@ -96,7 +90,7 @@ fn read(
         "a higher priority is served first within its queue",
         "write a whole number from -1000 to 1000",
     );
-    let priority = root.read_or(r, "priority", priority, 0, |v| {
+    let priority = root.read_or("priority", priority, 0, |v| {
         toml_reader::integer(v, -1000, 1000)
             .and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
     });
@@ -105,22 +99,20 @@ fn read(
         "write \"headroom\", \"pinterest\", \"uber\", \"databricks\", \"tovar\" or \"fixed\"",
     );
     let mode = root.read_or(
-        r,
         "mode",
         mode,
         MemoryFailureMode::default(),
         toml_reader::parsed::<MemoryFailureMode>,
     );
-    let sizes = sizes(root, r, mode);
-    let profiles = profiles::read(root, r, cluster);
-    let executors = executors::read(root, r, &profiles);
-    let retry = retry(root, r);
-    let access = access::read(root, r);
-    let treatments = treatments::read(root, r);
-    let codes = runtime::ExitCodes::read(root, r);
+    let sizes = sizes(root, mode);
+    let profiles = profiles::read(root, cluster);
+    let executors = executors::read(root, &profiles);
+    let retry = retry(root);
+    let access = access::read(root);
+    let treatments = treatments::read(root);
+    let codes = runtime::ExitCodes::read(root);
     let stages = stages::read(
         root,
-        r,
         stages::StageContext {
             mode,
             profiles: &profiles,
@@ -145,11 +137,7 @@ fn read(
 }
 
 /// Reads `sizes`, which only some modes allow.
-fn sizes(
-    root: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    mode: MemoryFailureMode,
-) -> Option<SizingMode> {
+fn sizes(root: &mut TomlSection<'_>, mode: MemoryFailureMode) -> Option<SizingMode> {
     let hint = hint(
         "it sets the first size of tasks",
         "write sizes = \"stated\", \"learned\" or \"shadow\"",
@@ -159,7 +147,7 @@ fn sizes(
         ("learned", SizingMode::Learned),
         ("shadow", SizingMode::Shadow),
     ];
-    let sizes = root.read(r, "sizes", hint, |v| toml_reader::choice(v, &all))?;
+    let sizes = root.read("sizes", hint, |v| toml_reader::choice(v, &all))?;
     let knows = match mode {
         MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
         MemoryFailureMode::Pinterest
@@ -170,7 +158,7 @@ fn sizes(
     if !knows && *sizes.get_ref() == SizingMode::Learned {
         let what = format!("sizes = \"learned\" in mode {}", mode.as_str());
         let why = "that mode starts every task with the size of its stage";
-        r.add(
+        root.problems().add(
             sizes.span(),
             "sizes",
             what,
@@ -196,15 +184,11 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibibyteHours, String> {
     }
 }
 
-fn retry(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
+fn retry(root: &mut TomlSection<'_>) -> RetrySpec {
     let usual = RetrySpec::default();
-    let Some(mut s) = root.table(
-        r,
-        "retry",
+    root.read_table("retry",
         hint("it limits the attempts of a task", "write a table [retry]"),
-    ) else {
-        return usual;
-    };
+    |s| {
     let tries = hint(
         "a task that always fails must end",
         "write a whole number, such as 4",
@@ -229,48 +213,31 @@ fn retry(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec 
         "processors of an escalated task's own container",
         "write a number of cores, such as cpus = 0.5, or leave it out",
     );
-    let retry = RetrySpec {
-        max_attempts: s.read_or(
-            r,
-            "max_attempts",
+    RetrySpec {
+        max_attempts: s.read_or("max_attempts",
             tries,
             usual.max_attempts,
             toml_reader::count(1, 100),
         ),
-        memory_attempts: s.read_or(
-            r,
-            "memory_attempts",
+        memory_attempts: s.read_or("memory_attempts",
             tries,
             usual.memory_attempts,
             toml_reader::count(1, 20),
         ),
-        transient: s.read_or(
-            r,
-            "transient",
+        transient: s.read_or("transient",
             tries,
             usual.transient,
             toml_reader::count(0, 100),
         ),
-        cap: s
-            .read(r, "cap", cap, toml_reader::nonzero_size)
-            .map(Spanned::into_inner),
-        breaker: s
-            .read(r, "breaker", breaker, toml_reader::count(1, 100))
-            .map(Spanned::into_inner),
-        budget: s
-            .read(r, "budget_gib_h", budget, gib_hours)
-            .map(Spanned::into_inner),
-        drain_after: s.read_or(
-            r,
-            "drain_after",
+        cap: s.read_value("cap", cap, toml_reader::nonzero_size),
+        breaker: s.read_value("breaker", breaker, toml_reader::count(1, 100)),
+        budget: s.read_value("budget_gib_h", budget, gib_hours),
+        drain_after: s.read_or("drain_after",
             drain,
             usual.drain_after,
             toml_reader::duration,
         ),
-        cpus: s
-            .read(r, "cpus", cpus, toml_reader::cpus)
-            .map(Spanned::into_inner),
-    };
-    s.reject_unknown_keys(r);
-    retry
+        cpus: s.read_value("cpus", cpus, toml_reader::cpus),
+    }
+    })
 }

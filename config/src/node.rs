@@ -1,77 +1,66 @@
 //! Reads the tables of `nodeagent.toml`: isolation, logs, health and the cache of files.
 
 use headroom_types::Bytes;
-use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::checked::NodeAgentConfig;
 use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention, user_name};
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, TomlSection, hint};
 
-pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> Isolation {
+pub(crate) fn isolation(root: &mut TomlSection<'_>) -> Isolation {
     let usual = Isolation::default();
     let whole = hint(
         "it sets the rights of programs",
         "write a table: [isolation]",
     );
-    let Some(mut t) = root.table(r, "isolation", whole) else {
-        return usual;
-    };
-    let switch = hint("it is a switch", "write true or false");
-    let ipc = hint(
-        "programs share IPC and /dev/shm within this scope only",
-        "write \"task\", \"container\" or \"host\"",
-    );
-    let tmpfs = hint(
-        "it limits the size of a tmpfs",
-        "write a size such as \"256MiB\", or leave it out",
-    );
-    let mask = hint(
-        "these mode bits are removed from new files",
-        "write them in octal, in quotes: umask = \"027\"",
-    );
-    let number = hint(
-        "it limits the open files of one process",
-        "write a whole number from 64",
-    );
-    let cpu = hint(
-        "it sets whether programs may use idle processors",
-        "write \"share\" or \"limit\"",
-    );
-    let users = users(r, &mut t);
-    let checked = Isolation {
-        private_tmp: t.read_or(
-            r,
-            "private_tmp",
-            switch,
-            usual.private_tmp,
-            toml_reader::boolean,
-        ),
-        tmp_size: t
-            .read(r, "tmp_size", tmpfs, toml_reader::nonzero_size)
-            .map(Spanned::into_inner),
-        ipc: t.read_or(r, "ipc", ipc, usual.ipc, toml_reader::parsed),
-        shm_size: t
-            .read(r, "shm_size", tmpfs, toml_reader::nonzero_size)
-            .map(Spanned::into_inner),
-        umask: t.read_or(r, "umask", mask, usual.umask, octal),
-        open_files: t.read_or(
-            r,
-            "open_files",
-            number,
-            usual.open_files,
-            toml_reader::count(64, 1 << 30),
-        ),
-        cpu: t.read_or(r, "cpu", cpu, usual.cpu, toml_reader::parsed),
-        ..users
-    };
-    t.reject_unknown_keys(r);
-    checked
+    root.read_table("isolation", whole, |t| {
+        let switch = hint("it is a switch", "write true or false");
+        let ipc = hint(
+            "programs share IPC and /dev/shm within this scope only",
+            "write \"task\", \"container\" or \"host\"",
+        );
+        let tmpfs = hint(
+            "it limits the size of a tmpfs",
+            "write a size such as \"256MiB\", or leave it out",
+        );
+        let mask = hint(
+            "these mode bits are removed from new files",
+            "write them in octal, in quotes: umask = \"027\"",
+        );
+        let number = hint(
+            "it limits the open files of one process",
+            "write a whole number from 64",
+        );
+        let cpu = hint(
+            "it sets whether programs may use idle processors",
+            "write \"share\" or \"limit\"",
+        );
+        let users = users(t);
+        Isolation {
+            private_tmp: t.read_or(
+                "private_tmp",
+                switch,
+                usual.private_tmp,
+                toml_reader::boolean,
+            ),
+            tmp_size: t.read_value("tmp_size", tmpfs, toml_reader::nonzero_size),
+            ipc: t.read_or("ipc", ipc, usual.ipc, toml_reader::parsed),
+            shm_size: t.read_value("shm_size", tmpfs, toml_reader::nonzero_size),
+            umask: t.read_or("umask", mask, usual.umask, octal),
+            open_files: t.read_or(
+                "open_files",
+                number,
+                usual.open_files,
+                toml_reader::count(64, 1 << 30),
+            ),
+            cpu: t.read_or("cpu", cpu, usual.cpu, toml_reader::parsed),
+            ..users
+        }
+    })
 }
 
 /// Reads the users of programs; all other values are defaults.
-fn users(r: &mut ProblemCollector<'_>, t: &mut TomlSection<'_>) -> Isolation {
+fn users(t: &mut TomlSection<'_>) -> Isolation {
     let usual = Isolation::default();
     let who = hint(
         "programs run as this user",
@@ -87,193 +76,148 @@ fn users(r: &mut ProblemCollector<'_>, t: &mut TomlSection<'_>) -> Isolation {
     );
     let switch = hint("it is a switch", "write true or false");
     Isolation {
-        run_as: t.read_or(r, "run_as", who, usual.run_as, toml_reader::parsed),
-        users: t
-            .named_values(r, "users", names, pair)
-            .into_iter()
-            .collect(),
+        run_as: t.read_or("run_as", who, usual.run_as, toml_reader::parsed),
+        users: t.named_values("users", names, pair).into_iter().collect(),
         min_uid: t.read_or(
-            r,
             "min_uid",
             uid,
             usual.min_uid,
             toml_reader::count(0, u32::MAX - 1),
         ),
-        allow_root: t.read_or(
-            r,
-            "allow_root",
-            switch,
-            usual.allow_root,
-            toml_reader::boolean,
-        ),
+        allow_root: t.read_or("allow_root", switch, usual.allow_root, toml_reader::boolean),
         ..usual
     }
 }
 
-pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> LogRetention {
+pub(crate) fn logs(root: &mut TomlSection<'_>) -> LogRetention {
     let usual = LogRetention::default();
     let whole = hint(
         "it sets how much of the logs of programs is kept",
         "write a table: [logs]",
     );
-    let Some(mut t) = root.table(r, "logs", whole) else {
-        return usual;
-    };
-    let size = hint(
-        "it limits the size of logs",
-        "write a size such as \"16MiB\", at least 64KiB",
-    );
-    let count = hint(
-        "this number of the newest segments is kept",
-        "write a whole number from 2",
-    );
-    let keep = hint(
-        "logs are removed after this time",
-        "write a time such as \"3d\"",
-    );
-    let checked = LogRetention {
-        size: t.read_or(r, "size", size, usual.size, segment),
-        count: t.read_or(
-            r,
-            "count",
-            count,
-            usual.count,
-            toml_reader::count(2, 10_000),
-        ),
-        container: t.read_or(r, "container", size, usual.container, segment),
-        keep: t.read_or(r, "keep", keep, usual.keep, toml_reader::duration),
-    };
-    t.reject_unknown_keys(r);
-    checked
+    root.read_table("logs", whole, |t| {
+        let size = hint(
+            "it limits the size of logs",
+            "write a size such as \"16MiB\", at least 64KiB",
+        );
+        let count = hint(
+            "this number of the newest segments is kept",
+            "write a whole number from 2",
+        );
+        let keep = hint(
+            "logs are removed after this time",
+            "write a time such as \"3d\"",
+        );
+        LogRetention {
+            size: t.read_or("size", size, usual.size, segment),
+            count: t.read_or("count", count, usual.count, toml_reader::count(2, 10_000)),
+            container: t.read_or("container", size, usual.container, segment),
+            keep: t.read_or("keep", keep, usual.keep, toml_reader::duration),
+        }
+    })
 }
 
-pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> HealthChecks {
+pub(crate) fn health(root: &mut TomlSection<'_>) -> HealthChecks {
     let usual = HealthChecks::default();
     let whole = hint(
         "it sets when the node is unhealthy",
         "write a table: [health]",
     );
-    let Some(mut t) = root.table(r, "health", whole) else {
-        return usual;
-    };
-    let percent = hint(
-        "a node with a fuller disk is unhealthy",
-        "write percent, from 1 to 100",
-    );
-    let part = hint(
-        "a node with more unattributed memory is unhealthy",
-        "write a part from \"0.1%\" to \"100%\", such as \"25%\"",
-    );
-    let time = hint(
-        "the check is repeated at this interval",
-        "write a time such as \"10s\"",
-    );
-    let path = hint(
-        "the agent runs this program",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let checked = HealthChecks {
-        disk_full: t.read_or(
-            r,
-            "disk_full",
-            percent,
-            usual.disk_full,
-            toml_reader::count(1, 100),
-        ),
-        inodes_full: t.read_or(
-            r,
-            "inodes_full",
-            percent,
-            usual.inodes_full,
-            toml_reader::count(1, 100),
-        ),
-        max_unattributed: t.read_or(
-            r,
-            "max_unattributed",
-            part,
-            usual.max_unattributed,
-            some_part,
-        ),
-        every: t.read_or(r, "every", time, usual.every, toml_reader::duration),
-        script: t
-            .read(r, "script", path, toml_reader::absolute_path)
-            .map(Spanned::into_inner),
-        script_every: t.read_or(
-            r,
-            "script_every",
-            time,
-            usual.script_every,
-            toml_reader::duration,
-        ),
-        script_timeout: t.read_or(
-            r,
-            "script_timeout",
-            time,
-            usual.script_timeout,
-            toml_reader::duration,
-        ),
-    };
-    t.reject_unknown_keys(r);
-    checked
+    root.read_table("health", whole, |t| {
+        let percent = hint(
+            "a node with a fuller disk is unhealthy",
+            "write percent, from 1 to 100",
+        );
+        let part = hint(
+            "a node with more unattributed memory is unhealthy",
+            "write a part from \"0.1%\" to \"100%\", such as \"25%\"",
+        );
+        let time = hint(
+            "the check is repeated at this interval",
+            "write a time such as \"10s\"",
+        );
+        let path = hint(
+            "the agent runs this program",
+            "write an absolute path in quotes, or leave it out",
+        );
+        HealthChecks {
+            disk_full: t.read_or(
+                "disk_full",
+                percent,
+                usual.disk_full,
+                toml_reader::count(1, 100),
+            ),
+            inodes_full: t.read_or(
+                "inodes_full",
+                percent,
+                usual.inodes_full,
+                toml_reader::count(1, 100),
+            ),
+            max_unattributed: t.read_or(
+                "max_unattributed",
+                part,
+                usual.max_unattributed,
+                some_part,
+            ),
+            every: t.read_or("every", time, usual.every, toml_reader::duration),
+            script: t.read_value("script", path, toml_reader::absolute_path),
+            script_every: t.read_or(
+                "script_every",
+                time,
+                usual.script_every,
+                toml_reader::duration,
+            ),
+            script_timeout: t.read_or(
+                "script_timeout",
+                time,
+                usual.script_timeout,
+                toml_reader::duration,
+            ),
+        }
+    })
 }
 
-pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> FileCacheLimits {
+pub(crate) fn cache(root: &mut TomlSection<'_>) -> FileCacheLimits {
     let usual = FileCacheLimits::default();
     let whole = hint(
         "it sets how files of jobs are fetched and kept",
         "write a table: [cache]",
     );
-    let Some(mut t) = root.table(r, "cache", whole) else {
-        return usual;
-    };
-    let size = hint(
-        "containers need the disk too",
-        "write a size such as \"10GiB\"",
-    );
-    let count = hint(
-        "an archive must not use all inodes of the disk",
-        "write a whole number from 1",
-    );
-    let time = hint(
-        "a container that waits for its files holds its memory",
-        "write a time such as \"10m\"",
-    );
-    let trust = hint(
-        "servers whose certificates it has signed are trusted",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let checked = FileCacheLimits {
-        size: t.read_or(r, "size", size, usual.size, toml_reader::size),
-        file: t.read_or(r, "file", size, usual.file, toml_reader::nonzero_size),
-        unpacked: t.read_or(
-            r,
-            "unpacked",
-            size,
-            usual.unpacked,
-            toml_reader::nonzero_size,
-        ),
-        entries: t.read_or(
-            r,
-            "entries",
-            count,
-            usual.entries,
-            toml_reader::count(1, 10_000_000),
-        ),
-        deadline: t.read_or(r, "deadline", time, usual.deadline, toml_reader::duration),
-        ca_file: t
-            .read(r, "ca_file", trust, toml_reader::absolute_path)
-            .map(Spanned::into_inner),
-    };
-    t.reject_unknown_keys(r);
-    checked
+    root.read_table("cache", whole, |t| {
+        let size = hint(
+            "containers need the disk too",
+            "write a size such as \"10GiB\"",
+        );
+        let count = hint(
+            "an archive must not use all inodes of the disk",
+            "write a whole number from 1",
+        );
+        let time = hint(
+            "a container that waits for its files holds its memory",
+            "write a time such as \"10m\"",
+        );
+        let trust = hint(
+            "servers whose certificates it has signed are trusted",
+            "write an absolute path in quotes, or leave it out",
+        );
+        FileCacheLimits {
+            size: t.read_or("size", size, usual.size, toml_reader::size),
+            file: t.read_or("file", size, usual.file, toml_reader::nonzero_size),
+            unpacked: t.read_or("unpacked", size, usual.unpacked, toml_reader::nonzero_size),
+            entries: t.read_or(
+                "entries",
+                count,
+                usual.entries,
+                toml_reader::count(1, 10_000_000),
+            ),
+            deadline: t.read_or("deadline", time, usual.deadline, toml_reader::duration),
+            ca_file: t.read_value("ca_file", trust, toml_reader::absolute_path),
+        }
+    })
 }
 
 /// Rejects a tmpfs that is larger than the node's memory, because no container can be that large.
-pub(crate) fn check_tmpfs_sizes(
-    r: &mut ProblemCollector<'_>,
-    root: &TomlSection<'_>,
-    config: &NodeAgentConfig,
-) {
+pub(crate) fn check_tmpfs_sizes(root: &TomlSection<'_>, config: &NodeAgentConfig) {
     let Some(memory) = config.memory else { return };
     for (key, size) in [
         ("shm_size", config.isolation.shm_size),
@@ -282,7 +226,7 @@ pub(crate) fn check_tmpfs_sizes(
         if let Some(size) = size.filter(|size| *size > memory) {
             let what = format!("{size} is more than the memory of this node, {memory}");
             let fix = format!("write at most the size in `memory`, or leave {key} out");
-            r.add(
+            root.problems().add(
                 root.place("isolation"),
                 &format!("isolation.{key}"),
                 &what,
@@ -359,8 +303,8 @@ mod tests {
         );
         assert_eq!(c.isolation.shm_size, Some(Bytes::from_mib(32)));
         assert_eq!(
-            (c.logs.max_log_bytes(), c.logs.keep),
-            (Bytes::from_mib(3), Duration::from_secs(3600))
+            (c.logs.size, c.logs.count, c.logs.keep),
+            (Bytes::from_mib(1), 3, Duration::from_secs(3600))
         );
         assert_eq!(
             (

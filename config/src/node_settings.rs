@@ -144,13 +144,6 @@ pub struct LogRetention {
     pub keep: Duration,
 }
 
-impl LogRetention {
-    /// Maximum size of one log. Bytes.
-    pub fn max_log_bytes(&self) -> Bytes {
-        Bytes::new(self.size.get().saturating_mul(u64::from(self.count)))
-    }
-}
-
 impl Default for LogRetention {
     fn default() -> Self {
         LogRetention {

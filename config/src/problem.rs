@@ -3,6 +3,7 @@
 //! The readers of this crate create problems; the caller prints them. A problem never ends a
 //! program by itself.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
 
@@ -113,11 +114,16 @@ pub fn render(problems: &[FileProblem]) -> String {
     text
 }
 
-/// A collector of the errors of one file while it is read.
+/// A collector of the errors of one file while it is read. All sections of the file share it.
 #[derive(Debug)]
 pub struct ProblemCollector<'a> {
     file: &'a str,
     text: &'a str,
+    collected: RefCell<CollectedProblems>,
+}
+
+#[derive(Debug, Default)]
+struct CollectedProblems {
     found: Vec<LocatedProblem>,
     /// True if a part of the text could not be parsed.
     unread: bool,
@@ -141,15 +147,13 @@ impl<'a> ProblemCollector<'a> {
         ProblemCollector {
             file,
             text,
-            found: Vec::new(),
-            unread: false,
-            more: 0,
+            collected: RefCell::default(),
         }
     }
 
     /// Adds an error at `span` of the text.
     pub fn add(
-        &mut self,
+        &self,
         span: Range<usize>,
         key: &str,
         what: impl Into<String>,
@@ -161,7 +165,7 @@ impl<'a> ProblemCollector<'a> {
 
     /// Adds an error of the kind `kind` at `span` of the text.
     pub fn add_kind(
-        &mut self,
+        &self,
         kind: FileProblemKind,
         span: Range<usize>,
         key: &str,
@@ -169,8 +173,9 @@ impl<'a> ProblemCollector<'a> {
         why: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        if self.found.len() >= MAX_PROBLEMS {
-            self.more += 1;
+        let mut collected = self.collected.borrow_mut();
+        if collected.found.len() >= MAX_PROBLEMS {
+            collected.more += 1;
             return;
         }
         let place = SourcePosition::of(self.text, span.clone());
@@ -183,7 +188,7 @@ impl<'a> ProblemCollector<'a> {
             kind,
             ..FileProblem::of_file(self.file, what, why, fix)
         };
-        self.found.push(LocatedProblem {
+        collected.found.push(LocatedProblem {
             at: span.start,
             of_all: span == (0..0),
             problem,
@@ -192,8 +197,8 @@ impl<'a> ProblemCollector<'a> {
 
     /// Records that the text cannot be parsed from `span` on. Errors about missing keys are then
     /// suppressed, because the keys may be in the unparsed part.
-    pub fn add_syntax(&mut self, span: Range<usize>, what: impl Into<String>) {
-        self.unread = true;
+    pub fn add_syntax(&self, span: Range<usize>, what: impl Into<String>) {
+        self.collected.borrow_mut().unread = true;
         let (why, fix) = (
             "the file cannot be read past it",
             "see https://toml.io for the syntax",
@@ -205,48 +210,50 @@ impl<'a> ProblemCollector<'a> {
 
     /// Number of errors so far.
     pub fn len(&self) -> usize {
-        self.found.len() + self.more
+        let collected = self.collected.borrow();
+        collected.found.len() + collected.more
     }
 
     /// True without errors so far.
     pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        self.collected.borrow().found.is_empty()
     }
 
     /// Returns `value` if there are no errors, otherwise all errors in the order of the file. A
     /// missing value without an error is reported as an error too, so that a bug in a reader never
     /// accepts a file.
-    pub fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<FileProblem>> {
-        match value {
-            Some(value) if self.found.is_empty() => Ok(value),
-            Some(_) | None => {
-                if self.found.is_empty() {
-                    self.add(
-                        0..0,
-                        "",
-                        "the file is incomplete",
-                        "a required part is missing",
-                        "compare the file with the shipped sample",
-                    );
-                }
-                if self.unread {
-                    self.found.retain(|noted| !noted.of_all);
-                }
-                self.found.sort_by_key(|noted| noted.at);
-                let mut problems: Vec<FileProblem> =
-                    self.found.into_iter().map(|noted| noted.problem).collect();
-                if self.more > 0 {
-                    let what = format!("{} more errors", self.more);
-                    problems.push(FileProblem::of_file(
-                        self.file,
-                        what,
-                        "the number of reported errors is limited",
-                        "correct the reported errors first",
-                    ));
-                }
-                Err(problems)
+    pub fn finish<T>(self, value: Option<T>) -> Result<T, Vec<FileProblem>> {
+        if self.is_empty() {
+            if let Some(value) = value {
+                return Ok(value);
             }
+            self.add(
+                0..0,
+                "",
+                "the file is incomplete",
+                "a required part is missing",
+                "compare the file with the shipped sample",
+            );
         }
+        let CollectedProblems {
+            mut found,
+            unread,
+            more,
+        } = self.collected.into_inner();
+        if unread {
+            found.retain(|noted| !noted.of_all);
+        }
+        found.sort_by_key(|noted| noted.at);
+        let mut problems: Vec<FileProblem> = found.into_iter().map(|noted| noted.problem).collect();
+        if more > 0 {
+            problems.push(FileProblem::of_file(
+                self.file,
+                format!("{more} more errors"),
+                "the number of reported errors is limited",
+                "correct the reported errors first",
+            ));
+        }
+        Err(problems)
     }
 }
 
@@ -313,7 +320,7 @@ mod tests {
     #[test]
     fn the_position_is_marked_in_its_line() {
         let text = "a = 1\nbé = \"x y\" # c\n";
-        let mut report = ProblemCollector::new("f.toml", text);
+        let report = ProblemCollector::new("f.toml", text);
         let at = text.find("\"x").expect("there");
         report.add(
             at..at + 5,
@@ -339,7 +346,7 @@ mod tests {
     #[test]
     fn the_number_of_reported_errors_is_limited() {
         let text = "a=1,".repeat(20_000);
-        let mut report = ProblemCollector::new("f.toml", &text);
+        let report = ProblemCollector::new("f.toml", &text);
         for at in 0..20_000 {
             report.add(at * 4..at * 4 + 1, "a", "wrong", "", "");
         }
@@ -355,7 +362,7 @@ mod tests {
 
     #[test]
     fn keys_of_an_unread_part_are_not_reported_as_missing() {
-        let mut report = ProblemCollector::new("f.toml", "[a\nb = c");
+        let report = ProblemCollector::new("f.toml", "[a\nb = c");
         report.add(0..0, "stage", "the job has no stage", "", "");
         report.add_syntax(0..0, "not TOML");
         report.add(7..8, "b", "not a size", "", "");
@@ -370,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_span_beyond_the_text_is_reported_at_its_end() {
-        let mut report = ProblemCollector::new("f.toml", "a");
+        let report = ProblemCollector::new("f.toml", "a");
         report.add(5..9, "", "ends early", "", "");
         assert_eq!(
             report.finish(Some(())).expect_err("a mistake")[0].line,

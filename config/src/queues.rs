@@ -19,10 +19,7 @@ use crate::toml_reader::{self, TomlSection};
 const WHY: &str = "a tree of queues is applied completely or not at all";
 
 /// Reads the tree of a file; `None` without queues.
-pub(crate) fn read(
-    root: &mut TomlSection<'_>,
-    report: &mut ProblemCollector<'_>,
-) -> Option<QueueSpec> {
+pub(crate) fn read(root: &mut TomlSection<'_>) -> Option<QueueSpec> {
     let written = root.value("queues")?;
     let tree = Value::Object(
         [("queues".to_owned(), json(written.get_ref()))]
@@ -30,7 +27,7 @@ pub(crate) fn read(
             .collect(),
     );
     let (spec, problems) = queue_tree::parse_queue_tree(&tree);
-    note(report, written, &problems);
+    note(root.problems(), written, &problems);
     Some(spec)
 }
 
@@ -40,8 +37,8 @@ pub(crate) fn read(
 /// # Errors
 /// The text is not TOML, or has no such table.
 pub fn parse_queue_tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem>> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
     let queues = table.get_ref().get("queues").map(|q| json(q.get_ref()));
     if queues.is_none() && report.is_empty() {
         report.add(
@@ -59,19 +56,15 @@ pub fn parse_queue_tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem
 
 /// Maps errors of a tree to their positions in this file.
 pub fn locate_problems(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<FileProblem> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
     if let Some(written) = table.get_ref().get("queues") {
-        note(&mut report, written, problems);
+        note(&report, written, problems);
     }
     report.finish::<()>(None).err().unwrap_or_default()
 }
 
-fn note(
-    report: &mut ProblemCollector<'_>,
-    written: &Spanned<DeValue<'_>>,
-    problems: &[QueueProblem],
-) {
+fn note(report: &ProblemCollector<'_>, written: &Spanned<DeValue<'_>>, problems: &[QueueProblem]) {
     for p in problems {
         let below = p
             .queue

@@ -6,7 +6,6 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use toml::de::DeValue;
 
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, TomlSection, hint};
 
 /// Settings of metrics.
@@ -93,66 +92,49 @@ impl Default for HistoryBounds {
 }
 
 /// Reads the table `[telemetry]`.
-pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> Telemetry {
+pub(crate) fn telemetry(root: &mut TomlSection<'_>) -> Telemetry {
     let usual = Telemetry::default();
     let whole = hint(
         "it sets the granularity of the metrics",
         "write a table: [telemetry]",
     );
-    let Some(mut table) = root.table(r, "telemetry", whole) else {
-        return usual;
-    };
-    let fine = hint(
-        "each value of a label is a series that must be stored",
-        "write \"profile\", \"job\" or \"task\"",
-    );
-    let telemetry = Telemetry {
-        cardinality: table.read_or(
-            r,
-            "cardinality",
-            fine,
-            usual.cardinality,
-            toml_reader::parsed,
-        ),
-    };
-    table.reject_unknown_keys(r);
-    telemetry
+    root.read_table("telemetry", whole, |table| {
+        let fine = hint(
+            "each value of a label is a series that must be stored",
+            "write \"profile\", \"job\" or \"task\"",
+        );
+        Telemetry {
+            cardinality: table.read_or("cardinality", fine, usual.cardinality, toml_reader::parsed),
+        }
+    })
 }
 
 /// Reads the table `[events]` or `[audit]`.
-pub(crate) fn kept(
-    r: &mut ProblemCollector<'_>,
-    root: &mut TomlSection<'_>,
-    name: &'static str,
-) -> RetentionLimits {
+pub(crate) fn kept(root: &mut TomlSection<'_>, name: &'static str) -> RetentionLimits {
     let usual = RetentionLimits::default();
     let whole = hint(
         "it limits the size on the disk",
         "write a table with segment and segments",
     );
-    let Some(mut table) = root.table(r, name, whole) else {
-        return usual;
-    };
-    let size = hint(
-        "a file is closed at this size and the next one is started",
-        "write a size from 64KiB, such as \"8MiB\"",
-    );
-    let count = hint(
-        "the oldest file is removed when there are more",
-        "write a whole number from 2",
-    );
-    let kept = RetentionLimits {
-        segment: table.read_or(r, "segment", size, usual.segment, segment),
-        segments: table.read_or(
-            r,
-            "segments",
-            count,
-            usual.segments,
-            toml_reader::count(2, 10_000),
-        ),
-    };
-    table.reject_unknown_keys(r);
-    kept
+    root.read_table(name, whole, |table| {
+        let size = hint(
+            "a file is closed at this size and the next one is started",
+            "write a size from 64KiB, such as \"8MiB\"",
+        );
+        let count = hint(
+            "the oldest file is removed when there are more",
+            "write a whole number from 2",
+        );
+        RetentionLimits {
+            segment: table.read_or("segment", size, usual.segment, segment),
+            segments: table.read_or(
+                "segments",
+                count,
+                usual.segments,
+                toml_reader::count(2, 10_000),
+            ),
+        }
+    })
 }
 
 fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
@@ -165,42 +147,32 @@ fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
 }
 
 /// Reads the table `[history]`.
-pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut TomlSection<'_>) -> HistoryBounds {
+pub(crate) fn history(root: &mut TomlSection<'_>) -> HistoryBounds {
     let usual = HistoryBounds::default();
     let whole = hint(
         "it limits the number of ended objects",
         "write a table: [history]",
     );
-    let Some(mut table) = root.table(r, "history", whole) else {
-        return usual;
-    };
-    let number = hint(
-        "the oldest are removed first",
-        "write a whole number from 1",
-    );
-    let age = hint(
-        "older applications are forgotten",
-        "write a time with its unit, such as \"720h\"",
-    );
-    let history = HistoryBounds {
-        apps: table.read_or(
-            r,
-            "apps",
-            number,
-            usual.apps,
-            toml_reader::count(1, 100_000),
-        ),
-        containers: table.read_or(
-            r,
-            "containers",
-            number,
-            usual.containers,
-            toml_reader::count(1, 1_000_000),
-        ),
-        age: table.read_or(r, "age", age, usual.age, toml_reader::duration),
-    };
-    table.reject_unknown_keys(r);
-    history
+    root.read_table("history", whole, |table| {
+        let number = hint(
+            "the oldest are removed first",
+            "write a whole number from 1",
+        );
+        let age = hint(
+            "older applications are forgotten",
+            "write a time with its unit, such as \"720h\"",
+        );
+        HistoryBounds {
+            apps: table.read_or("apps", number, usual.apps, toml_reader::count(1, 100_000)),
+            containers: table.read_or(
+                "containers",
+                number,
+                usual.containers,
+                toml_reader::count(1, 1_000_000),
+            ),
+            age: table.read_or("age", age, usual.age, toml_reader::duration),
+        }
+    })
 }
 
 #[cfg(test)]

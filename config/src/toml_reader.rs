@@ -38,11 +38,12 @@ pub struct TomlSection<'a> {
     path: String,
     span: Range<usize>,
     table: &'a DeTable<'a>,
+    problems: &'a ProblemCollector<'a>,
     asked: BTreeSet<&'static str>,
 }
 
 /// Parses the text as TOML. Records every syntax error and returns the part that could be parsed.
-pub fn parse<'a>(text: &'a str, report: &mut ProblemCollector<'_>) -> Spanned<DeTable<'a>> {
+pub fn parse<'a>(text: &'a str, report: &ProblemCollector<'_>) -> Spanned<DeTable<'a>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let span = error.span().unwrap_or(0..0);
@@ -52,12 +53,13 @@ pub fn parse<'a>(text: &'a str, report: &mut ProblemCollector<'_>) -> Spanned<De
 }
 
 impl<'a> TomlSection<'a> {
-    /// The root table of a file.
-    pub fn root(table: &'a Spanned<DeTable<'a>>) -> Self {
+    /// The root table of a file, with the collector of its errors.
+    pub fn root(table: &'a Spanned<DeTable<'a>>, problems: &'a ProblemCollector<'a>) -> Self {
         TomlSection {
             path: String::new(),
             span: 0..0,
             table: table.get_ref(),
+            problems,
             asked: BTreeSet::new(),
         }
     }
@@ -65,6 +67,34 @@ impl<'a> TomlSection<'a> {
     /// Position of the table header.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
+    }
+
+    /// The collector of the errors of the file.
+    pub fn problems(&self) -> &'a ProblemCollector<'a> {
+        self.problems
+    }
+
+    /// Adds an error of `key` at `span` of the text.
+    pub fn add(
+        &self,
+        span: Range<usize>,
+        key: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.problems.add(span, &self.path_of(key), what, why, fix);
+    }
+
+    /// Adds an error at the value of `key`, or at the header of the table if the key is absent.
+    pub fn reject(
+        &self,
+        key: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.add(self.place(key), key, what, why, fix);
     }
 
     /// Full path of `key`.
@@ -80,7 +110,6 @@ impl<'a> TomlSection<'a> {
     /// wrong; then the error is recorded.
     pub fn read<T>(
         &mut self,
-        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: KeyHint,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
@@ -90,9 +119,8 @@ impl<'a> TomlSection<'a> {
         match parse(value.get_ref()) {
             Ok(read) => Some(Spanned::new(value.span(), read)),
             Err(wrong) => {
-                report.add(
-                    value.span(),
-                    &self.path_of(key),
+                self.reject(
+                    key,
                     format!("{}: {wrong}", self.path_of(key)),
                     hint.why,
                     hint.fix,
@@ -102,40 +130,46 @@ impl<'a> TomlSection<'a> {
         }
     }
 
+    /// Like [`TomlSection::read`], without the position of the value.
+    pub fn read_value<T>(
+        &mut self,
+        key: &'static str,
+        hint: KeyHint,
+        parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
+    ) -> Option<T> {
+        self.read(key, hint, parse).map(Spanned::into_inner)
+    }
+
     /// Like [`TomlSection::read`], but an absent key is an error.
     pub fn read_required<T>(
         &mut self,
-        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: KeyHint,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
     ) -> Option<Spanned<T>> {
         if !self.has(key) {
             self.asked.insert(key);
-            report.add(
-                self.span(),
-                &self.path_of(key),
+            self.reject(
+                key,
                 format!("{} is missing", self.path_of(key)),
                 hint.why,
                 hint.fix,
             );
             return None;
         }
-        self.read(report, key, hint, parse)
+        self.read(key, hint, parse)
     }
 
     /// Like [`TomlSection::read`], with `default` for an absent key. A wrong value is recorded and
     /// also gives `default`.
     pub fn read_or<T>(
         &mut self,
-        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: KeyHint,
         default: T,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
     ) -> T {
-        self.read(report, key, hint, parse)
-            .map_or(default, Spanned::into_inner)
+        self.read_value(key, hint, parse).unwrap_or(default)
     }
 
     /// The unconverted value of `key`.
@@ -157,36 +191,43 @@ impl<'a> TomlSection<'a> {
     }
 
     /// The table under `key`.
-    pub fn table(
-        &mut self,
-        report: &mut ProblemCollector<'_>,
-        key: &'static str,
-        hint: KeyHint,
-    ) -> Option<TomlSection<'a>> {
+    pub fn table(&mut self, key: &'static str, hint: KeyHint) -> Option<TomlSection<'a>> {
         self.asked.insert(key);
         let value = self.table.get(key)?;
-        self.section(report, self.path_of(key), value, hint)
+        self.section(self.path_of(key), value, hint)
+    }
+
+    /// The value that `read` makes of the table under `key`; the default without that table. Keys
+    /// that `read` did not request are errors.
+    pub fn read_table<T: Default>(
+        &mut self,
+        key: &'static str,
+        hint: KeyHint,
+        read: impl FnOnce(&mut TomlSection<'a>) -> T,
+    ) -> T {
+        let Some(mut table) = self.table(key, hint) else {
+            return T::default();
+        };
+        let value = read(&mut table);
+        table.reject_unknown_keys();
+        value
     }
 
     /// The named tables under `key`: `[key.NAME]`.
     pub fn named_tables(
         &mut self,
-        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: KeyHint,
     ) -> Vec<(Spanned<String>, TomlSection<'a>)> {
-        let Some(outer) = self.table(report, key, hint) else {
+        let Some(outer) = self.table(key, hint) else {
             return Vec::new();
         };
         let mut found = Vec::new();
         for (name, value) in outer.table.iter() {
             let named = Spanned::new(name.span(), name.get_ref().to_string());
-            if let Some(section) = self.section(
-                report,
-                format!("{}.{}", outer.path, named.get_ref()),
-                value,
-                hint,
-            ) {
+            if let Some(section) =
+                self.section(format!("{}.{}", outer.path, named.get_ref()), value, hint)
+            {
                 found.push((named, section));
             }
         }
@@ -197,12 +238,11 @@ impl<'a> TomlSection<'a> {
     /// arbitrary names.
     pub fn named_values<T>(
         &mut self,
-        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: KeyHint,
         parse: impl Fn(&str, &DeValue<'a>) -> Result<T, String>,
     ) -> Vec<T> {
-        let Some(outer) = self.table(report, key, hint) else {
+        let Some(outer) = self.table(key, hint) else {
             return Vec::new();
         };
         let mut found = Vec::new();
@@ -211,7 +251,7 @@ impl<'a> TomlSection<'a> {
                 Ok(read) => found.push(read),
                 Err(wrong) => {
                     let path = format!("{}.{}", outer.path, name.get_ref());
-                    report.add(
+                    self.problems.add(
                         value.span(),
                         &path,
                         format!("{path}: {wrong}"),
@@ -225,12 +265,7 @@ impl<'a> TomlSection<'a> {
     }
 
     /// The tables of the array `[[key]]`, in order.
-    pub fn table_array(
-        &mut self,
-        report: &mut ProblemCollector<'_>,
-        key: &'static str,
-        hint: KeyHint,
-    ) -> Vec<TomlSection<'a>> {
+    pub fn table_array(&mut self, key: &'static str, hint: KeyHint) -> Vec<TomlSection<'a>> {
         self.asked.insert(key);
         let Some(value) = self.table.get(key) else {
             return Vec::new();
@@ -241,20 +276,17 @@ impl<'a> TomlSection<'a> {
                 self.path_of(key),
                 kind(value.get_ref())
             );
-            report.add(value.span(), &self.path_of(key), what, hint.why, hint.fix);
+            self.reject(key, what, hint.why, hint.fix);
             return Vec::new();
         };
         let sections = items.iter().enumerate();
         sections
-            .filter_map(|(i, item)| {
-                self.section(report, format!("{}[{i}]", self.path_of(key)), item, hint)
-            })
+            .filter_map(|(i, item)| self.section(format!("{}[{i}]", self.path_of(key)), item, hint))
             .collect()
     }
 
     fn section(
         &self,
-        report: &mut ProblemCollector<'_>,
         path: String,
         value: &'a Spanned<DeValue<'a>>,
         hint: KeyHint,
@@ -264,11 +296,13 @@ impl<'a> TomlSection<'a> {
                 path,
                 span: value.span(),
                 table,
+                problems: self.problems,
                 asked: BTreeSet::new(),
             }),
             None => {
                 let what = format!("{path} is {}, not a table", kind(value.get_ref()));
-                report.add(value.span(), &path, what, hint.why, hint.fix);
+                self.problems
+                    .add(value.span(), &path, what, hint.why, hint.fix);
                 None
             }
         }
@@ -281,7 +315,7 @@ impl<'a> TomlSection<'a> {
     }
 
     /// Ends the read of the table. Keys that were not requested are errors.
-    pub fn reject_unknown_keys(self, report: &mut ProblemCollector<'_>) {
+    pub fn reject_unknown_keys(self) {
         for name in self
             .table
             .keys()
@@ -299,9 +333,9 @@ impl<'a> TomlSection<'a> {
                 format!("[{}]", self.path)
             };
             let why = "an unknown key would be ignored silently";
-            report.add(
+            self.add(
                 name.span(),
-                &self.path_of(written),
+                written,
                 format!("{place} has no key `{written}`"),
                 why,
                 fix,
@@ -567,14 +601,14 @@ mod tests {
     #[test]
     fn one_wrong_type_does_not_hide_later_errors() {
         let source = "a = true\nb = 3\nzz = 1\n";
-        let mut report = ProblemCollector::new("f", source);
-        let table = parse(source, &mut report);
-        let mut root = TomlSection::root(&table);
+        let report = ProblemCollector::new("f", source);
+        let table = parse(source, &report);
+        let mut root = TomlSection::root(&table, &report);
         let h = hint("why", "fix");
-        assert!(root.read(&mut report, "a", h, text).is_none());
-        assert!(root.read(&mut report, "b", h, duration).is_none());
-        assert!(root.read_required(&mut report, "c", h, size).is_none());
-        root.reject_unknown_keys(&mut report);
+        assert!(root.read("a", h, text).is_none());
+        assert!(root.read("b", h, duration).is_none());
+        assert!(root.read_required("c", h, size).is_none());
+        root.reject_unknown_keys();
         let lines: Vec<Option<usize>> = report
             .finish(Some(()))
             .expect_err("four")

@@ -161,7 +161,7 @@ fn learning_is_configured_by_a_few_keys() {
     );
     assert_eq!(
         job.stages[1].input,
-        Some(InputSizes::Told(vec![Bytes::from_mib(5)]))
+        Some(InputSizes::Listed(vec![Bytes::from_mib(5)]))
     );
     let job = read(&WHOLE.replace("timeout = \"30m\"", "input = \"in/{stage}-{index}.csv\""));
     let Some(InputSizes::File(file)) = &job.stages[0].input else {

@@ -12,7 +12,7 @@ const mib = 1 << 20
 // What must not be collected.
 var kept [][]byte
 
-// Small objects that are all still needed; GOMEMLIMIT is a wish, so only the kernel ends this.
+// Small objects that are all still needed; GOMEMLIMIT is only a target, so only the kernel ends this.
 func heap() {
 	for {
 		for i := 0; i < 16; i++ {

@@ -224,7 +224,7 @@ impl InvariantChecker {
         book.heard.clear();
     }
     /// Records the size of the largest node as reported to a master.
-    pub(crate) fn told_largest(&mut self, token: &str, largest: Bytes) {
+    pub(crate) fn record_largest(&mut self, token: &str, largest: Bytes) {
         if let Some(book) = self.by_token.get_mut(token) {
             book.reported_largest = book.reported_largest.max(largest);
         }
@@ -401,7 +401,7 @@ impl InvariantChecker {
                     )
             }
             ChargeAccount::Plain => truth == Some(RealTaskEnd::Plain),
-            ChargeAccount::Innocent => unheard || truth == Some(RealTaskEnd::WithItsExecutor),
+            ChargeAccount::Bystander => unheard || truth == Some(RealTaskEnd::WithItsExecutor),
             ChargeAccount::Collateral => unheard || truth == Some(RealTaskEnd::NotItsFault),
             // The real end was not reported.
             ChargeAccount::Taken => true,

@@ -219,7 +219,7 @@ impl DiagnosisBench {
             heap: case.heap,
             heap_exit_codes: case.codes.to_vec(),
             timeout_ms: None,
-            hold_ms: None,
+            freeze_timeout_ms: None,
             output: None,
         })
     }

@@ -378,7 +378,7 @@ impl Simulation {
                 format!(
                     "{id} count {} ended {} {:?}",
                     r.ask.count,
-                    r.ask.settled,
+                    r.ask.ended,
                     known.tallies.get(id)
                 )
             })

@@ -189,7 +189,7 @@ fn a_reboot(fleet: &mut Fleet, app: &str) -> Result<()> {
         !reported.is_empty(),
         "the journal names the containers that ended with the kernel"
     );
-    fleet.let_go()?;
+    fleet.release()?;
     fleet.finished(app)?;
     let ends: Vec<(String, u64)> = fleet
         .lines(app)?
@@ -226,7 +226,7 @@ fn a_drain(fleet: &mut Fleet) -> Result<()> {
         .until("all tasks to run on the other host", OFF, elsewhere)
         .with_context(|| fleet.witness())?;
     fleet.person(WORKERS[0], "rmctl events --tail 24")?;
-    fleet.let_go()?;
+    fleet.release()?;
     fleet.finished(&app)?;
     fleet.on(MANAGER, "rmctl node undrain worker-2")?;
     fleet.until_ready()

@@ -115,7 +115,7 @@ fn a_task_grows_to_three_times_its_share() {
         usize::try_from(totals.grown).ok(),
         Some(attempt.grown.len())
     );
-    let held: Vec<Option<u64>> = attempt.grown.iter().map(|g| g.held_us).collect();
+    let held: Vec<Option<u64>> = attempt.grown.iter().map(|g| g.frozen_us).collect();
     assert!(
         held.iter().all(Option::is_some),
         "every growth has a freeze time: {held:?}"

@@ -39,7 +39,7 @@ fn ask(request: &str, mib: u64, script: &str) -> PlacementRequest {
         request: request.parse().expect("a request"),
         resource: Resource::new(Bytes::from_mib(mib), Cpus::from_milli(500)),
         count: 1,
-        settled: 0,
+        ended: 0,
         priority: 0,
         avoid_nodes: Vec::new(),
         nodes: Vec::new(),

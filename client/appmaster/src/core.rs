@@ -371,7 +371,7 @@ impl MasterCore {
                 .fleet
                 .requests
                 .values()
-                .any(|r| r.settled.contains(&hello.container))
+                .any(|r| r.ended.contains(&hello.container))
             {
                 out.push(send(&hello.container, ToExecutor::Shutdown));
             } else {
@@ -538,7 +538,7 @@ impl MasterCore {
         let before = self.desired_fleet();
         self.pass_deadlines(now, out);
         self.retire_filled(now);
-        self.heed_warnings(now, out);
+        self.apply_warnings(now, out);
         self.grow_frozen_tasks(now, out);
         self.make_room_for_growth(now, out);
         self.size_waiting(now, out);

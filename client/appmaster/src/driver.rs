@@ -66,7 +66,7 @@ enum DriverInput {
     Committed(MasterEvent),
     Timer,
     Measured(MasterEvent),
-    Wish(StopRequest),
+    StopRequest(StopRequest),
     /// A call to the resource manager is due.
     Speak,
 }
@@ -111,7 +111,7 @@ impl MasterDriver {
         &mut self,
         mut executors: mpsc::Receiver<ExecutorLinkEvent>,
         mut rm: mpsc::Receiver<SessionInput>,
-        mut wishes: watch::Receiver<StopRequest>,
+        mut stops: watch::Receiver<StopRequest>,
         url: &str,
     ) -> Result<Option<JobOutcome>, MasterRunError> {
         self.register();
@@ -123,7 +123,7 @@ impl MasterDriver {
                 Some(event) = rm.recv() => DriverInput::Rm(event),
                 Some(event) = executors.recv() => DriverInput::Executor(event),
                 Some(event) = self.commits.next() => DriverInput::Committed(event),
-                Ok(()) = wishes.changed() => DriverInput::Wish(*wishes.borrow_and_update()),
+                Ok(()) = stops.changed() => DriverInput::StopRequest(*stops.borrow_and_update()),
                 Some(Ok(event)) = self.measuring.join_next() => DriverInput::Measured(event),
                 () = until(timer) => DriverInput::Timer,
                 () = until(speak) => DriverInput::Speak,
@@ -139,7 +139,7 @@ impl MasterDriver {
             }
             self.carry_out().await?;
             let over = self.session.is_over();
-            if over || *wishes.borrow() == StopRequest::Leave {
+            if over || *stops.borrow() == StopRequest::Leave {
                 self.farewell().await;
                 return Ok(self.session.outcome().cloned().filter(|_| over));
             }
@@ -176,8 +176,8 @@ impl MasterDriver {
             DriverInput::Committed(event) => self.step(event),
             DriverInput::Timer => self.step(MasterEvent::Timer),
             DriverInput::Measured(event) => self.step(event),
-            DriverInput::Wish(StopRequest::Stop) => self.step(MasterEvent::Stop),
-            DriverInput::Wish(StopRequest::GoOn | StopRequest::Leave) => {}
+            DriverInput::StopRequest(StopRequest::Stop) => self.step(MasterEvent::Stop),
+            DriverInput::StopRequest(StopRequest::GoOn | StopRequest::Leave) => {}
             DriverInput::Speak => self.make_due_call(),
         }
         Ok(())
@@ -250,13 +250,13 @@ impl MasterDriver {
             FromExecutor::Resized {
                 attempt,
                 limit,
-                held_us,
+                frozen_us,
                 error,
             } => {
                 let set = Box::new(TaskLimitResult {
                     attempt,
                     limit,
-                    held_us,
+                    frozen_us,
                     error,
                 });
                 self.step(MasterEvent::LimitSet { container, set });
@@ -375,7 +375,7 @@ impl MasterDriver {
         tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
         let now = self.now();
         self.core.report_job_end(now, &outcome);
-        self.traces.tell_end(&self.core, &outcome, now.unix);
+        self.traces.queue_job_span(&self.core, &outcome, now.unix);
         self.session.finish(now.tick, outcome);
     }
 

@@ -168,7 +168,7 @@ pub struct TaskLimitResult {
     /// Its current limit. Bytes.
     pub limit: Bytes,
     /// Time from the pressure message to the new limit. Microseconds.
-    pub held_us: Option<u64>,
+    pub frozen_us: Option<u64>,
     /// The reason why it does not have the requested limit.
     pub error: Option<String>,
 }

@@ -326,7 +326,7 @@ pub struct ExecutorRequest {
     /// Requested number of live containers.
     pub wanted: u32,
     /// Containers of it whose end was processed.
-    pub settled: BTreeSet<ContainerId>,
+    pub ended: BTreeSet<ContainerId>,
     /// Number of containers in a row that ended before their executor sent a hello; several that
     /// end together count once.
     pub unused: u32,
@@ -345,7 +345,7 @@ impl ExecutorRequest {
         ExecutorRequest {
             purpose,
             wanted: 0,
-            settled: BTreeSet::new(),
+            ended: BTreeSet::new(),
             unused: 0,
             hold_until,
             memory,
@@ -446,7 +446,7 @@ pub struct DesiredRequest {
     /// Number of containers in total, ended ones included.
     pub count: u32,
     /// Number of them whose end was processed.
-    pub settled: u32,
+    pub ended: u32,
 }
 
 impl ExecutorFleet {
@@ -488,19 +488,26 @@ impl ExecutorFleet {
         }
         let one = |(id, request): (&RequestId, &ExecutorRequest)| {
             let (kept, leaving) = live.get(id).copied().unwrap_or_default();
-            let settled = count(request.settled.len());
-            let worth = settled
+            let ended = count(request.ended.len());
+            let worth = ended
                 .saturating_add(leaving)
                 .saturating_add(kept.max(request.wanted));
             let wanted = || DesiredRequest {
                 request: id.clone(),
                 purpose: request.purpose,
                 count: worth,
-                settled,
+                ended,
             };
-            pass((worth, settled)).then(wanted)
+            pass((worth, ended)).then(wanted)
         };
         self.requests.iter().filter_map(one).collect()
+    }
+
+    /// Ends the reservations of executors for a task.
+    pub fn clear_reservation(&mut self, task: TaskPosition) {
+        for executor in self.executors.values_mut() {
+            executor.reserved = executor.reserved.filter(|(reserved, _)| *reserved != task);
+        }
     }
 
     /// Containers that the resource manager should stop.

@@ -14,7 +14,6 @@ use crate::taskset::LifecycleState;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskStatistics {
     totals: JobTotals,
-    plain: u32,
     /// Cost of memory failures. Byte-milliseconds.
     extra: u128,
     /// Number of successful attempts, and their total run time. Milliseconds.
@@ -30,7 +29,6 @@ impl TaskStatistics {
                 tasks,
                 ..JobTotals::default()
             },
-            plain: 0,
             extra: 0,
             well: (0, 0),
         }
@@ -39,11 +37,6 @@ impl TaskStatistics {
     /// The statistics.
     pub fn totals(&self) -> &JobTotals {
         &self.totals
-    }
-
-    /// Attempts that ended as a plain failure.
-    pub fn plain_failures(&self) -> u32 {
-        self.plain
     }
 
     /// Cost of memory failures: attempts that had to run again, and memory that later attempts had
@@ -83,13 +76,13 @@ impl TaskStatistics {
         row: &AttemptRow,
         first: Bytes,
         account: ChargeAccount,
-        innocent: bool,
+        collateral_rerun: bool,
     ) {
         let spent = byte_ms(row);
         let beyond = spent
             .saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
         self.extra = self.extra.saturating_add(match account {
-            ChargeAccount::Memory | ChargeAccount::Spike | ChargeAccount::Innocent => spent,
+            ChargeAccount::Memory | ChargeAccount::Spike | ChargeAccount::Bystander => spent,
             ChargeAccount::Success
             | ChargeAccount::Plain
             | ChargeAccount::Transient
@@ -108,9 +101,8 @@ impl TaskStatistics {
             self.totals.rerun_byte_ms = self.totals.rerun_byte_ms.saturating_add(spent);
         }
         let counter = match account {
-            ChargeAccount::Success | ChargeAccount::Innocent => None,
+            ChargeAccount::Success | ChargeAccount::Plain | ChargeAccount::Bystander => None,
             ChargeAccount::Memory | ChargeAccount::Spike => Some(&mut self.totals.memory_kills),
-            ChargeAccount::Plain => Some(&mut self.plain),
             ChargeAccount::Transient | ChargeAccount::Taken | ChargeAccount::Collateral => {
                 Some(&mut self.totals.transient)
             }
@@ -118,7 +110,7 @@ impl TaskStatistics {
         if let Some(counter) = counter {
             *counter = counter.saturating_add(1);
         }
-        if innocent {
+        if collateral_rerun {
             self.totals.collateral_reruns = self.totals.collateral_reruns.saturating_add(1);
         }
     }

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 }
 
 async fn work(args: MasterArguments) -> Result<u8, MasterRunError> {
-    let (wish, leave) = watch::channel(StopRequest::GoOn);
+    let (stop_sender, leave) = watch::channel(StopRequest::GoOn);
     let trust = ClientCredentials::of_a_container(args.ca, args.token_file.as_deref());
     let mut options = args.options;
     options.trust = trust.map_err(|source| MasterRunError::Unreachable {
@@ -75,7 +75,7 @@ async fn work(args: MasterArguments) -> Result<u8, MasterRunError> {
         source,
     })?;
     options.leave = leave;
-    tokio::spawn(heed_signals(wish));
+    tokio::spawn(watch_signals(stop_sender));
     run_job(options, args.check_config).await
 }
 
@@ -91,7 +91,7 @@ async fn run_job(mut options: MasterOptions, check_only: bool) -> Result<u8, Mas
 }
 
 /// SIGTERM ends this run and leaves the job to the next one; SIGINT ends the job.
-async fn heed_signals(wish: watch::Sender<StopRequest>) {
+async fn watch_signals(stop_sender: watch::Sender<StopRequest>) {
     let (Ok(mut terminate), Ok(mut interrupt)) = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -103,10 +103,10 @@ async fn heed_signals(wish: watch::Sender<StopRequest>) {
         _ = terminate.recv() => StopRequest::Leave,
         _ = interrupt.recv() => StopRequest::Stop,
     };
-    wish.send_replace(wanted);
+    stop_sender.send_replace(wanted);
     // A second Ctrl-C does not wait for the resource manager.
     interrupt.recv().await;
-    wish.send_replace(StopRequest::Leave);
+    stop_sender.send_replace(StopRequest::Leave);
 }
 
 #[allow(clippy::print_stderr)] // the error message of a command-line program

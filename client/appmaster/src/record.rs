@@ -70,7 +70,8 @@ pub enum JournalRecord {
         /// The budget to which the end is charged.
         account: ChargeAccount,
         /// True if it has to run again for another task's failure and stayed within its size.
-        innocent: bool,
+        #[serde(alias = "innocent")] // the name in the version before
+        collateral_rerun: bool,
         /// The decision on the task.
         next: TaskDecision,
         /// The measured need, if the executor reported it; only after a success.
@@ -201,6 +202,15 @@ pub struct JournalHeader {
 /// newer than the format do not count while they have their default, so that older journals are
 /// still recognised.
 pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
+    fingerprinted_text(job)
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+}
+
+/// The checked job in the format of the first journals.
+fn fingerprinted_text(job: &headroom_config::JobSpec) -> String {
     let mut text = format!("{job:?}");
     for later in [
         "program",
@@ -220,16 +230,14 @@ pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
         .replace(", grow: Usual(30s)", "")
         .replace(", grow: Off", "")
         .replace(", grow: Stated(", ", grow: Some(");
+    text = text.replace("input: Some(Listed(", "input: Some(Told("); // the name in the version before
     text = text.replace(", drain_after: 1s, cpus: None", "");
     text = text.replace(", treatments: {}", "");
     text = text.replace("place: Where { nodes: {}, ", "place: Where { ");
-    text = text.replace(
+    text.replace(
         ", place: Where { labels: {}, attributes: {}, tolerate: {} }",
         "",
-    );
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    )
 }
 
 #[cfg(test)]
@@ -252,5 +260,47 @@ mod tests {
         assert_ne!(fingerprint(&usual), fingerprint(&stated));
         let before = format!("{stated:?}").replace("grow: Stated(30s)", "grow: Some(30s)");
         assert!(before.contains(", grow: Some(30s)"), "{before}");
+    }
+
+    #[test]
+    fn an_end_in_a_journal_of_the_version_before_is_read() {
+        let row = r#"{"attempt":"map/7@1","profile":{"heap":67108864,"overhead":0,"cpus":1},"slots":1,"rung":1,
+            "container":"j.1.e1.c2","node":"n1","started":5,"ended":9,"peak":null,"used":null,"reason":null,
+            "dimension":null,"evidence":null,"grown":[{"at":7,"from":33554432,"to":67108864,"held_us":4711}]}"#;
+        let line = format!(
+            r#"{{"record":"ended","task":{{"stage":0,"index":7}},"row":{row},"account":"innocent","innocent":true,"next":{{"kind":"done"}}}}"#
+        );
+        let read: JournalRecord = serde_json::from_str(&line).expect("reads");
+        let JournalRecord::Ended {
+            row,
+            account,
+            collateral_rerun,
+            ..
+        } = &read
+        else {
+            panic!("{read:?}")
+        };
+        assert_eq!(
+            (*account, *collateral_rerun, row.grown[0].frozen_us),
+            (ChargeAccount::Bystander, true, Some(4711))
+        );
+        let written = serde_json::to_string(&read).expect("writes");
+        assert!(
+            !written.contains("innocent") && !written.contains("held_us"),
+            "{written}"
+        );
+        assert_eq!(
+            serde_json::from_str::<JournalRecord>(&written).expect("reads"),
+            read
+        );
+    }
+
+    #[test]
+    fn a_journal_with_listed_input_sizes_matches_its_job() {
+        let text = "version = 1\nname = \"j\"\n[profiles.exec]\nmemory = \"1GiB\"\n[executors.main]\nprofile = \"exec\"\n\
+                    [[stage]]\nname = \"map\"\ninput = [\"5MiB\"]\ncommand = [\"prog\"]\n";
+        let job = headroom_config::job::compile(text, "job.toml").expect("compiles");
+        let text = fingerprinted_text(&job);
+        assert!(text.contains("input: Some(Told(["), "{text}");
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     use crate::policy::AttemptPlace;
     use headroom_config::job::compile;
 
-    fn told(keys: &str, overhead: u64, slots: u32) -> BTreeMap<String, String> {
+    fn environment_of(keys: &str, overhead: u64, slots: u32) -> BTreeMap<String, String> {
         let text = format!(
             "version = 1\nname = \"j\"\n[profiles.exec]\nheap = \"1GiB\"\noverhead = \"256MiB\"\ncpus = 4\n\
              [profiles.p]\nheap = \"256MiB\"\noverhead = \"{overhead}MiB\"\ncpus = 1\n\
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_runtime_gets_its_budget_in_its_own_variables() {
-        let of = |runtime: &str| told(&format!("runtime = {runtime:?}"), 64, 2);
+        let of = |runtime: &str| environment_of(&format!("runtime = {runtime:?}"), 64, 2);
         assert_eq!(
             pairs(&of("jvm")),
             [
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn caps_divide_an_overhead_that_is_large_enough() {
         let caps = |overhead| {
-            told(
+            environment_of(
                 "runtime = \"jvm\"\nruntime_flags = \"caps\"\ngc_log = \"yes\"",
                 overhead,
                 1,
@@ -249,16 +249,16 @@ mod tests {
             rung: 1,
             place: AttemptPlace::Shared,
         };
-        let told = |remedies: &[Remedy], runtime| {
+        let environment_of = |remedies: &[Remedy], runtime| {
             let mut env = BTreeMap::from([("MALLOC_ARENA_MAX".to_owned(), "64".to_owned())]);
             remedy(runtime, &size, remedies, &mut env);
             env
         };
         assert_eq!(
-            pairs(&told(&[], TaskRuntime::Native)),
+            pairs(&environment_of(&[], TaskRuntime::Native)),
             [("MALLOC_ARENA_MAX", "64")]
         );
-        let arena = told(&[Remedy::OneArena, Remedy::TmpOnDisk], TaskRuntime::Native);
+        let arena = environment_of(&[Remedy::OneArena, Remedy::TmpOnDisk], TaskRuntime::Native);
         assert_eq!(
             pairs(&arena),
             [
@@ -266,7 +266,7 @@ mod tests {
                 ("MALLOC_ARENA_MAX", "1")
             ]
         );
-        let jvm = told(
+        let jvm = environment_of(
             &[Remedy::FewerThreads, Remedy::SmallCodeCache],
             TaskRuntime::Jvm,
         );
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn values_of_the_job_file_take_precedence() {
-        let env = told(
+        let env = environment_of(
             "runtime = \"jvm\"\nenv = { JDK_JAVA_OPTIONS = \"-Xmx1g\", MALLOC_ARENA_MAX = \"1\" }",
             64,
             1,
@@ -294,6 +294,6 @@ mod tests {
                 ("MALLOC_ARENA_MAX", "1")
             ]
         );
-        assert!(told("runtime = \"jvm\"\nruntime_flags = \"none\"", 64, 1).is_empty());
+        assert!(environment_of("runtime = \"jvm\"\nruntime_flags = \"none\"", 64, 1).is_empty());
     }
 }

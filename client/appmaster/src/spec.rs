@@ -222,8 +222,8 @@ pub fn task_start(
     );
     // Files are in the working directory of the container; tasks with files therefore run there.
     let cwd = base_dir.filter(|_| stage.files.is_empty());
-    let told = base_dir.filter(|_| !stage.files.is_empty());
-    env.extend(told.map(|dir| ("HEADROOM_BASE_DIR".to_owned(), dir.to_owned())));
+    let variable = base_dir.filter(|_| !stage.files.is_empty());
+    env.extend(variable.map(|dir| ("HEADROOM_BASE_DIR".to_owned(), dir.to_owned())));
     runtime::set_memory_budget(stage, attempt.size, &mut env);
     runtime::remedy(stage.runtime, attempt.size, attempt.remedies, &mut env);
     let profile = &attempt.size.profile;
@@ -243,7 +243,7 @@ pub fn task_start(
         },
         heap_exit_codes: stage.heap_exit_codes.clone(),
         timeout_ms: stage.timeout.map(millis),
-        hold_ms: job.freeze_timeout(stage).map(millis),
+        freeze_timeout_ms: job.freeze_timeout(stage).map(millis),
         output: attempt.output.map(str::to_owned),
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct JobTraceExporter {
     sender: Option<SpanSender>,
     /// True after the collector was selected, found unusable, or found to be absent; the selection
     /// is not repeated.
-    settled: bool,
+    is_selected: bool,
 }
 
 /// The sending end of the span queue.
@@ -104,7 +104,7 @@ impl JobTraceExporter {
             service: attempt,
             began: None,
             sender: None,
-            settled: false,
+            is_selected: false,
         }
     }
 
@@ -119,13 +119,13 @@ impl JobTraceExporter {
 
     /// Selects the collector: that of the master's own environment, else that of the cluster.
     pub(crate) fn select_collector(&mut self, cluster: Option<&str>) {
-        if self.settled
+        if self.is_selected
             || nonempty_variable("OTEL_SDK_DISABLED")
                 .is_some_and(|value| value.eq_ignore_ascii_case("true"))
         {
             return;
         }
-        self.settled = true;
+        self.is_selected = true;
         let own = ENDPOINT_VARIABLES
             .iter()
             .find_map(|name| nonempty_variable(name));
@@ -219,7 +219,7 @@ impl JobTraceExporter {
 
     /// Queues the remaining spans when the job has ended. Running attempts will not be reported any
     /// more.
-    pub(crate) fn tell_end(&self, core: &MasterCore, outcome: &JobOutcome, now: UnixMillis) {
+    pub(crate) fn queue_job_span(&self, core: &MasterCore, outcome: &JobOutcome, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (_, task) in core.tasks().iter().filter(|(_, task)| !task.is_final()) {
             if let Some(open) = task.open_attempt() {

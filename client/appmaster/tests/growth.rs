@@ -59,7 +59,7 @@ fn a_task_that_needs_three_times_its_size_is_never_killed() {
         world.row("map/1").attempts[0]
             .grown
             .iter()
-            .all(|g| g.held_us == Some(1500)),
+            .all(|g| g.frozen_us == Some(1500)),
         "and the time for which it was frozen"
     );
     assert!(

@@ -20,18 +20,18 @@ command = ["prog", "{index}"]
 "#
 );
 
-fn order(task: &str, wish: TaskOrderAction) -> TaskOrder {
+fn order(task: &str, action: TaskOrderAction) -> TaskOrder {
     TaskOrder {
         task: task.parse().expect("id"),
-        wish,
+        action,
         reason: Some("wrong day".into()),
     }
 }
 
-fn job(at_ms: u64, task: &str, wish: TaskOrderAction) -> MasterScenario {
+fn job(at_ms: u64, task: &str, action: TaskOrderAction) -> MasterScenario {
     let fault = InjectedFault::Ordered {
         at_ms,
-        order: order(task, wish),
+        order: order(task, action),
     };
     MasterScenario::of(JOB)
         .nodes(&[1024])

@@ -23,7 +23,7 @@ fn options(
 ) -> (MasterOptions, watch::Sender<StopRequest>) {
     let job = dir.join("job.toml");
     std::fs::write(&job, JOB).expect("writes");
-    let (wish, leave) = watch::channel(StopRequest::GoOn);
+    let (stop, leave) = watch::channel(StopRequest::GoOn);
     let options = MasterOptions {
         job,
         app: None,
@@ -38,7 +38,7 @@ fn options(
         master_memory: Bytes::ZERO,
         leave,
     };
-    (options, wish)
+    (options, stop)
 }
 
 async fn finished(options: MasterOptions) -> MasterResult {
@@ -196,7 +196,7 @@ async fn the_next_run_continues_the_job() {
         Cluster::start().await,
         tempfile::tempdir().expect("directory"),
     );
-    let (mut first, wish) = options(&cluster, dir.path());
+    let (mut first, stop) = options(&cluster, dir.path());
     let app = run::submit(&mut first).await.expect("submits");
     let (mut second, _keep) = options(&cluster, dir.path());
     second.app = Some(app);
@@ -204,7 +204,7 @@ async fn the_next_run_continues_the_job() {
     cluster
         .until("a task was killed and others run", |s| s.started >= 4)
         .await;
-    wish.send(StopRequest::Leave).expect("is heard");
+    stop.send(StopRequest::Leave).expect("is heard");
     let left = running.await.expect("runs");
     assert!(
         left.outcome.is_none() && cluster.seen().finished.is_none(),
@@ -326,11 +326,11 @@ async fn another_jobs_journal_is_refused() {
         Cluster::start().await,
         tempfile::tempdir().expect("directory"),
     );
-    let (mut first, wish) = options(&cluster, dir.path());
+    let (mut first, stop) = options(&cluster, dir.path());
     let app = run::submit(&mut first).await.expect("submits");
     let running = tokio::spawn(finished(first));
     cluster.until("tasks run", |s| s.started >= 1).await;
-    wish.send(StopRequest::Leave).expect("is heard");
+    stop.send(StopRequest::Leave).expect("is heard");
     running.await.expect("runs");
     let (mut second, _keep) = options(&cluster, dir.path());
     second.app = Some(app);

@@ -75,7 +75,7 @@ class Task:
         with open(self.path + ".out", "wb") as out, open(self.path + ".err", "wb") as err:
             self.process = subprocess.Popen(start["command"], env=env, cwd=start["cwd"], stdin=subprocess.DEVNULL,
                                             stdout=out, stderr=err, start_new_session=True)
-        self.pid, self.born, self.started = self.process.pid, time.monotonic(), int(time.time() * 1000)
+        self.pid, self.began, self.started = self.process.pid, time.monotonic(), int(time.time() * 1000)
         self.floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # what that of a child begins with
 
     def stop(self, cause, grace):
@@ -107,7 +107,7 @@ class Task:
 
     def look(self, at):
         """Heeds its deadlines; its report once it has ended."""
-        if self.start["timeout_ms"] and at - self.born >= self.start["timeout_ms"] / 1000:
+        if self.start["timeout_ms"] and at - self.began >= self.start["timeout_ms"] / 1000:
             self.stop("timeout", GRACE)
         if self.kill_at and at >= self.kill_at:
             self.kill_at = self.kill_all()
@@ -253,7 +253,7 @@ class Executor:
         elif kind == "shutdown":
             self.draining = True
         elif kind == "resize" and attempt in self.running:
-            self.say(kind="resized", attempt=attempt, limit=self.running[attempt].start["limit"] or 0, held_us=None,
+            self.say(kind="resized", attempt=attempt, limit=self.running[attempt].start["limit"] or 0, frozen_us=None,
                      error="this executor cannot change the limit of a running task")
 
     def begin(self, start):

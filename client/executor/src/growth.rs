@@ -1,8 +1,8 @@
 //! Growth of a running task: the freeze near its limit, and the events that end it.
 //!
 //! ```text
-//!          Pressure: freeze, report               LetGo, HoldOver: release
-//!  Below ─────────────────────────────► Held ─────────────────────────────► Free
+//!          Pressure: freeze, report               Unfreeze, FreezeTimeout: release
+//!  Below ─────────────────────────────► Frozen ───────────────────────────► Free
 //!    ▲ ▲                                 │                                   │
 //!    │ └──────── More: raise ────────────┘                                   │
 //!    └────────────────────────── More: raise ────────────────────────────────┘
@@ -31,7 +31,7 @@ pub enum GrowthState {
     /// Below the limit and monitored.
     Below,
     /// Frozen near the limit: the pressure is reported and no process in the group runs.
-    Held,
+    Frozen,
     /// Neither throttled nor frozen.
     Free,
 }
@@ -44,9 +44,9 @@ pub enum GrowthEvent {
     /// The limit was raised.
     More,
     /// The master has no more memory for the task.
-    LetGo,
+    Unfreeze,
     /// The maximum time of the freeze is over.
-    HoldOver,
+    FreezeTimeout,
 }
 
 /// The action that follows an event.
@@ -55,11 +55,11 @@ pub enum GrowthAction {
     /// No action.
     Nothing,
     /// Freezes the group and reports pressure to the master.
-    Hold,
+    Freeze,
     /// Thaws the group.
-    GoOn,
+    Thaw,
     /// Removes throttle and freeze; the kernel enforces the limit from now on.
-    LetGo,
+    Unthrottle,
 }
 
 impl GrowthState {
@@ -68,23 +68,23 @@ impl GrowthState {
     pub fn on(self, event: GrowthEvent) -> (GrowthState, GrowthAction) {
         match self {
             GrowthState::Below => match event {
-                GrowthEvent::Pressure => (GrowthState::Held, GrowthAction::Hold),
-                GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
-                GrowthEvent::LetGo => (GrowthState::Free, GrowthAction::LetGo),
-                GrowthEvent::HoldOver => (self, GrowthAction::Nothing), // the limit was raised just before
+                GrowthEvent::Pressure => (GrowthState::Frozen, GrowthAction::Freeze),
+                GrowthEvent::More => (GrowthState::Below, GrowthAction::Thaw),
+                GrowthEvent::Unfreeze => (GrowthState::Free, GrowthAction::Unthrottle),
+                GrowthEvent::FreezeTimeout => (self, GrowthAction::Nothing), // the limit was raised just before
             },
-            GrowthState::Held => match event {
+            GrowthState::Frozen => match event {
                 GrowthEvent::Pressure => (self, GrowthAction::Nothing), // reported already
-                GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
-                GrowthEvent::LetGo | GrowthEvent::HoldOver => {
-                    (GrowthState::Free, GrowthAction::LetGo)
+                GrowthEvent::More => (GrowthState::Below, GrowthAction::Thaw),
+                GrowthEvent::Unfreeze | GrowthEvent::FreezeTimeout => {
+                    (GrowthState::Free, GrowthAction::Unthrottle)
                 }
             },
             GrowthState::Free => match event {
-                GrowthEvent::Pressure | GrowthEvent::LetGo | GrowthEvent::HoldOver => {
+                GrowthEvent::Pressure | GrowthEvent::Unfreeze | GrowthEvent::FreezeTimeout => {
                     (self, GrowthAction::Nothing)
                 }
-                GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
+                GrowthEvent::More => (GrowthState::Below, GrowthAction::Thaw),
             },
         }
     }
@@ -106,7 +106,7 @@ pub fn is_pressed(facts: &CgroupStats, limit: Bytes) -> bool {
 #[derive(Debug)]
 pub struct TaskGrowth {
     /// State.
-    pub hold: GrowthState,
+    pub state: GrowthState,
     /// Current limit. Bytes.
     pub limit: Bytes,
     /// Maximum time of a freeze.
@@ -121,13 +121,13 @@ impl TaskGrowth {
     pub fn arm(
         group: &EnforcedGroup,
         limit: Bytes,
-        hold_ms: u64,
+        freeze_timeout_ms: u64,
     ) -> Result<TaskGrowth, CgroupError> {
         group.throttle_at(limit)?;
         let alarms = PressureAlarms::of(group, limit)?;
-        let longest = Duration::from_millis(hold_ms).min(MAX_FREEZE_TIMEOUT);
+        let longest = Duration::from_millis(freeze_timeout_ms).min(MAX_FREEZE_TIMEOUT);
         Ok(TaskGrowth {
-            hold: GrowthState::Below,
+            state: GrowthState::Below,
             limit,
             longest,
             since: None,
@@ -141,19 +141,19 @@ impl TaskGrowth {
         event: GrowthEvent,
         group: &EnforcedGroup,
     ) -> Result<GrowthAction, CgroupError> {
-        let (hold, action) = self.hold.on(event);
-        self.hold = hold;
+        let (state, action) = self.state.on(event);
+        self.state = state;
         match action {
             GrowthAction::Nothing => {}
-            GrowthAction::Hold => {
+            GrowthAction::Freeze => {
                 self.since = Some(Instant::now());
                 group.freeze()?;
             }
-            GrowthAction::GoOn => {
+            GrowthAction::Thaw => {
                 self.since = None;
                 group.thaw()?;
             }
-            GrowthAction::LetGo => {
+            GrowthAction::Unthrottle => {
                 self.since = None;
                 group.unthrottle()?;
             }
@@ -185,9 +185,9 @@ impl TaskGrowth {
     /// Waits for an alarm of the kernel about the group. Pending forever while the group is not
     /// monitored.
     pub async fn alarm(&self) {
-        match self.hold {
+        match self.state {
             GrowthState::Below => self.alarms.ring().await,
-            GrowthState::Held | GrowthState::Free => std::future::pending().await,
+            GrowthState::Frozen | GrowthState::Free => std::future::pending().await,
         }
     }
 }
@@ -268,33 +268,33 @@ mod tests {
         let events = [
             GrowthEvent::Pressure,
             GrowthEvent::More,
-            GrowthEvent::LetGo,
-            GrowthEvent::HoldOver,
+            GrowthEvent::Unfreeze,
+            GrowthEvent::FreezeTimeout,
         ];
         let table = [
             (
                 GrowthState::Below,
                 [
-                    (GrowthState::Held, GrowthAction::Hold),
-                    (GrowthState::Below, GrowthAction::GoOn),
-                    (GrowthState::Free, GrowthAction::LetGo),
+                    (GrowthState::Frozen, GrowthAction::Freeze),
+                    (GrowthState::Below, GrowthAction::Thaw),
+                    (GrowthState::Free, GrowthAction::Unthrottle),
                     (GrowthState::Below, GrowthAction::Nothing),
                 ],
             ),
             (
-                GrowthState::Held,
+                GrowthState::Frozen,
                 [
-                    (GrowthState::Held, GrowthAction::Nothing),
-                    (GrowthState::Below, GrowthAction::GoOn),
-                    (GrowthState::Free, GrowthAction::LetGo),
-                    (GrowthState::Free, GrowthAction::LetGo),
+                    (GrowthState::Frozen, GrowthAction::Nothing),
+                    (GrowthState::Below, GrowthAction::Thaw),
+                    (GrowthState::Free, GrowthAction::Unthrottle),
+                    (GrowthState::Free, GrowthAction::Unthrottle),
                 ],
             ),
             (
                 GrowthState::Free,
                 [
                     (GrowthState::Free, GrowthAction::Nothing),
-                    (GrowthState::Below, GrowthAction::GoOn),
+                    (GrowthState::Below, GrowthAction::Thaw),
                     (GrowthState::Free, GrowthAction::Nothing),
                     (GrowthState::Free, GrowthAction::Nothing),
                 ],

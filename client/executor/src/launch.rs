@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use headroom_node_exec::{
-    ChildProcess, Namespaces, Privilege, SpawnCommand, SpawnError, SpawnStep, probe_namespaces,
-    spawn,
+    ChildProcess, ExecArguments, Namespaces, Privilege, SpawnCommand, SpawnError, SpawnStep,
+    probe_namespaces, spawn,
 };
 use headroom_types::{Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
@@ -161,7 +161,7 @@ fn own_directory(output: &Path) -> std::io::Result<()> {
 /// Arms the throttle before the start, so that a task that may grow is not killed before the master
 /// can react.
 fn arm_throttle(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
-    match start.limit.filter(|_| start.hold_ms.is_some()) {
+    match start.limit.filter(|_| start.freeze_timeout_ms.is_some()) {
         Some(limit) => group
             .group()
             .throttle_at(limit)
@@ -176,10 +176,7 @@ fn launch_in(
     group: &TaskGroup,
     files: &TaskFiles,
 ) -> anyhow::Result<ChildProcess> {
-    let [program, args @ ..] = start.command.as_slice() else {
-        anyhow::bail!("the command is empty")
-    };
-    let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+    anyhow::ensure!(!start.command.is_empty(), "the command is empty");
     let mut env = task_env(
         &site.environment.for_tasks,
         start,
@@ -198,16 +195,15 @@ fn launch_in(
     }
     let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
     let procs_files = group.group().procs_files();
+    let arguments = ExecArguments::new(&start.command, &env)?;
     let command = SpawnCommand {
-        args: &args,
-        env: &env,
         stdout: Some(&files.out),
         stderr: Some(&files.err),
         procs_files: &procs_files,
         namespaces: site.namespaces,
         new_session: true,
         oom_score_adj: Some(site.oom_score_adj),
-        ..SpawnCommand::new(Path::new(program), &cwd)
+        ..SpawnCommand::new(&arguments, &cwd)
     };
     Ok(spawn(&command)?)
 }
@@ -274,7 +270,7 @@ mod tests {
             heap: None,
             heap_exit_codes: vec![],
             timeout_ms: None,
-            hold_ms: None,
+            freeze_timeout_ms: None,
             output: None,
         };
         let base = [

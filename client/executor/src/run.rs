@@ -288,11 +288,12 @@ impl ExecutorLoop {
                 held,
                 error,
             } => {
-                let held_us = held.map(|held| u64::try_from(held.as_micros()).unwrap_or(u64::MAX));
+                let frozen_us =
+                    held.map(|held| u64::try_from(held.as_micros()).unwrap_or(u64::MAX));
                 let message = FromExecutor::Resized {
                     attempt,
                     limit,
-                    held_us,
+                    frozen_us,
                     error,
                 };
                 self.session.send(message, &mut self.effects);

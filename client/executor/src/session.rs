@@ -82,7 +82,7 @@ pub enum TaskControl {
     /// Apply this limit.
     Limit(Bytes),
     /// End the freeze near the limit.
-    LetGo,
+    Unfreeze,
 }
 
 /// A task that is frozen near its limit.
@@ -272,8 +272,8 @@ impl ExecutorSession {
             ToExecutor::Resize { attempt, limit } => {
                 out.push(ExecutorEffect::Order(attempt, TaskControl::Limit(limit)))
             }
-            ToExecutor::LetGo { attempt } => {
-                out.push(ExecutorEffect::Order(attempt, TaskControl::LetGo))
+            ToExecutor::Unfreeze { attempt } => {
+                out.push(ExecutorEffect::Order(attempt, TaskControl::Unfreeze))
             }
             ToExecutor::Ack { attempt } => {
                 self.results.ack(&attempt); // idempotent
@@ -475,15 +475,13 @@ fn check_texts(start: &TaskStart) -> Result<(), StartRefusal> {
     if start.env.iter().any(odd) {
         return Err(StartRefusal::Text("environment"));
     }
-    if start.cwd.as_ref().is_some_and(|cwd| cwd.contains('\0')) {
-        return Err(StartRefusal::Text("working directory"));
+    let directories = [
+        (&start.cwd, "working directory"),
+        (&start.output, "output directory"),
+    ];
+    let has_nul = |path: &Option<String>| path.as_ref().is_some_and(|path| path.contains('\0'));
+    match directories.into_iter().find(|(path, _)| has_nul(path)) {
+        Some((_, name)) => Err(StartRefusal::Text(name)),
+        None => Ok(()),
     }
-    if start
-        .output
-        .as_ref()
-        .is_some_and(|output| output.contains('\0'))
-    {
-        return Err(StartRefusal::Text("output directory"));
-    }
-    Ok(())
 }

@@ -227,11 +227,11 @@ impl TaskRunner {
                 order = self.lines.orders.recv(), if ordered => match order {
                     Some(TaskControl::Stop { cause, grace }) => self.stop(cause, grace),
                     Some(TaskControl::Limit(limit)) => self.resize(limit),
-                    Some(TaskControl::LetGo) => self.grow(growth::GrowthEvent::LetGo),
+                    Some(TaskControl::Unfreeze) => self.grow(growth::GrowthEvent::Unfreeze),
                     None => ordered = false,
                 },
                 () = alarm(self.growth.as_ref()) => self.sample().await,
-                () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::HoldOver),
+                () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::FreezeTimeout),
                 () = at(timeout), if self.life == TaskPhase::Running => {
                     self.stop(StopCause::Timeout, GRACE_TIMEOUT);
                 }
@@ -346,7 +346,7 @@ impl TaskRunner {
         }
         let limit = growth.limit;
         self.show_hold();
-        if matches!(done, Ok(growth::GrowthAction::Hold)) {
+        if matches!(done, Ok(growth::GrowthAction::Freeze)) {
             tracing::debug!(attempt = %self.start.attempt, %limit, "the task is frozen near its limit");
             let _ = self.lines.news.try_send(TaskNotification::Pressed {
                 attempt: self.start.attempt.clone(),
@@ -365,7 +365,7 @@ impl TaskRunner {
         let held = self
             .growth
             .as_ref()
-            .filter(|growth| growth.hold == GrowthState::Held);
+            .filter(|growth| growth.state == GrowthState::Frozen);
         self.lines
             .pressed
             .send_replace(held.map(|growth| FreezePressure {
@@ -403,7 +403,7 @@ impl TaskRunner {
             error,
         }); // the report contains the limit
         if failed {
-            self.grow(growth::GrowthEvent::LetGo)
+            self.grow(growth::GrowthEvent::Unfreeze)
         } else {
             self.show_hold()
         }
@@ -424,7 +424,7 @@ impl TaskRunner {
         self.grace_ends.get_or_insert(Instant::now() + grace);
         self.handle_event(event);
         // A frozen process cannot handle SIGTERM.
-        self.grow(growth::GrowthEvent::LetGo);
+        self.grow(growth::GrowthEvent::Unfreeze);
     }
 
     fn handle_event(&mut self, event: TaskEvent) {
@@ -551,11 +551,13 @@ impl TaskRunner {
 
 /// Arms growth if the start requests it and the kernel enforces the limit.
 fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
-    let (limit, hold_ms) = (
+    let (limit, freeze_timeout_ms) = (
         start.limit?,
-        start.hold_ms.filter(|_| group.kind().is_kernel())?,
+        start
+            .freeze_timeout_ms
+            .filter(|_| group.kind().is_kernel())?,
     );
-    match TaskGrowth::arm(group.group(), limit, hold_ms) {
+    match TaskGrowth::arm(group.group(), limit, freeze_timeout_ms) {
         Ok(growth) => Some(growth),
         Err(error) => {
             tracing::warn!(attempt = %start.attempt, %error, "the task cannot grow while it runs");

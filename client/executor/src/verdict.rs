@@ -98,7 +98,7 @@ mod tests {
             heap: heap.map(Bytes::from_mib),
             heap_exit_codes: vec![3],
             timeout_ms: None,
-            hold_ms: None,
+            freeze_timeout_ms: None,
             output: None,
         }
     }

@@ -16,10 +16,10 @@ const NEEDS_96_MIB: [&str; 3] = [
 ];
 const LIMIT: Bytes = Bytes::from_mib(32);
 
-fn growing(id: &str, hold_ms: u64) -> TaskStart {
+fn growing(id: &str, freeze_timeout_ms: u64) -> TaskStart {
     TaskStart {
         limit: Some(LIMIT),
-        hold_ms: Some(hold_ms),
+        freeze_timeout_ms: Some(freeze_timeout_ms),
         ..task(id, &NEEDS_96_MIB)
     }
 }
@@ -54,12 +54,12 @@ fn raise(master: &mut Master, id: &str, to: Bytes) -> Option<u64> {
     master.wait("the new limit", |line| match line {
         FromExecutor::Resized {
             limit,
-            held_us,
+            frozen_us,
             error,
             ..
         } => {
             assert_eq!((limit, error), (&to, &None));
-            Some(*held_us)
+            Some(*frozen_us)
         }
         FromExecutor::Hello { .. }
         | FromExecutor::Started { .. }
@@ -140,7 +140,7 @@ fn a_frozen_task_is_reported_to_a_new_master_and_killed_on_release() {
         LIMIT,
         "the pressure is sent again on the new connection"
     );
-    master.send(&ToExecutor::LetGo {
+    master.send(&ToExecutor::Unfreeze {
         attempt: "a/0@1".parse().expect("id"),
     });
     assert_eq!(master.result("a/0@1").reason, ExitReason::TaskOom);
@@ -169,7 +169,7 @@ fn a_task_that_fills_its_limit_with_page_cache_is_not_frozen() {
     let script = "dd if=/dev/zero of=big bs=1M count=96 2>/dev/null && sync big && cat big > /dev/null && rm big";
     let start = TaskStart {
         limit: Some(LIMIT),
-        hold_ms: Some(60_000),
+        freeze_timeout_ms: Some(60_000),
         ..task("a/0@1", &["sh", "-c", script])
     };
     master.start(start);

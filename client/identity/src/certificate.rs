@@ -108,13 +108,6 @@ impl Certificate {
             fingerprint: Sha256Digest::of(der),
         })
     }
-
-    /// True if at least two thirds of the validity period are over and the certificate should be
-    /// renewed.
-    pub fn wants_renewal(&self, now: UnixMillis) -> bool {
-        let third = self.until.0.saturating_sub(self.from.0) / 3;
-        now.0 >= self.until.0.saturating_sub(third)
-    }
 }
 
 fn address(bytes: &[u8]) -> Option<String> {

@@ -10,6 +10,7 @@ mod doctor;
 mod global;
 mod job;
 mod kill;
+mod launch;
 mod logs;
 mod objects;
 mod operator;

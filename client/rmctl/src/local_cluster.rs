@@ -148,13 +148,13 @@ fn unwritable(dir: &Path, e: &std::io::Error) -> CommandFailure {
 
 impl LocalCluster {
     /// Starts all daemons and waits until all nodes are ready.
-    pub(crate) async fn start(wish: &LocalClusterParams) -> Result<LocalCluster, CommandFailure> {
+    pub(crate) async fn start(params: &LocalClusterParams) -> Result<LocalCluster, CommandFailure> {
         let bin_dir = bin_dir()?;
-        let home = ClusterDirectory::make(wish.keep.as_deref())?;
+        let home = ClusterDirectory::make(params.keep.as_deref())?;
         let state = directory(home.path(), "resourcemanager")?;
         let arguments = [
             "--listen".to_owned(),
-            wish.listen.to_string(),
+            params.listen.to_string(),
             "--state".to_owned(),
             text(&state),
         ];
@@ -163,7 +163,7 @@ impl LocalCluster {
             "the resource manager",
             &program,
             &arguments,
-            wish.log,
+            params.log,
         )
         .await?;
         let mut cluster = LocalCluster {
@@ -172,7 +172,7 @@ impl LocalCluster {
             nodes: Vec::new(),
             home,
         };
-        match cluster.add_nodes(wish, &bin_dir).await {
+        match cluster.add_nodes(params, &bin_dir).await {
             Ok(()) => Ok(cluster),
             Err(failure) => {
                 cluster.stop().await;
@@ -183,28 +183,32 @@ impl LocalCluster {
 
     async fn add_nodes(
         &mut self,
-        wish: &LocalClusterParams,
+        params: &LocalClusterParams,
         bin_dir: &Path,
     ) -> Result<(), CommandFailure> {
-        let memory = wish.memory.unwrap_or_else(|| {
+        let memory = params.memory.unwrap_or_else(|| {
             free_memory()
                 .mul_ratio(3, 4)
-                .mul_ratio(1, u64::from(wish.nodes.max(1)))
+                .mul_ratio(1, u64::from(params.nodes.max(1)))
         });
-        for i in 1..=wish.nodes {
+        for i in 1..=params.nodes {
             let state = directory(self.home.path(), &format!("dev-{i}"))?;
-            let arguments = self.node_arguments(wish, i, memory, &state, bin_dir)?;
+            let arguments = self.node_arguments(params, i, memory, &state, bin_dir)?;
             let program = bin_dir.join("nodeagent");
-            let (daemon, ready) =
-                DaemonProcess::start::<NodeReady>("the node agent", &program, &arguments, wish.log)
-                    .await?;
+            let (daemon, ready) = DaemonProcess::start::<NodeReady>(
+                "the node agent",
+                &program,
+                &arguments,
+                params.log,
+            )
+            .await?;
             let health = ready.health.clone();
             self.nodes.push(LocalNodeAgent {
                 daemon,
                 ready,
                 program,
                 arguments,
-                log: wish.log,
+                log: params.log,
             });
             if let NodeHealthState::Unhealthy { reason } = health {
                 return Err(CommandFailure::new(
@@ -219,7 +223,7 @@ impl LocalCluster {
 
     fn node_arguments(
         &self,
-        wish: &LocalClusterParams,
+        params: &LocalClusterParams,
         number: u32,
         memory: Bytes,
         state: &Path,
@@ -241,10 +245,10 @@ impl LocalCluster {
             "cgroup-name",
             format!("headroom-dev-{}-{number}", std::process::id()),
         );
-        if let Some(cpus) = wish.cpus {
+        if let Some(cpus) = params.cpus {
             option("cpus", cpus.to_string());
         }
-        if let Some(enforcer) = wish.enforcer {
+        if let Some(enforcer) = params.enforcer {
             option("enforcer", enforcer.as_str().to_owned());
         }
         Ok(arguments)

@@ -36,7 +36,7 @@ pub struct TaskOrder {
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub task: TaskId,
     /// The requested action.
-    pub wish: TaskOrderAction,
+    pub action: TaskOrderAction,
     /// Reason, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -69,7 +69,7 @@ pub enum TaskOrderAction {
 impl TaskOrder {
     /// The command in words: `cancelled on request: it reads the wrong day`.
     pub fn sentence(&self) -> String {
-        let done = match self.wish {
+        let done = match self.action {
             TaskOrderAction::Cancel => "cancelled on request".to_owned(),
             TaskOrderAction::Retry { .. } => "retried on request".to_owned(),
             TaskOrderAction::Resize { memory } => format!("{memory} on request"),
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn an_order_contains_its_action_and_reason() {
-        let order = |wish, reason: Option<&str>| TaskOrder {
+        let order = |action, reason: Option<&str>| TaskOrder {
             task: "map/7".parse().expect("id"),
-            wish,
+            action,
             reason: reason.map(str::to_owned),
         };
         assert_eq!(
@@ -116,7 +116,7 @@ mod tests {
         .expect("writes");
         assert_eq!(
             text,
-            serde_json::json!({"task": "map/7", "wish": {"do": "resize", "memory": 1_048_576}})
+            serde_json::json!({"task": "map/7", "action": {"do": "resize", "memory": 1_048_576}})
         );
     }
 }

@@ -193,25 +193,6 @@ pub fn usual_treatment(cause: SubCause) -> UsualTreatment {
     }
 }
 
-/// The table as printed in `docs/diagnosis.md`.
-pub fn treatment_table() -> String {
-    let mut text =
-        String::from("| sub-cause | treatment | if it comes again |\n| --- | --- | --- |\n");
-    for cause in SubCause::ALL {
-        let UsualTreatment {
-            first,
-            remedy,
-            then,
-        } = usual_treatment(*cause);
-        let first = remedy.map_or_else(
-            || format!("`{first}`"),
-            |remedy| format!("`{first}`: `{remedy}`"),
-        );
-        text.push_str(&format!("| `{cause}` | {first} | `{then}` |\n"));
-    }
-    text
-}
-
 /// The treatment of one failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -365,7 +365,7 @@ fn messages_of_executors_match_the_golden_files() {
     let resized = task::FromExecutor::Resized {
         attempt: task_attempt(),
         limit,
-        held_us: Some(4711),
+        frozen_us: Some(4711),
         error: None,
     };
     golden("executor_resized", &resized);
@@ -387,7 +387,7 @@ fn messages_to_executors_match_the_golden_files() {
             limit,
         },
     );
-    golden("master_let_go", &task::ToExecutor::LetGo { attempt });
+    golden("master_unfreeze", &task::ToExecutor::Unfreeze { attempt });
     golden(
         "master_start",
         &task::ToExecutor::Start(Box::new(task::TaskStart {
@@ -400,7 +400,7 @@ fn messages_to_executors_match_the_golden_files() {
             heap: None,
             heap_exit_codes: vec![3],
             timeout_ms: Some(60_000),
-            hold_ms: Some(30_000),
+            freeze_timeout_ms: Some(30_000),
             output: Some("/data/out/.headroom/word-count.7/9f86d081/map-7-2".into()),
         })),
     );

@@ -13,16 +13,16 @@ fn task_orders_match_the_golden_files() {
     let resize = TaskOrderAction::Resize {
         memory: Bytes::from_gib(2),
     };
-    let wishes = [
+    let actions = [
         ("kill", TaskOrderAction::Cancel),
         ("retry", TaskOrderAction::Retry { attempt: 2 }),
         ("resize", resize),
         ("rank", TaskOrderAction::Rank { priority: 7 }),
     ];
-    for (name, wish) in wishes {
+    for (name, action) in actions {
         let order = TaskOrder {
             task: "map/7".parse().expect("id"),
-            wish,
+            action,
             reason: Some("it will need it".into()),
         };
         golden(

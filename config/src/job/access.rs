@@ -4,15 +4,13 @@ use headroom_identity::role::is_user;
 use headroom_wire::v1::acl::AppAccess;
 use toml::de::DeValue;
 
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, TomlSection, hint};
 
 /// Maximum number of users and groups of one list, equal to the limit of the resource manager.
 const MOST: usize = 32;
 
-pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> AppAccess {
+pub(super) fn read(root: &mut TomlSection<'_>) -> AppAccess {
     let Some(mut s) = root.table(
-        r,
         "access",
         hint(
             "it shares the job with other users",
@@ -30,10 +28,10 @@ pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> 
         "write a list of accounts, and of groups with @: change = [\"@oncall\"]",
     );
     let access = AppAccess {
-        view: s.read_or(r, "view", view, Vec::new(), subjects),
-        change: s.read_or(r, "change", change, Vec::new(), subjects),
+        view: s.read_or("view", view, Vec::new(), subjects),
+        change: s.read_or("change", change, Vec::new(), subjects),
     };
-    s.reject_unknown_keys(r);
+    s.reject_unknown_keys();
     access
 }
 

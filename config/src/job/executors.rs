@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headroom_types::{Bytes, Name};
-use toml::Spanned;
 use toml::de::DeValue;
 
 use super::node_constraints;
 use super::profiles::{ProfileTable, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
 /// Executor sets by name. `None` for a set with errors.
@@ -24,15 +22,11 @@ const SETS: KeyHint = hint(
     "add a table [executors.main] with profile, count and slots",
 );
 
-pub(super) fn read(
-    root: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    profiles: &ProfileTable,
-) -> ExecutorSets {
+pub(super) fn read(root: &mut TomlSection<'_>, profiles: &ProfileTable) -> ExecutorSets {
     let mut executors = ExecutorSets::new();
-    let tables = root.named_tables(r, "executors", SETS);
+    let tables = root.named_tables("executors", SETS);
     if tables.is_empty() && !root.has("executors") {
-        r.add(
+        root.add(
             root.span(),
             "executors",
             "the job has no executors",
@@ -43,10 +37,10 @@ pub(super) fn read(
     for (name, section) in tables {
         match short_name(name.get_ref()) {
             Ok(id) => {
-                let spec = one(id.clone(), section, r, profiles);
+                let spec = one(id.clone(), section, profiles);
                 executors.insert(id, spec);
             }
-            Err(e) => r.add(
+            Err(e) => root.problems().add(
                 name.span(),
                 &format!("executors.{}", name.get_ref()),
                 e,
@@ -72,12 +66,7 @@ pub(super) fn short_name(text: &str) -> Result<Name, String> {
     }
 }
 
-fn one(
-    id: Name,
-    mut s: TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    profiles: &ProfileTable,
-) -> Option<ExecutorSpec> {
+fn one(id: Name, mut s: TomlSection<'_>, profiles: &ProfileTable) -> Option<ExecutorSpec> {
     let profile_hint = hint(
         "it gives the size of each executor",
         "write profile = \"NAME\" of a [profiles.NAME]",
@@ -102,21 +91,20 @@ fn one(
         "the executor itself needs memory",
         "write a size such as reserve = \"32MiB\"",
     );
-    let profile = s.read_required(r, "profile", profile_hint, toml_reader::parsed::<Name>);
-    let profile = profile.and_then(|name| named(&name, "profile", &s, r, profiles));
-    let count = s.read_or(r, "count", count_hint, 1, toml_reader::count(1, 10_000));
-    let min = s.read_or(r, "min", min_hint, 0, toml_reader::count(0, count));
-    let idle = s.read_or(r, "idle", idle_hint, Duration::ZERO, toml_reader::duration);
-    let slots = s.read_or(r, "slots", slots_hint, 1, toml_reader::count(1, 1024));
+    let profile = s.read_required("profile", profile_hint, toml_reader::parsed::<Name>);
+    let profile = profile.and_then(|name| named(&name, "profile", &s, profiles));
+    let count = s.read_or("count", count_hint, 1, toml_reader::count(1, 10_000));
+    let min = s.read_or("min", min_hint, 0, toml_reader::count(0, count));
+    let idle = s.read_or("idle", idle_hint, Duration::ZERO, toml_reader::duration);
+    let slots = s.read_or("slots", slots_hint, 1, toml_reader::count(1, 1024));
     let reserve = s.read_or(
-        r,
         "reserve",
         reserve_hint,
         Bytes::from_mib(32),
         toml_reader::size,
     );
-    let program = program(&mut s, r);
-    let place = node_constraints::read(&mut s, r);
+    let program = program(&mut s);
+    let place = node_constraints::read(&mut s);
     let spec = profile.map(|profile| ExecutorSpec {
         name: id,
         profile,
@@ -141,9 +129,9 @@ fn one(
                 spec.profile.memory()
             );
             let why = "the slots share the memory after the reserve";
-            r.add(
+            s.add(
                 place,
-                &s.path_of("reserve"),
+                "reserve",
                 what,
                 why,
                 "choose a larger profile or a smaller reserve",
@@ -151,12 +139,12 @@ fn one(
         }
         enough
     });
-    s.reject_unknown_keys(r);
+    s.reject_unknown_keys();
     spec
 }
 
 /// Reads `program` and `task_groups`: a third-party executor.
-fn program(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Option<ExecutorProgram> {
+fn program(s: &mut TomlSection<'_>) -> Option<ExecutorProgram> {
     let program = hint(
         "this program is started in each container instead of the node's executor",
         "write program and arguments, such as program = [\"python3\", \"./executor.py\"], or leave it out",
@@ -165,22 +153,14 @@ fn program(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Option<Exec
         "it sets who creates the cgroups of tasks",
         "write task_groups = true or task_groups = false",
     );
-    let command = s
-        .read(r, "program", program, command)
-        .map(Spanned::into_inner);
-    let written = s.read(r, "task_groups", groups, toml_reader::boolean);
-    if let Some(written) = written.as_ref().filter(|_| !s.has("program")) {
+    let command = s.read_value("program", program, command);
+    let written = s.read_value("task_groups", groups, toml_reader::boolean);
+    if written.is_some() && !s.has("program") {
         let why = "the node's executor always creates a cgroup for each task";
         let fix = "add program = [...], or remove it";
-        r.add(
-            written.span(),
-            &s.path_of("task_groups"),
-            "task_groups without program",
-            why,
-            fix,
-        );
+        s.reject("task_groups", "task_groups without program", why, fix);
     }
-    let task_groups = if written.is_some_and(Spanned::into_inner) {
+    let task_groups = if written == Some(true) {
         TaskGroups::Yes
     } else {
         TaskGroups::No

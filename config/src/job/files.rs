@@ -15,16 +15,16 @@ const FILES: KeyHint = hint(
 );
 
 /// Reads the `files` of one stage. Invalid entries are recorded as errors and omitted.
-pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Vec<FetchedFile> {
+pub(super) fn read(s: &mut TomlSection<'_>) -> Vec<FetchedFile> {
     let mut files: Vec<FetchedFile> = Vec::new();
-    for section in s.table_array(r, "files", FILES) {
+    for section in s.table_array("files", FILES) {
         let (place, path) = (section.span(), section.path_of("name"));
-        let Some(file) = one(section, r) else {
+        let Some(file) = one(section) else {
             continue;
         };
         if files.iter().any(|known| known.name == file.name) {
             let what = format!("a second file {:?}", file.name);
-            r.add(
+            s.problems().add(
                 place,
                 &path,
                 what,
@@ -38,7 +38,7 @@ pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Vec
     files
 }
 
-fn one(mut s: TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> {
+fn one(mut s: TomlSection<'_>) -> Option<FetchedFile> {
     let place = s.span();
     let name = hint(
         "the task finds it by that name in its working directory",
@@ -61,33 +61,32 @@ fn one(mut s: TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFi
         "write a size such as most = \"2GiB\", or leave it out",
     );
     let name = s
-        .read_required(r, "name", name, toml_reader::text)
+        .read_required("name", name, toml_reader::text)
         .map(Spanned::into_inner);
     let from = s
-        .read_required(r, "from", from, toml_reader::text)
+        .read_required("from", from, toml_reader::text)
         .map(Spanned::into_inner);
-    let sha256 = s.read(r, "sha256", sha256, toml_reader::parsed);
+    let sha256 = s.read("sha256", sha256, toml_reader::parsed);
     let file = FetchedFile {
         name: name.unwrap_or_default(),
         from: from.unwrap_or_default(),
         sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
-        kind: s.read_or(r, "kind", kind, FetchedFileKind::File, toml_reader::parsed),
-        most: s
-            .read(r, "most", most, toml_reader::nonzero_size)
-            .map(Spanned::into_inner),
+        kind: s.read_or("kind", kind, FetchedFileKind::File, toml_reader::parsed),
+        most: s.read_value("most", most, toml_reader::nonzero_size),
     };
     let unread = file.name.is_empty() && !s.has("name")
         || file.from.is_empty()
         || (s.has("sha256") && sha256.is_none());
     let path = s.path_of("from");
-    s.reject_unknown_keys(r);
+    let problems = s.problems();
+    s.reject_unknown_keys();
     if unread {
         return None;
     }
     match check_fetched(&file) {
         Ok(()) => Some(file),
         Err((what, fix)) => {
-            r.add(place, &path, what, "no node would start its executors", fix);
+            problems.add(place, &path, what, "no node would start its executors", fix);
             None
         }
     }
@@ -97,7 +96,7 @@ fn one(mut s: TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFi
 /// same file in all, and their total number is limited.
 pub(super) fn agree(
     stages: &[StageSpec],
-    r: &mut ProblemCollector<'_>,
+    r: &ProblemCollector<'_>,
     place: impl Fn(usize) -> std::ops::Range<usize>,
 ) {
     for (n, stage) in stages.iter().enumerate() {

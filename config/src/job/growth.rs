@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use headroom_wire::v1::job::MemoryFailureMode;
-use toml::Spanned;
 use toml::de::DeValue;
 
 use super::spec::{GrowthSetting, JobSpec, StageSpec, TaskLimit};
@@ -51,7 +50,7 @@ impl JobSpec {
 
 /// Records that `grow = true` cannot work.
 pub(super) fn refuse(
-    r: &mut ProblemCollector<'_>,
+    r: &ProblemCollector<'_>,
     (place, key): (std::ops::Range<usize>, &str),
     why: GrowthRefusal,
 ) {
@@ -76,7 +75,6 @@ pub(super) fn refuse(
 /// Reads both keys. Only a task with its own limit, in a mode that does not kill, can grow.
 pub(super) fn read(
     s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
     (enforce, mode): (TaskLimit, MemoryFailureMode),
 ) -> GrowthSetting {
     let grow = hint(
@@ -87,23 +85,18 @@ pub(super) fn read(
         "it limits the time of a frozen task",
         "write a time up to 5 minutes, such as grow_hold = \"30s\"",
     );
-    let stated = s
-        .read(r, "grow", grow, toml_reader::boolean)
-        .map(Spanned::into_inner);
-    let hold = s.read(r, "grow_hold", hold, longest);
-    if let Some(hold) = hold.as_ref().filter(|_| stated == Some(false)) {
+    let stated = s.read_value("grow", grow, toml_reader::boolean);
+    let hold = s.read_value("grow_hold", hold, longest);
+    if hold.is_some() && stated == Some(false) {
         let fix = "remove it, or grow = false";
-        r.add(
-            hold.span(),
-            &s.path_of("grow_hold"),
+        s.reject(
+            "grow_hold",
             "grow_hold with grow = false",
             "only a task that can grow is frozen",
             fix,
         );
     }
-    let time = hold
-        .as_ref()
-        .map_or(DEFAULT_FREEZE_TIMEOUT, |hold| *hold.get_ref());
+    let time = hold.unwrap_or(DEFAULT_FREEZE_TIMEOUT);
     let executor = enforce == TaskLimit::Executor;
     match stated {
         Some(true) if executor => {
@@ -111,19 +104,13 @@ pub(super) fn read(
                 "grow with enforce = \"executor\"",
                 "a task without its own limit has no limit to raise",
             );
-            r.add(
-                s.place("grow"),
-                &s.path_of("grow"),
-                what,
-                why,
-                "use enforce = \"task\", or remove grow",
-            );
+            s.reject("grow", what, why, "use enforce = \"task\", or remove grow");
             GrowthSetting::Off
         }
         Some(true) => {
             if !mode_allows_growth(mode) {
                 refuse(
-                    r,
+                    s.problems(),
                     (s.place("grow"), &s.path_of("grow")),
                     GrowthRefusal::Mode(mode),
                 );
@@ -132,14 +119,13 @@ pub(super) fn read(
         }
         Some(false) => GrowthSetting::Off,
         None if executor => {
-            if let Some(hold) = hold {
+            if hold.is_some() {
                 let (what, why) = (
                     "grow_hold with enforce = \"executor\"",
                     "a task without its own limit is not frozen",
                 );
-                r.add(
-                    hold.span(),
-                    &s.path_of("grow_hold"),
+                s.reject(
+                    "grow_hold",
                     what,
                     why,
                     "use enforce = \"task\", or remove grow_hold",

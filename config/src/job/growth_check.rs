@@ -14,20 +14,14 @@ pub fn growth_problems(
     file: &str,
     stages: &[(&StageSpec, GrowthRefusal)],
 ) -> Vec<FileProblem> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
-    for mut section in TomlSection::root(&table).table_array(&mut report, "stage", STAGES) {
-        let name = section.read_or(
-            &mut report,
-            "name",
-            STAGES,
-            String::new(),
-            toml_reader::text,
-        );
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
+    for mut section in TomlSection::root(&table, &report).table_array("stage", STAGES) {
+        let name = section.read_or("name", STAGES, String::new(), toml_reader::text);
         let found = stages.iter().find(|(stage, _)| stage.name.as_str() == name);
         if let Some((stage, why)) = found {
             refuse(
-                &mut report,
+                &report,
                 (section.place("grow"), &format!("stage.{}.grow", stage.name)),
                 *why,
             );

@@ -6,7 +6,6 @@ use toml::de::DeValue;
 
 use super::spec::{InputHosts, InputLocality, InputSizes};
 use super::template::{Placeholder, PlaceholderTemplate};
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
 const INPUT: KeyHint = hint(
@@ -23,19 +22,15 @@ const HOSTS: KeyHint = hint(
     "write names of nodes for all tasks, input_hosts = [\"worker-{index}\"], or a list for each, [[\"a\", \"b\"], [\"c\"]]",
 );
 
-pub(super) fn read(
-    s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    count: u32,
-) -> Option<InputSizes> {
-    let input = s.read(r, "input", INPUT, |v| {
+pub(super) fn read(s: &mut TomlSection<'_>, count: u32) -> Option<InputSizes> {
+    let input = s.read("input", INPUT, |v| {
         if v.as_array().is_some() {
             sizes(v)
         } else {
             file(v)
         }
     })?;
-    if let InputSizes::Told(sizes) = input.get_ref()
+    if let InputSizes::Listed(sizes) = input.get_ref()
         && u32::try_from(sizes.len()).ok() != Some(count)
     {
         let what = format!(
@@ -43,9 +38,8 @@ pub(super) fn read(
             sizes.len(),
             if count == 1 { "" } else { "s" }
         );
-        r.add(
-            input.span(),
-            &s.path_of("input"),
+        s.reject(
+            "input",
             what,
             "each task has its own input",
             "write one size for each index",
@@ -85,31 +79,29 @@ fn sizes(value: &DeValue<'_>) -> Result<InputSizes, String> {
         .iter()
         .map(one)
         .collect::<Result<Vec<Bytes>, _>>()
-        .map(InputSizes::Told)
+        .map(InputSizes::Listed)
 }
 
 /// Reads the location of the input. A local input requires `input_hosts`, and `input_hosts` implies
 /// a local input.
 pub(super) fn place(
     s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
     count: u32,
 ) -> (Option<InputLocality>, Option<InputHosts>) {
     let choices = [
         ("local", InputLocality::Local),
         ("remote", InputLocality::Remote),
     ];
-    let locality = s.read(r, "input_locality", LOCALITY, |v| {
+    let locality = s.read("input_locality", LOCALITY, |v| {
         toml_reader::choice(v, &choices)
     });
     let given = s.has("input_hosts");
-    let hosts = s.read(r, "input_hosts", HOSTS, hosts);
+    let hosts = s.read_value("input_hosts", HOSTS, hosts);
     let locality = match (&locality, given) {
         (Some(local), false) if *local.get_ref() == InputLocality::Local => {
             let what = "input_locality = \"local\" without input_hosts";
-            r.add(
-                local.span(),
-                &s.path_of("input_locality"),
+            s.reject(
+                "input_locality",
                 what,
                 "the location of the input is unknown",
                 HOSTS.fix,
@@ -118,9 +110,8 @@ pub(super) fn place(
         }
         (Some(remote), true) if *remote.get_ref() == InputLocality::Remote => {
             let what = "input_hosts with input_locality = \"remote\"";
-            r.add(
-                s.place("input_hosts"),
-                &s.path_of("input_hosts"),
+            s.reject(
+                "input_hosts",
                 what,
                 "remote input is on no node",
                 "keep one of them",
@@ -130,14 +121,19 @@ pub(super) fn place(
         (Some(stated), _) => Some(*stated.get_ref()),
         (None, _) => hosts.as_ref().map(|_| InputLocality::Local),
     };
-    if let Some(each) =
-        hosts.as_ref().filter(|hosts| matches!(hosts.get_ref(), InputHosts::Each(each) if each.len() as u64 != u64::from(count)))
+    if let Some(InputHosts::Each(each)) = &hosts
+        && u32::try_from(each.len()).ok() != Some(count)
     {
         let what = format!("input_hosts does not have a list for each of {count} tasks");
-        r.add(each.span(), &s.path_of("input_hosts"), what, "each task has its own input", "write one list for each index");
+        s.reject(
+            "input_hosts",
+            what,
+            "each task has its own input",
+            "write one list for each index",
+        );
         return (None, None);
     }
-    (locality, hosts.map(Spanned::into_inner))
+    (locality, hosts)
 }
 
 fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {

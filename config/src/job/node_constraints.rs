@@ -7,7 +7,6 @@ use headroom_types::{Name, NodeId};
 use headroom_wire::v1::nodes::NodeTraits;
 use toml::de::DeValue;
 
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, TomlSection, hint};
 
 /// Node constraints of an executor set. Empty for all nodes that are not exclusive.
@@ -77,7 +76,7 @@ impl std::fmt::Display for NodeConstraints {
     }
 }
 
-pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> NodeConstraints {
+pub(super) fn read(s: &mut TomlSection<'_>) -> NodeConstraints {
     let labels = hint(
         "its containers run on nodes with all these labels",
         "write a list of names, such as labels = [\"gpu\"]",
@@ -95,10 +94,10 @@ pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Nod
         "write a list of nodes, such as nodes = [\"worker-03\"]",
     );
     NodeConstraints {
-        nodes: s.read_or(r, "nodes", nodes, BTreeSet::new(), node_names),
-        labels: s.read_or(r, "labels", labels, BTreeSet::new(), names),
-        attributes: s.read_or(r, "attributes", attributes, BTreeMap::new(), named_values),
-        tolerate: s.read_or(r, "tolerate", tolerate, BTreeMap::new(), taints),
+        nodes: s.read_or("nodes", nodes, BTreeSet::new(), node_names),
+        labels: s.read_or("labels", labels, BTreeSet::new(), names),
+        attributes: s.read_or("attributes", attributes, BTreeMap::new(), named_values),
+        tolerate: s.read_or("tolerate", tolerate, BTreeMap::new(), taints),
     }
 }
 

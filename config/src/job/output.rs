@@ -7,7 +7,6 @@ use toml::Spanned;
 
 use super::spec::Idempotent;
 use super::template::{Placeholder, PlaceholderTemplate};
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, TomlSection, hint};
 
 /// Maximum length of the directory; names of tasks are appended to it.
@@ -17,7 +16,6 @@ const LONGEST: usize = 3000;
 /// fenced.
 pub(super) fn read<'t>(
     s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
     words: impl IntoIterator<Item = &'t PlaceholderTemplate>,
 ) -> (Idempotent, Option<String>) {
     let repeat = hint(
@@ -28,7 +26,7 @@ pub(super) fn read<'t>(
         "each attempt writes into its own directory below it, and one of these directories becomes the task's output",
         "write an absolute directory that all nodes and the master see, such as output = \"/data/out\"",
     );
-    let output = s.read(r, "output", directory, |v| absolute(&toml_reader::text(v)?));
+    let output = s.read("output", directory, |v| absolute(&toml_reader::text(v)?));
     let kinds = [
         ("yes", Idempotent::Yes),
         ("fenced", Idempotent::Fenced),
@@ -39,14 +37,14 @@ pub(super) fn read<'t>(
     } else {
         Idempotent::Yes
     };
-    let written = s.read(r, "idempotent", repeat, |v| toml_reader::choice(v, &kinds));
+    let written = s.read("idempotent", repeat, |v| toml_reader::choice(v, &kinds));
     let idempotent = written.map_or(usual, Spanned::into_inner);
     match idempotent {
         Idempotent::Fenced if !s.has("output") => {
             let what = "idempotent = \"fenced\" without output";
-            r.add(
+            s.add(
                 s.place("idempotent"),
-                &s.path_of("output"),
+                "output",
                 what,
                 directory.why,
                 directory.fix,
@@ -55,13 +53,7 @@ pub(super) fn read<'t>(
         Idempotent::Yes | Idempotent::No if output.is_some() => {
             let why = "Headroom commits only the outputs of fenced stages";
             let fix = "write idempotent = \"fenced\", or remove output";
-            r.add(
-                s.place("output"),
-                &s.path_of("output"),
-                "output in a stage that is not fenced",
-                why,
-                fix,
-            );
+            s.reject("output", "output in a stage that is not fenced", why, fix);
         }
         Idempotent::Yes | Idempotent::Fenced | Idempotent::No => {}
     }
@@ -72,9 +64,9 @@ pub(super) fn read<'t>(
     {
         let why = "only the attempts of a fenced stage have their own directories";
         let fix = "add idempotent = \"fenced\" and output = \"/a/directory\", or remove {output}";
-        r.add(
+        s.add(
             s.place("command"),
-            &s.path_of("output"),
+            "output",
             "{output} is used in a stage without output",
             why,
             fix,

@@ -53,8 +53,8 @@ pub fn defined_profiles(
     file: &str,
     cluster: &ClusterProfiles,
 ) -> Result<ClusterProfiles, Vec<FileProblem>> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
     let own = own_names(table.get_ref());
     if own.is_empty() && report.is_empty() {
         report.add(
@@ -65,7 +65,7 @@ pub fn defined_profiles(
             TABLES.fix,
         );
     }
-    let profiles = read(&mut TomlSection::root(&table), &mut report, cluster);
+    let profiles = read(&mut TomlSection::root(&table, &report), cluster);
     let written = profiles
         .into_iter()
         .filter(|(name, _)| own.contains(name.as_str()));
@@ -81,9 +81,9 @@ pub fn defined_profiles(
 /// # Errors
 /// As [`defined_profiles`].
 pub fn parse_profile(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
-    let mut report = ProblemCollector::new(file, text);
-    let table = toml_reader::parse(text, &mut report);
-    let profile = one(TomlSection::root(&table), &mut report, &ProfileTable::new());
+    let report = ProblemCollector::new(file, text);
+    let table = toml_reader::parse(text, &report);
+    let profile = one(TomlSection::root(&table, &report), &ProfileTable::new());
     report.finish(profile)
 }
 
@@ -161,16 +161,12 @@ pub fn inline_cluster_profiles(text: &str, cluster: &ClusterProfiles) -> String 
     whole
 }
 
-pub(super) fn read(
-    root: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    cluster: &ClusterProfiles,
-) -> ProfileTable {
+pub(super) fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> ProfileTable {
     let mut profiles: ProfileTable = cluster
         .iter()
         .map(|(name, profile)| (name.clone(), Some(profile.clone())))
         .collect();
-    let tables = root.named_tables(r, "profiles", TABLES);
+    let tables = root.named_tables("profiles", TABLES);
     // Profiles of the file override those of the cluster, also for profiles with `from`.
     profiles.retain(|known, _| {
         tables
@@ -180,21 +176,21 @@ pub(super) fn read(
     let (inheriting, whole): (Vec<_>, Vec<_>) = tables
         .into_iter()
         .partition(|(_, section)| section.has("from"));
-    let whole = all(whole, r, &profiles);
+    let whole = all(whole, root.problems(), &profiles);
     profiles.extend(whole);
-    let inheriting = all(inheriting, r, &profiles);
+    let inheriting = all(inheriting, root.problems(), &profiles);
     profiles.extend(inheriting);
     profiles
 }
 
 fn all(
     tables: Vec<(Spanned<String>, TomlSection<'_>)>,
-    r: &mut ProblemCollector<'_>,
+    r: &ProblemCollector<'_>,
     others: &ProfileTable,
 ) -> ProfileTable {
     let mut read = ProfileTable::new();
     for (name, section) in tables {
-        let profile = one(section, r, others);
+        let profile = one(section, others);
         match name.get_ref().parse::<Name>() {
             Ok(id) => {
                 read.insert(id, profile);
@@ -217,7 +213,6 @@ pub(super) fn named(
     name: &Spanned<Name>,
     key: &str,
     s: &TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
     profiles: &ProfileTable,
 ) -> Option<Profile> {
     if let Some(profile) = profiles.get(name.get_ref()) {
@@ -238,7 +233,7 @@ pub(super) fn named(
             known.join(", ")
         ),
     };
-    r.add_kind(
+    s.problems().add_kind(
         FileProblemKind::UnknownProfile(name.get_ref().clone()),
         name.span(),
         &s.path_of(key),
@@ -249,11 +244,7 @@ pub(super) fn named(
     None
 }
 
-fn one(
-    mut s: TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    others: &ProfileTable,
-) -> Option<Profile> {
+fn one(mut s: TomlSection<'_>, others: &ProfileTable) -> Option<Profile> {
     let heap_hint = hint(
         "container memory is heap + overhead",
         "write a size such as heap = \"512MiB\"",
@@ -270,29 +261,29 @@ fn one(
         "omitted values are taken from this profile",
         "write from = \"NAME\" of another profile, or leave it out",
     );
-    let from = s.read(r, "from", from_hint, toml_reader::parsed::<Name>);
+    let from = s.read("from", from_hint, toml_reader::parsed::<Name>);
     let inheriting = from.is_some();
-    let from = from.and_then(|name| named(&name, "from", &s, r, others));
+    let from = from.and_then(|name| named(&name, "from", &s, others));
     if inheriting && from.is_none() {
         // Already reported; errors that follow from it are suppressed.
         for key in ["memory", "heap", "overhead", "cpus"] {
             s.value(key);
         }
-        s.reject_unknown_keys(r);
+        s.reject_unknown_keys();
         return None;
     }
-    let memory = s.read(r, "memory", memory_hint, toml_reader::nonzero_size);
-    let overhead = s.read(r, "overhead", OVERHEAD, overhead);
+    let memory = s.read("memory", memory_hint, toml_reader::nonzero_size);
+    let overhead = s.read("overhead", OVERHEAD, overhead);
     let usual = from.as_ref().map_or(Cpus::from_cores(1), |from| from.cpus);
-    let cpus = s.read_or(r, "cpus", cpus_hint, usual, toml_reader::cpus);
+    let cpus = s.read_or("cpus", cpus_hint, usual, toml_reader::cpus);
     let heap = if s.has("memory") {
-        s.read(r, "heap", heap_hint, toml_reader::nonzero_size);
+        s.read("heap", heap_hint, toml_reader::nonzero_size);
         if s.has("heap") || s.has("overhead") {
             let place = s.place("memory");
             let why = "memory is short for heap = memory and overhead = 0";
-            r.add(
+            s.add(
                 place,
-                &s.path_of("memory"),
+                "memory",
                 "memory together with heap or overhead",
                 why,
                 "remove memory, or the other two",
@@ -303,13 +294,13 @@ fn one(
         s.value("heap");
         Some(from.heap)
     } else {
-        s.read_required(r, "heap", heap_hint, toml_reader::nonzero_size)
+        s.read_required("heap", heap_hint, toml_reader::nonzero_size)
             .map(Spanned::into_inner)
     };
     let rest = from
         .filter(|_| !s.has("memory"))
         .map_or(Bytes::ZERO, |from| from.overhead);
-    s.reject_unknown_keys(r);
+    s.reject_unknown_keys();
     let heap = heap?;
     let overhead = overhead
         .map(Spanned::into_inner)

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, TomlSection, hint};
 
 /// The manager of a task's memory.
@@ -95,22 +94,19 @@ pub enum GcLogSetting {
 }
 
 /// `runtime = "…"`.
-pub(super) fn read(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> TaskRuntime {
+pub(super) fn read(s: &mut TomlSection<'_>) -> TaskRuntime {
     let hint = hint(
         "it sets how a full heap is recognized",
         "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"",
     );
     let all = TaskRuntime::ALL.map(|runtime| (runtime.as_str(), runtime));
-    s.read_or(r, "runtime", hint, TaskRuntime::Native, |v| {
+    s.read_or("runtime", hint, TaskRuntime::Native, |v| {
         toml_reader::choice(v, &all)
     })
 }
 
 /// Reads `runtime_flags` and `gc_log`.
-pub(super) fn read_flags(
-    s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-) -> (RuntimeFlags, GcLogSetting) {
+pub(super) fn read_flags(s: &mut TomlSection<'_>) -> (RuntimeFlags, GcLogSetting) {
     let flags = hint(
         "it sets the memory flags of the runtime",
         "write runtime_flags = \"heap\", \"caps\" or \"none\"",
@@ -120,7 +116,7 @@ pub(super) fn read_flags(
         "write gc_log = \"yes\" or \"no\"",
     );
     (
-        s.read_or(r, "runtime_flags", flags, RuntimeFlags::Heap, |v| {
+        s.read_or("runtime_flags", flags, RuntimeFlags::Heap, |v| {
             toml_reader::choice(
                 v,
                 &[
@@ -130,7 +126,7 @@ pub(super) fn read_flags(
                 ],
             )
         }),
-        s.read_or(r, "gc_log", log, GcLogSetting::Off, |v| {
+        s.read_or("gc_log", log, GcLogSetting::Off, |v| {
             toml_reader::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
         }),
     )
@@ -151,12 +147,12 @@ enum ExitCodeMeaning {
 
 impl ExitCodes {
     /// Reads the table; empty if absent.
-    pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> ExitCodes {
+    pub(super) fn read(root: &mut TomlSection<'_>) -> ExitCodes {
         let codes = hint(
             "it sets the meaning of exit codes",
             "write a table such as [exit_codes] with 52 = \"heap\", or 3 = \"plain\" for a code without a relation to memory",
         );
-        ExitCodes(root.read_or(r, "exit_codes", codes, BTreeMap::new(), meanings))
+        ExitCodes(root.read_or("exit_codes", codes, BTreeMap::new(), meanings))
     }
 
     /// The codes that mean a full heap of `runtime`: its defaults and those of the table, without

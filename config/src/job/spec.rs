@@ -236,7 +236,7 @@ pub enum InputSizes {
     /// The size of this file, measured when the stage starts.
     File(PlaceholderTemplate),
     /// Sizes in the job file, one per task. Bytes.
-    Told(Vec<Bytes>),
+    Listed(Vec<Bytes>),
 }
 
 /// The location of the input of a stage's tasks.

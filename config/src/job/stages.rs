@@ -74,28 +74,18 @@ pub(super) struct StageContext<'a> {
     pub(super) codes: &'a ExitCodes,
 }
 
-pub(super) fn read(
-    root: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    job: StageContext<'_>,
-) -> Vec<StageSpec> {
-    let sections = root.table_array(r, "stage", STAGES);
+pub(super) fn read(root: &mut TomlSection<'_>, job: StageContext<'_>) -> Vec<StageSpec> {
+    let sections = root.table_array("stage", STAGES);
     if sections.is_empty() && root.place("stage").is_empty() {
-        r.add(
-            root.span(),
-            "stage",
-            "the job has no stage",
-            STAGES.why,
-            STAGES.fix,
-        );
+        root.reject("stage", "the job has no stage", STAGES.why, STAGES.fix);
     }
-    let mut drafts: Vec<StageDraft> = sections.into_iter().map(|s| one(s, r, job)).collect();
-    unique_names(&drafts, r);
-    order(&mut drafts, r);
+    let mut drafts: Vec<StageDraft> = sections.into_iter().map(|s| one(s, job)).collect();
+    unique_names(&drafts, root.problems());
+    order(&mut drafts, root.problems());
     let tasks = drafts.iter().fold(0u32, |n, d| n.saturating_add(d.count));
     if let Some(last) = drafts.last().filter(|_| tasks > MAX_TASKS) {
         let what = format!("{tasks} tasks in one job");
-        r.add(
+        root.add(
             last.place.clone(),
             "stage",
             what,
@@ -107,23 +97,25 @@ pub(super) fn read(
         .into_iter()
         .filter_map(|d| Some((d.place, d.spec?)))
         .unzip();
-    files::agree(&specs, r, |n| places.get(n).cloned().unwrap_or(0..0));
+    files::agree(&specs, root.problems(), |n| {
+        places.get(n).cloned().unwrap_or(0..0)
+    });
     specs
 }
 
-fn one(mut s: TomlSection<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
+fn one(mut s: TomlSection<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
-    let name = s.read_required(r, "name", NAME, |v| short_name(&toml_reader::text(v)?));
+    let name = s.read_required("name", NAME, |v| short_name(&toml_reader::text(v)?));
     if let Some(name) = &name {
         s.set_path(format!("stage.{}", name.get_ref()));
     }
-    let (first, count) = array(&mut s, r);
+    let (first, count) = array(&mut s);
     let after = s
-        .read(r, "after", AFTER, toml_reader::texts)
+        .read("after", AFTER, toml_reader::texts)
         .unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
     let named = name.as_ref().map(|name| name.get_ref().clone());
-    let spec = stage(&mut s, r, job, (named, after.get_ref()), (first, count));
-    s.reject_unknown_keys(r);
+    let spec = stage(&mut s, job, (named, after.get_ref()), (first, count));
+    s.reject_unknown_keys();
     StageDraft {
         name,
         after,
@@ -137,32 +129,31 @@ fn one(mut s: TomlSection<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'
 /// missing or has errors; this is recorded.
 fn stage(
     s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
     job: StageContext<'_>,
     (name, after): (Option<Name>, &[String]),
     (first, count): (u32, u32),
 ) -> Option<StageSpec> {
-    let set = executor_set(s, r, job.executors);
-    let cpus_per_task = cpus_per_task(s, r, set.as_ref());
-    let runtime = runtime::read(s, r);
+    let set = executor_set(s, job.executors);
+    let cpus_per_task = cpus_per_task(s, set.as_ref());
+    let runtime = runtime::read(s);
     let slots = (cpus_per_task, runtime);
-    let profile = size(s, r, job.profiles, set.as_ref(), slots);
-    let (flags, gc_log) = runtime::read_flags(s, r);
+    let profile = size(s, job.profiles, set.as_ref(), slots);
+    let (flags, gc_log) = runtime::read_flags(s);
     let limits = [("task", TaskLimit::Task), ("executor", TaskLimit::Executor)];
     let limit = |v: &DeValue<'_>| toml_reader::choice(v, &limits);
-    let enforce = s.read_or(r, "enforce", ENFORCE, TaskLimit::Task, limit);
-    let grow = growth::read(s, r, (enforce, job.mode));
-    let command = s.read_required(r, "command", COMMAND, words);
+    let enforce = s.read_or("enforce", ENFORCE, TaskLimit::Task, limit);
+    let grow = growth::read(s, (enforce, job.mode));
+    let command = s.read_required("command", COMMAND, words);
     let command = command.map(Spanned::into_inner);
-    let env = s.read_or(r, "env", ENV, BTreeMap::new(), variables);
-    let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
+    let env = s.read_or("env", ENV, BTreeMap::new(), variables);
+    let (idempotent, output) = output::read(s, command.iter().flatten().chain(env.values()));
     let codes = job.codes.of(runtime);
-    let heap_exit_codes = s.read_or(r, "heap_exit_codes", CODES, codes, exit_codes);
-    let timeout = s.read(r, "timeout", TIMEOUT, toml_reader::duration);
-    let files = files::read(s, r);
-    let kind = s.read(r, "kind", KIND, |v| short_name(&toml_reader::text(v)?));
-    let input = input::read(s, r, count);
-    let (input_locality, input_hosts) = input::place(s, r, count);
+    let heap_exit_codes = s.read_or("heap_exit_codes", CODES, codes, exit_codes);
+    let timeout = s.read_value("timeout", TIMEOUT, toml_reader::duration);
+    let files = files::read(s);
+    let kind = s.read_value("kind", KIND, |v| short_name(&toml_reader::text(v)?));
+    let input = input::read(s, count);
+    let (input_locality, input_hosts) = input::place(s, count);
     let set = set?;
     // An executor without task cgroups has no limit to raise.
     let none_held = set
@@ -182,7 +173,7 @@ fn stage(
         gc_log,
         heap_exit_codes,
         env,
-        timeout: timeout.map(Spanned::into_inner),
+        timeout,
         idempotent,
         output,
         enforce,
@@ -190,7 +181,7 @@ fn stage(
             GrowthSetting::Usual(_) if none_held => GrowthSetting::Off,
             GrowthSetting::Usual(_) | GrowthSetting::Stated(_) | GrowthSetting::Off => grow,
         },
-        kind: kind.map(Spanned::into_inner),
+        kind,
         input,
         input_locality,
         input_hosts,
@@ -199,16 +190,12 @@ fn stage(
 }
 
 /// The slots of one task. Records an error if an executor has fewer.
-fn cpus_per_task(
-    s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    set: Option<&ExecutorSpec>,
-) -> u32 {
+fn cpus_per_task(s: &mut TomlSection<'_>, set: Option<&ExecutorSpec>) -> u32 {
     let cpus_hint = hint(
         "a task takes this number of slots of an executor",
         "write a whole number, such as cpus_per_task = 2",
     );
-    let cpus = s.read(r, "cpus_per_task", cpus_hint, toml_reader::count(1, 1024));
+    let cpus = s.read("cpus_per_task", cpus_hint, toml_reader::count(1, 1024));
     if let (Some(cpus), Some(set)) = (
         &cpus,
         set.filter(|set| cpus.as_ref().is_some_and(|c| *c.get_ref() > set.slots)),
@@ -219,9 +206,8 @@ fn cpus_per_task(
             set.name,
             set.slots
         );
-        r.add(
-            cpus.span(),
-            &s.path_of("cpus_per_task"),
+        s.reject(
+            "cpus_per_task",
             what,
             cpus_hint.why,
             "lower it, or give the executors more slots",
@@ -231,15 +217,12 @@ fn cpus_per_task(
 }
 
 /// Reads `array` or `count`: first index and number of tasks; otherwise one task.
-fn array(s: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> (u32, u32) {
-    let array = s.read(r, "array", ARRAY, |v| {
-        span_of_indexes(&toml_reader::text(v)?)
-    });
-    let count = s.read(r, "count", ARRAY, toml_reader::count(1, MAX_TASKS));
+fn array(s: &mut TomlSection<'_>) -> (u32, u32) {
+    let array = s.read("array", ARRAY, |v| span_of_indexes(&toml_reader::text(v)?));
+    let count = s.read("count", ARRAY, toml_reader::count(1, MAX_TASKS));
     if s.has("array") && s.has("count") {
-        r.add(
-            s.place("count"),
-            &s.path_of("count"),
+        s.reject(
+            "count",
             "both array and count",
             "both set the number of tasks",
             "keep one of them",
@@ -272,11 +255,7 @@ fn span_of_indexes(text: &str) -> Result<(u32, u32), String> {
 
 /// The named executor set, or the only one. `None` if it is missing or has errors; this is
 /// recorded.
-fn executor_set(
-    s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
-    executors: &ExecutorSets,
-) -> Option<ExecutorSpec> {
+fn executor_set(s: &mut TomlSection<'_>, executors: &ExecutorSets) -> Option<ExecutorSpec> {
     let hint = hint(
         "tasks run in the slots of executors",
         "write executors = \"NAME\" of an [executors.NAME]",
@@ -287,15 +266,14 @@ fn executor_set(
             "write executors = \"NAME\"; there are: {}",
             known.join(", ")
         );
-        r.add(
-            s.span(),
-            &s.path_of("executors"),
+        s.reject(
+            "executors",
             "the stage names no executors",
             "the job has several sets of executors",
             fix,
         );
     }
-    let Some(name) = s.read(r, "executors", hint, toml_reader::parsed::<Name>) else {
+    let Some(name) = s.read("executors", hint, toml_reader::parsed::<Name>) else {
         return if s.has("executors") || known.len() > 1 {
             None
         } else {
@@ -314,14 +292,13 @@ fn executor_set(
         ),
     };
     let what = format!("there are no executors \"{}\"", name.get_ref());
-    r.add(name.span(), &s.path_of("executors"), what, hint.why, fix);
+    s.reject("executors", what, hint.why, fix);
     None
 }
 
 /// The initial size of a task: its profile, or the share of its slots.
 fn size(
     s: &mut TomlSection<'_>,
-    r: &mut ProblemCollector<'_>,
     profiles: &ProfileTable,
     set: Option<&ExecutorSpec>,
     (slots, runtime): (u32, TaskRuntime),
@@ -330,14 +307,13 @@ fn size(
         "it gives the size of a task",
         "write profile = \"NAME\" of a [profiles.NAME], or leave it out",
     );
-    if let Some(name) = s.read(r, "profile", hint, toml_reader::parsed::<Name>) {
-        return named(&name, "profile", s, r, profiles);
+    if let Some(name) = s.read("profile", hint, toml_reader::parsed::<Name>) {
+        return named(&name, "profile", s, profiles);
     }
     if runtime.memory() == MemoryQuantities::HeapAndOverhead && !s.has("profile") {
         let fix = "add profile = \"NAME\" with heap and overhead";
-        r.add(
-            s.span(),
-            &s.path_of("profile"),
+        s.reject(
+            "profile",
             format!("a {} task has no profile", runtime.as_str()),
             "its heap budget must leave room for off-heap memory",
             fix,
@@ -403,7 +379,7 @@ fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, PlaceholderTemplate
     Ok(variables)
 }
 
-fn unique_names(drafts: &[StageDraft], r: &mut ProblemCollector<'_>) {
+fn unique_names(drafts: &[StageDraft], r: &ProblemCollector<'_>) {
     let mut seen = BTreeSet::new();
     for name in drafts.iter().filter_map(|d| d.name.as_ref()) {
         if !seen.insert(name.get_ref()) {
@@ -420,7 +396,7 @@ fn unique_names(drafts: &[StageDraft], r: &mut ProblemCollector<'_>) {
 }
 
 /// Checks that every `after` names another stage, and that there is no cycle.
-fn order(drafts: &mut [StageDraft], r: &mut ProblemCollector<'_>) {
+fn order(drafts: &mut [StageDraft], r: &ProblemCollector<'_>) {
     let names: Vec<String> = drafts
         .iter()
         .filter_map(|d| d.name.as_ref())

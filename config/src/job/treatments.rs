@@ -6,18 +6,17 @@ use headroom_types::treatment::usual_treatment;
 use headroom_types::{SubCause, Treatment};
 use toml::Spanned;
 
-use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, TomlSection, hint};
 
 /// Treatments by sub-cause, as set in the job file.
 pub type Treatments = BTreeMap<SubCause, Treatment>;
 
-pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> Treatments {
+pub(super) fn read(root: &mut TomlSection<'_>) -> Treatments {
     let table = hint(
         "it sets the treatment of failures",
         "write a table such as [treatments] with own_limit = \"grow\"",
     );
-    let Some(mut s) = root.table(r, "treatments", table) else {
+    let Some(mut s) = root.table("treatments", table) else {
         return Treatments::new();
     };
     let value = hint(
@@ -27,7 +26,7 @@ pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> 
     let all = Treatment::ALL.map(|treatment| (treatment.as_str(), treatment));
     let mut found = Treatments::new();
     for cause in SubCause::ALL.iter().copied() {
-        let Some(treatment) = s.read(r, cause.as_str(), value, |v| toml_reader::choice(v, &all))
+        let Some(treatment) = s.read(cause.as_str(), value, |v| toml_reader::choice(v, &all))
         else {
             continue;
         };
@@ -43,7 +42,7 @@ pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> 
                 "write another treatment; there are remedies for {}",
                 with.join(", ")
             );
-            r.add(
+            root.problems().add(
                 treatment.span(),
                 &key,
                 what,
@@ -54,7 +53,7 @@ pub(super) fn read(root: &mut TomlSection<'_>, r: &mut ProblemCollector<'_>) -> 
         }
         found.insert(cause, Spanned::into_inner(treatment));
     }
-    s.reject_unknown_keys(r);
+    s.reject_unknown_keys();
     found
 }
 

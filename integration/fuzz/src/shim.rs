@@ -19,10 +19,10 @@ pub fn check(data: &[u8]) {
         }
         Err(bad) => assert!(bad.to_string().len() <= 4096 + 8 * data.len()),
     }
-    if let Some(wish) = LauncherRequest::decode(data) {
+    if let Some(request) = LauncherRequest::decode(data) {
         assert!(
-            wish == LauncherRequest::Lock
-                || matches!(&wish, LauncherRequest::Run(dir) if dir.is_absolute())
+            request == LauncherRequest::Lock
+                || matches!(&request, LauncherRequest::Run(dir) if dir.is_absolute())
         );
     }
     if let Some(word) = LauncherPacket::decode(data) {

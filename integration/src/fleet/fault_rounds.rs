@@ -256,7 +256,7 @@ impl Run {
         while !self.in_flight.is_empty() {
             self.take_in(fleet)?;
         }
-        fleet.let_go()?;
+        fleet.release()?;
         fleet.finished(&self.app)?;
         let log = fleet.lines(&self.app)?;
         let wanted = (0..4).flat_map(|n| [format!("start wait/{n}"), format!("end wait/{n}")]);

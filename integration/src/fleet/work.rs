@@ -93,7 +93,7 @@ impl Fleet {
     }
 
     /// Releases the waiting tasks.
-    pub fn let_go(&self) -> Result<()> {
+    pub fn release(&self) -> Result<()> {
         WORKERS
             .into_iter()
             .try_for_each(|host| self.person(host, "touch gate").map(drop))

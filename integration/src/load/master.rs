@@ -206,7 +206,7 @@ struct RequestCounters {
     command: Vec<String>,
     count: u32,
     /// Number of reported ends.
-    settled: u32,
+    ended: u32,
     /// Containers that were reported as running.
     ran: BTreeSet<ContainerId>,
 }
@@ -217,7 +217,7 @@ impl RequestCounters {
             request: request.parse()?,
             command,
             count,
-            settled: 0,
+            ended: 0,
             ran: BTreeSet::new(),
         })
     }
@@ -425,10 +425,10 @@ impl Master {
     }
 
     fn is_over(&self) -> bool {
-        let all_told = |wish: &RequestCounters| wish.settled == wish.count;
+        let is_complete = |counters: &RequestCounters| counters.ended == counters.count;
         *self.pace.borrow() == RequestPace::Drain
-            && all_told(&self.stays)
-            && all_told(&self.ends)
+            && is_complete(&self.stays)
+            && is_complete(&self.ends)
             && self.said.0 == self.cursor
     }
 
@@ -494,12 +494,12 @@ impl Master {
         self.due_at = now;
     }
 
-    fn ask(&self, wish: &RequestCounters) -> PlacementRequest {
+    fn ask(&self, counters: &RequestCounters) -> PlacementRequest {
         PlacementRequest {
-            request: wish.request.clone(),
+            request: counters.request.clone(),
             resource: self.size.clone(),
-            count: wish.count,
-            settled: wish.settled,
+            count: counters.count,
+            ended: counters.ended,
             priority: 0,
             avoid_nodes: Vec::new(),
             nodes: Vec::new(),
@@ -507,7 +507,7 @@ impl Master {
             deadline_ms: None,
             waited_ms: 0,
             launch: Box::new(LaunchSpec {
-                command: wish.command.clone(),
+                command: counters.command.clone(),
                 ..LaunchSpec::default()
             }),
         }
@@ -599,10 +599,10 @@ impl Master {
         }
         self.seen.ended.fetch_add(1, Ordering::Relaxed);
         if *request == self.ends.request {
-            self.ends.settled += 1;
+            self.ends.ended += 1;
             self.ends.ran.insert(container);
         } else {
-            self.stays.settled += 1;
+            self.stays.ended += 1;
         }
     }
 }

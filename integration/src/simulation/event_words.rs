@@ -88,7 +88,7 @@ fn update_words(cursor: u64, what: &ApplicationUpdateKind) -> String {
             )
         }
         ApplicationUpdateKind::Order(order) => {
-            format!("update {cursor}: {:?} for {}", order.wish, order.task)
+            format!("update {cursor}: {:?} for {}", order.action, order.task)
         }
         ApplicationUpdateKind::Expired { request, .. } => {
             format!("update {cursor}: {request} has waited too long")

@@ -41,7 +41,7 @@ pub(super) enum SimExecutorEvent {
     Up {
         line: u64,
     },
-    Told {
+    Received {
         line: u64,
         message: Box<ToExecutor>,
     },
@@ -57,7 +57,7 @@ pub(super) enum SimExecutorEvent {
         attempt: TaskAttemptId,
     },
     /// The hold time of a frozen task at this limit is over.
-    HoldOver {
+    FreezeTimeout {
         attempt: TaskAttemptId,
         limit: Bytes,
     },
@@ -203,11 +203,15 @@ impl Simulation {
             SimExecutorEvent::Search => self.executor_searches(id),
             SimExecutorEvent::NoAnswer => self.executor_waits(id),
             SimExecutorEvent::Up { line } => self.executor_greets(id, line),
-            SimExecutorEvent::Told { line, message } => self.executor_told(id, line, *message),
+            SimExecutorEvent::Received { line, message } => {
+                self.executor_received(id, line, *message)
+            }
             SimExecutorEvent::LineDown { line } => self.executor_line_down(id, line),
             SimExecutorEvent::Full { attempt } => self.task_full(id, &attempt),
             SimExecutorEvent::Over { attempt } => self.task_over(id, &attempt),
-            SimExecutorEvent::HoldOver { attempt, limit } => self.hold_over(id, &attempt, limit),
+            SimExecutorEvent::FreezeTimeout { attempt, limit } => {
+                self.hold_over(id, &attempt, limit)
+            }
             SimExecutorEvent::Killed { attempt } => {
                 self.task_ends(id, &attempt, SimTaskEnd::Killed)
             }
@@ -318,12 +322,15 @@ impl Simulation {
         self.executor_waits(id);
     }
 
-    fn executor_told(&mut self, id: &ContainerId, line: u64, message: ToExecutor) {
+    fn executor_received(&mut self, id: &ContainerId, line: u64, message: ToExecutor) {
         let (wall, open) = (self.wall(), self.wires.connections.contains_key(&line));
         let Some(e) = self.executors.get_mut(id).filter(|e| e.line == Some(line)) else {
             return;
         };
-        let evicts = matches!(message, ToExecutor::Stop { .. } | ToExecutor::LetGo { .. });
+        let evicts = matches!(
+            message,
+            ToExecutor::Stop { .. } | ToExecutor::Unfreeze { .. }
+        );
         if !open || (evicts && self.plant == PlantedBug::NobodyGivesWay) {
             return;
         }
@@ -349,8 +356,8 @@ impl Simulation {
                 ExecutorEffect::Order(attempt, TaskControl::Limit(limit)) => {
                     self.task_grows(id, &attempt, limit)
                 }
-                ExecutorEffect::Order(attempt, TaskControl::LetGo) => {
-                    self.task_let_go(id, &attempt)
+                ExecutorEffect::Order(attempt, TaskControl::Unfreeze) => {
+                    self.task_unfreeze(id, &attempt)
                 }
             }
         }
@@ -476,7 +483,7 @@ impl Simulation {
             return;
         };
         let heap_is_full = task.start.heap.is_some_and(|budget| habit.heap > budget);
-        let Some(hold) = task.start.hold_ms.filter(|_| !heap_is_full) else {
+        let Some(hold) = task.start.freeze_timeout_ms.filter(|_| !heap_is_full) else {
             return self.task_ends(id, attempt, SimTaskEnd::OutOfMemory);
         };
         task.held = Some(now);
@@ -484,7 +491,7 @@ impl Simulation {
             hold,
             Any::Executor(
                 id.clone(),
-                SimExecutorEvent::HoldOver {
+                SimExecutorEvent::FreezeTimeout {
                     attempt: attempt.clone(),
                     limit,
                 },
@@ -521,13 +528,13 @@ impl Simulation {
         let held = task.held.take();
         let late = std::mem::take(&mut task.late);
         let too_small = held.is_some() && exceeds_limit(&habit, &task.start);
-        let held_us = held.map(|since| (now - since) * 1_000);
+        let frozen_us = held.map(|since| (now - since) * 1_000);
         self.executor_says(
             id,
             FromExecutor::Resized {
                 attempt: attempt.clone(),
                 limit,
-                held_us,
+                frozen_us,
                 error: None,
             },
         );
@@ -554,7 +561,7 @@ impl Simulation {
     }
 
     /// Ends the freeze of a task: the kernel kills it.
-    fn task_let_go(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
+    fn task_unfreeze(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
         let held = self
             .executors
             .get(id)
@@ -571,7 +578,7 @@ impl Simulation {
         if !for_ever
             && task.is_some_and(|task| task.held.is_some() && task.start.limit == Some(limit))
         {
-            self.task_let_go(id, attempt);
+            self.task_unfreeze(id, attempt);
         }
     }
 

@@ -359,7 +359,7 @@ impl Simulation {
             ContainerEffect::Collect(end) => self.agent_job(node, id, Job::Collect(end)),
             ContainerEffect::Resize(size) => self.agent_job(node, id, Job::Resize(size)),
             ContainerEffect::Changed => host.link.changed(&id),
-            ContainerEffect::Tell => {
+            ContainerEffect::ReportEnd => {
                 host.link.ended(&id);
                 if self.plant == PlantedBug::EndForgotten && self.chance.percent(10) {
                     let life = self.hosts.get(node).map_or(0, |h| h.life);
@@ -620,7 +620,7 @@ fn step_of(effect: &ContainerEffect) -> Option<Step> {
         | ContainerEffect::Resize(_) => None,
         ContainerEffect::Abandon
         | ContainerEffect::Changed
-        | ContainerEffect::Tell
+        | ContainerEffect::ReportEnd
         | ContainerEffect::Forget => None,
     }
 }

@@ -233,7 +233,7 @@ impl Simulation {
                 ClusterEffect::Illegal { what } => self.oracle.fail(format!(
                     "illegal transition in the resource manager: {what}"
                 )),
-                ClusterEffect::Tell {
+                ClusterEffect::SendCommand {
                     node,
                     want: ContainerCommand::Run(_),
                     ..
@@ -246,7 +246,7 @@ impl Simulation {
                 }
                 ClusterEffect::Save(_)
                 | ClusterEffect::Answer { .. }
-                | ClusterEffect::Tell { .. } => {}
+                | ClusterEffect::SendCommand { .. } => {}
                 ClusterEffect::Update { .. } | ClusterEffect::UpdatesEnd { .. } => {}
             }
         }
@@ -315,7 +315,7 @@ impl Simulation {
                         self.reply(caller, number, heard);
                     }
                 }
-                ClusterEffect::Tell {
+                ClusterEffect::SendCommand {
                     node,
                     container,
                     want,
@@ -514,7 +514,7 @@ fn call_words(call: &ClusterCall) -> String {
             let asks: Vec<String> = sync
                 .asks
                 .iter()
-                .map(|a| format!("{} {}/{}", a.request, a.settled, a.count))
+                .map(|a| format!("{} {}/{}", a.request, a.ended, a.count))
                 .collect();
             let release: Vec<String> = sync.release.iter().map(ToString::to_string).collect();
             format!(

@@ -509,13 +509,13 @@ impl Simulation {
             FromExecutor::Resized {
                 attempt,
                 limit,
-                held_us,
+                frozen_us,
                 error,
             } => {
                 let set = Box::new(TaskLimitResult {
                     attempt,
                     limit,
-                    held_us,
+                    frozen_us,
                     error,
                 });
                 self.core_steps(pid, MasterEvent::LimitSet { container, set });
@@ -548,7 +548,8 @@ impl Simulation {
         self.diary.borrow_mut().note(self.now, &words);
         match &event {
             MasterEvent::Registered { largest, .. } | MasterEvent::Refused { largest, .. } => {
-                self.oracle.told_largest(&p.greeting.token, largest.memory);
+                self.oracle
+                    .record_largest(&p.greeting.token, largest.memory);
             }
             MasterEvent::Update { .. }
             | MasterEvent::Hello(_)

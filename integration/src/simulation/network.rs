@@ -333,7 +333,7 @@ impl Simulation {
             at,
             SimulationEvent::Executor(
                 container,
-                executor::SimExecutorEvent::Told {
+                executor::SimExecutorEvent::Received {
                     line,
                     message: Box::new(message),
                 },

@@ -134,7 +134,7 @@ impl Simulation {
                 let Some((order, must)) = self.operator.open.remove(&number) else {
                     return;
                 };
-                let settled = match &*heard {
+                let is_done = match &*heard {
                     SimCallResult::Answer(..) => {
                         self.heard_of_tag(&order);
                         true
@@ -152,7 +152,7 @@ impl Simulation {
                         must == OrderRepeat::No
                     }
                 };
-                if !settled {
+                if !is_done {
                     self.later(AGAIN, Any::Operator(SimOperatorEvent::Give { order, must }));
                 }
             }

@@ -12,12 +12,12 @@ use super::Simulation;
 /// The first queue that exceeds its maximum by a grant among these effects.
 pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[ClusterEffect]) -> Option<String> {
     let granted = effects.iter().filter_map(|effect| match effect {
-        ClusterEffect::Tell {
+        ClusterEffect::SendCommand {
             container,
             want: ContainerCommand::Run(order),
             ..
         } if order.version == 1 => cluster.app(&container.app),
-        ClusterEffect::Tell { .. }
+        ClusterEffect::SendCommand { .. }
         | ClusterEffect::Save(_)
         | ClusterEffect::Answer { .. }
         | ClusterEffect::Update { .. } => None,

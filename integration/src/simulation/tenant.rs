@@ -204,7 +204,7 @@ impl SimTenant {
             request: want.request.clone(),
             resource: want.size.clone(),
             count: ended.saturating_add(self.owed(want)),
-            settled: ended,
+            ended,
             priority: want.priority,
             place: want.place.clone(),
             deadline: want.deadline,

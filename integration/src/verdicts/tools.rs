@@ -121,7 +121,7 @@ impl Tools {
             heap: None,
             heap_exit_codes: Vec::new(),
             timeout_ms: None,
-            hold_ms: None,
+            freeze_timeout_ms: None,
             output: None,
         })
     }

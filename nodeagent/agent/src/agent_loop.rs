@@ -552,7 +552,7 @@ impl NodeAgentLoop {
             }
             ContainerEffect::Resize(size) => self.jobs.resize(id.clone(), self.group(&id), size),
             ContainerEffect::Changed => self.link.changed(&id),
-            ContainerEffect::Tell => self.link.ended(&id),
+            ContainerEffect::ReportEnd => self.link.ended(&id),
             ContainerEffect::Forget => {
                 self.state.live.remove(&id);
                 self.jobs.forget(id);
@@ -642,7 +642,7 @@ fn stop_step(effect: &ContainerEffect) -> Option<stop::StopStep> {
         | ContainerEffect::Resize(_) => None,
         ContainerEffect::Abandon
         | ContainerEffect::Changed
-        | ContainerEffect::Tell
+        | ContainerEffect::ReportEnd
         | ContainerEffect::Forget => None,
     }
 }

@@ -105,7 +105,7 @@ struct OutputPipes {
 /// Starts a program. Output and end arrive on the channel. Dropping the receiver ends the program.
 pub(crate) async fn run(
     site: Arc<NodeContext>,
-    wish: ExecRequest,
+    request: ExecRequest,
     seat: OwnedSemaphorePermit,
 ) -> anyhow::Result<mpsc::Receiver<ExecOutput>> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -114,8 +114,8 @@ pub(crate) async fn run(
         std::process::id(),
         COUNT.fetch_add(1, Ordering::Relaxed)
     );
-    let dir = site.layout.container(&wish.id).join(FOLDER).join(&name);
-    let deadline = Instant::now() + wish.time;
+    let dir = site.layout.container(&request.id).join(FOLDER).join(&name);
+    let deadline = Instant::now() + request.time;
     let made = dir.clone();
     let folder = move || folder(&made);
     spawn_blocking(folder)
@@ -143,7 +143,7 @@ pub(crate) async fn run(
             return Err(error);
         }
     };
-    let started = spawn_blocking(move || begin(site, wish, dir, &name))
+    let started = spawn_blocking(move || begin(site, request, dir, &name))
         .await
         .context("starting the shim of the program")?;
     let (running, line) = started?;
@@ -169,7 +169,7 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 /// created so far.
 fn begin(
     site: Arc<NodeContext>,
-    wish: ExecRequest,
+    request: ExecRequest,
     dir: PathBuf,
     name: &str,
 ) -> anyhow::Result<(RunningExec, std::os::fd::OwnedFd)> {
@@ -177,20 +177,20 @@ fn begin(
     // verdict.
     let opened = site
         .enforcer
-        .open(&wish.id.to_string())
+        .open(&request.id.to_string())
         .ok()
         .flatten()
         .map(Arc::new);
     let limits = GroupLimits {
         memory: None,
-        processes: Some(launch::processes(&wish.order)),
+        processes: Some(launch::processes(&request.order)),
         cpu_weight: None,
         oom_group: OomGroup::Yes,
         low: None,
     };
     let group = opened
         .as_ref()
-        .unwrap_or(&wish.group)
+        .unwrap_or(&request.group)
         .create_task(name, &limits)
         .context("cannot create its cgroup");
     let group = match group {
@@ -200,20 +200,20 @@ fn begin(
             return Err(error);
         }
     };
-    match shim(&site, &wish, &dir, &group) {
+    match shim(&site, &request, &dir, &group) {
         Ok((shim, line)) => {
             let running = RunningExec {
                 site,
-                id: wish.id,
+                id: request.id,
                 dir,
                 group,
-                around: wish.group,
+                around: request.group,
                 shim: Arc::new(shim),
             };
             Ok((running, line))
         }
         Err(error) => {
-            take_away(&wish.id, &group, &dir);
+            take_away(&request.id, &group, &dir);
             Err(error)
         }
     }
@@ -221,15 +221,20 @@ fn begin(
 
 fn shim(
     site: &NodeContext,
-    wish: &ExecRequest,
+    request: &ExecRequest,
     dir: &Path,
     group: &EnforcedGroup,
 ) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
-    let mut spec =
-        launch::second_program_spec(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
+    let mut spec = launch::second_program_spec(
+        site,
+        &request.id,
+        &request.order,
+        &request.group,
+        &request.command,
+    )?;
     (spec.procs_files, spec.counters) = (group.procs_files(), Vec::new());
     (spec.stdout, spec.stderr) = (dir.join("out"), dir.join("err"));
-    if let Some(input) = &wish.input {
+    if let Some(input) = &request.input {
         spec.stdin = dir.join("in");
         disk::private(&spec.stdin)
             .and_then(|mut file| file.write_all(input))

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use headroom_config::HealthChecks;
-use headroom_node_exec::{SpawnCommand, spawn};
+use headroom_node_exec::{ExecArguments, SpawnCommand, spawn};
 use tokio::sync::{mpsc, watch};
 
 use crate::agent_input::AgentInput;
@@ -190,12 +190,11 @@ fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<St
         ),
         ("LANG".into(), "C.UTF-8".into()),
     ];
+    let arguments = ExecArguments::new([program], &env).map_err(|error| error.source)?;
     let command = SpawnCommand {
-        env: &env,
         stdout: Some(&out),
-        stderr: None,
         new_session: true,
-        ..SpawnCommand::new(program, Path::new("/"))
+        ..SpawnCommand::new(&arguments, Path::new("/"))
     };
     let child = spawn(&command).map_err(|error| error.source)?;
     let ended = end_within(&child, most)?;

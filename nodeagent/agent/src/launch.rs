@@ -19,7 +19,7 @@ use anyhow::{Context as _, bail};
 use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
 use headroom_node_cgroup::{EnforcedGroup, GroupLimits, OomGroup};
 use headroom_node_core::LaunchFailureKind;
-use headroom_node_exec::{ChildProcess, SpawnCommand, spawn};
+use headroom_node_exec::{ChildProcess, ExecArguments, SpawnCommand, spawn};
 use headroom_types::{ContainerId, RequestId};
 use headroom_wire::v1::nodes::RunOrder;
 use headroom_wire::v1::validation::check_launch;
@@ -203,20 +203,17 @@ pub(crate) fn as_program(
 ) -> anyhow::Result<(ChildProcess, OwnedFd)> {
     let shim = site.bin_dir.join("container-shim");
     let (reader, writer) = io::pipe().context("cannot create a pipe")?;
-    let (args, procs) = (
-        [dir.to_owned().into_os_string()],
-        site.enforcer.shim_procs_files(),
-    );
+    let procs = site.enforcer.shim_procs_files();
     let said = File::from(OwnedFd::from(writer));
     let limits: Vec<_> = descriptors::of_children().into_iter().collect();
+    let arguments = ExecArguments::new([shim.as_path(), dir], &[])?;
     let command = SpawnCommand {
-        args: &args,
         stdout: Some(&said),
         stderr: Some(words),
         procs_files: &procs,
         limits: &limits,
         new_session: true,
-        ..SpawnCommand::new(&shim, Path::new("/"))
+        ..SpawnCommand::new(&arguments, Path::new("/"))
     };
     let child = spawn(&command).with_context(|| format!("cannot start {}", shim.display()))?;
     Ok((child, reader.into()))

@@ -5,6 +5,7 @@
 //! program. The packets of a launch show how far it came (see
 //! `container_shim::launcher_protocol`), so this module keeps no state about launches in progress.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use headroom_container_shim::launcher_protocol::{self, LauncherPacket};
-use headroom_node_exec::{ChildProcess, SpawnCommand, fd_passing, spawn};
+use headroom_node_exec::{ChildProcess, ExecArguments, SpawnCommand, fd_passing, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, info};
@@ -151,19 +152,20 @@ impl ShimLauncher {
 fn start(program: &LauncherProgram, lock: &File) -> anyhow::Result<LauncherState> {
     let (ours, theirs) = fd_passing::pair().context("cannot create a socket")?;
     let theirs = File::from(theirs);
-    let args = [
+    let argv: [OsString; 4] = [
+        program.path.clone().into(),
         "--launcher".into(),
         program.state.clone().into(),
         "-".repeat(ROOM).into(),
     ];
     let limits: Vec<_> = descriptors::of_children().into_iter().collect();
+    let arguments = ExecArguments::new(argv, &[])?;
     let command = SpawnCommand {
-        args: &args,
         stdin: Some(&theirs),
         procs_files: &program.procs_files,
         limits: &limits,
         new_session: true,
-        ..SpawnCommand::new(&program.path, Path::new("/"))
+        ..SpawnCommand::new(&arguments, Path::new("/"))
     };
     let child =
         spawn(&command).with_context(|| format!("cannot start {}", program.path.display()))?;

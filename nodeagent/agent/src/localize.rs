@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use headroom_config::FileCacheLimits as Bounds;
 use headroom_node_core::LaunchFailureKind;
-use headroom_node_exec::{ProcessEnd, RlimitKind, RlimitSetting, SpawnCommand, spawn};
+use headroom_node_exec::{
+    ExecArguments, ProcessEnd, RlimitKind, RlimitSetting, SpawnCommand, spawn,
+};
 use headroom_types::{Bytes, ContainerId, FetchedFile, FetchedFileKind, Sha256};
 use sha2::Digest as _;
 use tokio::sync::Semaphore;
@@ -269,24 +271,20 @@ impl ContainerFetch<'_> {
             .mode(0o600)
             .open(raw.with_extension("err"))?;
         fs::remove_file(raw.with_extension("err"))?;
-        let (args, limits) = (
-            ["--".into(), self.file.from.clone().into()],
-            [RlimitSetting {
-                limit: RlimitKind::FileSize,
-                soft: most.get(),
-                hard: most.get(),
-            }],
-        );
+        let limits = [RlimitSetting {
+            limit: RlimitKind::FileSize,
+            soft: most.get(),
+            hard: most.get(),
+        }];
         let env = [("PATH".into(), "/usr/bin:/bin".into())];
+        let arguments = ExecArguments::new(["cat", "--", self.file.from.as_str()], &env)?;
         let command = SpawnCommand {
-            args: &args,
             stdout: Some(file),
             stderr: Some(&words),
-            env: &env,
             limits: &limits,
             user: self.identity.user.as_ref(),
             new_session: true,
-            ..SpawnCommand::new(Path::new("cat"), Path::new("/"))
+            ..SpawnCommand::new(&arguments, Path::new("/"))
         };
         let child = spawn(&command)?;
         // A copy on the same host: an abandoned copy ends after one interval at most.

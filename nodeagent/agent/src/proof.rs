@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use headroom_node_cgroup::{EnforcedGroup, GroupLimits, OomGroup};
 use headroom_node_core::{VerdictScope, classify};
-use headroom_node_exec::{ChildProcess, ProcessEnd, SpawnCommand, spawn};
+use headroom_node_exec::{ChildProcess, ExecArguments, ProcessEnd, SpawnCommand, spawn};
 use headroom_types::{Bytes, EnforcerKind, Evidence, ExitReason, StopCause};
 use headroom_wire::v1::nodes::NodeHealthState;
 
@@ -61,15 +61,13 @@ fn prove(site: &NodeContext) -> anyhow::Result<()> {
 }
 
 fn over_allocate(site: &NodeContext, group: &EnforcedGroup) -> anyhow::Result<()> {
-    let shell = Path::new("/bin/sh");
-    let (args, procs) = (["-c".into(), GREEDY.into()], group.procs_files());
+    let procs = group.procs_files();
     let env = [("PATH".into(), "/usr/bin:/bin".into())];
+    let arguments = ExecArguments::new(["/bin/sh", "-c", GREEDY], &env)?;
     let command = SpawnCommand {
-        args: &args,
-        env: &env,
         procs_files: &procs,
         new_session: true,
-        ..SpawnCommand::new(shell, Path::new("/"))
+        ..SpawnCommand::new(&arguments, Path::new("/"))
     };
     let child = spawn(&command).context("the test child could not be started")?;
     group.set_root_pid(child.pid);

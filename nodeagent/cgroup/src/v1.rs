@@ -93,16 +93,6 @@ impl CgroupV1Enforcer {
         self.containers.path().is_dir()
     }
 
-    /// Whether the number of processes can be limited.
-    pub fn has_pids(&self) -> bool {
-        self.pids.is_some()
-    }
-
-    /// Whether processors are weighted.
-    pub fn has_cpu(&self) -> bool {
-        self.cpu.is_some()
-    }
-
     /// The fence as a group. It has no `main`.
     pub fn fence(&self) -> Result<CgroupV1Group> {
         let dir = CgroupDir::open(self.containers.path())?;

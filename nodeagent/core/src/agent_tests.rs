@@ -91,7 +91,7 @@ impl SimulatedAgent {
                 assert!(!self.alive.contains(&n), "collected while it runs");
                 self.apply(n, container::LifecycleEvent::Reported(report(n)));
             }
-            ContainerEffect::Changed | ContainerEffect::Tell => {}
+            ContainerEffect::Changed | ContainerEffect::ReportEnd => {}
             ContainerEffect::Resize(size) => {
                 assert_eq!(self.state(n), "running", "resized while it does not run");
                 assert!(

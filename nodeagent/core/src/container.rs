@@ -192,7 +192,7 @@ pub enum ContainerEffect {
     /// Report the new phase to the resource manager soon.
     Changed,
     /// Report the end to the resource manager now.
-    Tell,
+    ReportEnd,
     /// Mark its directory as unused.
     Forget,
     /// Change its size. The driver returns the result to the agent's state.
@@ -362,7 +362,7 @@ fn stopping(
         LifecycleEvent::Ended if step == StopProgress::Collecting => Some(PhaseTransition::Stay),
         LifecycleEvent::Ended => Some(collect(asked, out)),
         LifecycleEvent::Reported(report) => {
-            out.push(ContainerEffect::Tell);
+            out.push(ContainerEffect::ReportEnd);
             Some(PhaseTransition::To(LifecyclePhase::Exited {
                 report,
                 received: false,

@@ -63,10 +63,10 @@ const STEPS: [SpawnStep; 11] = [
 ];
 
 /// The code of one step; the error is an errno.
-type ChildStep = fn(&PreparedCommand, &ChildStatus) -> Result<(), i32>;
+type ChildStep = fn(&PreparedCommand<'_>, &ChildStatus) -> Result<(), i32>;
 
 struct ChildContext<'a> {
-    prepared: &'a PreparedCommand,
+    prepared: &'a PreparedCommand<'a>,
     board: &'a ChildStatus,
 }
 
@@ -74,7 +74,7 @@ struct ChildContext<'a> {
 /// failed step. A failed child is reaped.
 ///
 /// The child is cloned into its cgroup where the kernel allows that; otherwise it moves there.
-pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), PrepareFailure> {
+pub(crate) fn launch(prepared: &PreparedCommand<'_>) -> Result<(i32, OwnedFd), PrepareFailure> {
     let Some(clone_target) = &prepared.clone_target else {
         return start(prepared, None);
     };
@@ -96,7 +96,7 @@ pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Prepa
 }
 
 fn start(
-    prepared: &PreparedCommand,
+    prepared: &PreparedCommand<'_>,
     clone_target: Option<&CloneTarget>,
 ) -> Result<(i32, OwnedFd), PrepareFailure> {
     let board = ChildStatus {
@@ -229,7 +229,7 @@ extern "C" fn run(context: *mut libc::c_void) -> libc::c_int {
 }
 
 /// Runs all steps. Returns only on failure, with the errno of the step on the board.
-fn attempt(wish: &PreparedCommand, board: &ChildStatus) -> i32 {
+fn attempt(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> i32 {
     reset_signals();
     let steps: [ChildStep; 11] = [
         session,
@@ -247,7 +247,7 @@ fn attempt(wish: &PreparedCommand, board: &ChildStatus) -> i32 {
     for (place, step) in steps.into_iter().enumerate() {
         board.step.store(place, Ordering::Release);
         board.index.store(0, Ordering::Release);
-        if let Err(errno) = step(wish, board) {
+        if let Err(errno) = step(prepared, board) {
             return errno;
         }
     }
@@ -284,8 +284,8 @@ fn reset_signals() {
     }
 }
 
-fn session(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    if wish.new_session {
+fn session(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
+    if prepared.new_session {
         call(libc::SYS_setsid, 0, 0, 0, 0).map(drop)
     } else {
         Ok(())
@@ -293,8 +293,8 @@ fn session(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
 }
 
 /// `0` means the writing process. The group of the clone needs no move.
-fn cgroups(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
-    for (index, path) in wish.procs_files.iter().enumerate() {
+fn cgroups(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(), i32> {
+    for (index, path) in prepared.procs_files.iter().enumerate() {
         if board.cloned_into != Some(index) {
             board.index.store(index, Ordering::Release);
             write_file(path, c"0")?;
@@ -303,8 +303,8 @@ fn cgroups(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     Ok(())
 }
 
-fn oom_score(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    wish.oom_score_adj.as_ref().map_or(Ok(()), |value| {
+fn oom_score(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
+    prepared.oom_score_adj.as_ref().map_or(Ok(()), |value| {
         write_file(c"/proc/self/oom_score_adj", value)
     })
 }
@@ -329,8 +329,8 @@ fn write_file(path: &std::ffi::CStr, value: &std::ffi::CStr) -> Result<(), i32> 
 
 /// Runs after the cgroups, so that memory in the program's tmpfs is charged to its own group. The
 /// indexes match `namespaces::part`.
-fn namespaces(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
-    let Some(own) = &wish.namespaces else {
+fn namespaces(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(), i32> {
+    let Some(own) = &prepared.namespaces else {
         return Ok(());
     };
     let at = |index: usize| board.index.store(index, Ordering::Release);
@@ -400,10 +400,10 @@ fn mount(
 }
 
 /// Drops the capability that created the namespaces.
-fn privileges(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
+fn privileges(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(), i32> {
     /// `_LINUX_CAPABILITY_VERSION_3`: two words for each set.
     const VERSION: u32 = 0x2008_0522;
-    if wish.namespaces.is_none() {
+    if prepared.namespaces.is_none() {
         return Ok(());
     }
     board.index.store(6, Ordering::Release);
@@ -429,8 +429,8 @@ fn privileges(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
 
 /// Moves the three descriptors into place, and marks all above 2 as close-on-exec. Before Linux
 /// 5.11 that call does not exist; the descriptors of the parent are close-on-exec anyway.
-fn stdio(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
-    for (place, file) in wish.stdio.iter().enumerate() {
+fn stdio(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(), i32> {
+    for (place, file) in prepared.stdio.iter().enumerate() {
         board.index.store(place, Ordering::Release);
         call(
             libc::SYS_dup3,
@@ -452,8 +452,8 @@ fn stdio(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
 }
 
 /// The value outlives the call; 0 is the caller itself.
-fn limits(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
-    for (index, (number, value)) in wish.limits.iter().enumerate() {
+fn limits(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(), i32> {
+    for (index, (number, value)) in prepared.limits.iter().enumerate() {
         board.index.store(index, Ordering::Release);
         call(
             libc::SYS_prlimit64,
@@ -467,8 +467,8 @@ fn limits(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
 }
 
 /// Runs after the user, because a change of user clears this setting.
-fn parent_death(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    let Some(signal) = wish.parent_death else {
+fn parent_death(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
+    let Some(signal) = prepared.parent_death else {
         return Ok(());
     };
     let option = usize::try_from(libc::PR_SET_PDEATHSIG).unwrap_or(0);
@@ -483,8 +483,8 @@ fn parent_death(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
 }
 
 /// Sets the groups first, because that needs the privileges of root. The list outlives the call.
-fn user(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    let Some(user) = &wish.user else {
+fn user(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
+    let Some(user) = &prepared.user else {
         return Ok(());
     };
     let (uid, gid) = (
@@ -502,21 +502,21 @@ fn user(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     call(libc::SYS_setresuid, uid, uid, uid, 0).map(drop)
 }
 
-fn chdir(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
-    call(libc::SYS_chdir, wish.cwd.as_ptr().addr(), 0, 0, 0).map(drop)
+fn chdir(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
+    call(libc::SYS_chdir, prepared.cwd.as_ptr().addr(), 0, 0, 0).map(drop)
 }
 
 /// Texts end in NUL and lists in null, and both outlive the call. Returns only on failure, with the
 /// most informative errno of all tried paths.
-fn exec(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
+fn exec(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
     set_mask(0);
     let mut answer = libc::ENOENT;
-    for program in &wish.programs {
+    for program in &prepared.arguments.programs {
         match call(
             libc::SYS_execve,
             program.as_ptr().addr(),
-            wish.argv.as_ptr().addr(),
-            wish.env.as_ptr().addr(),
+            prepared.arguments.argv.as_ptr().addr(),
+            prepared.arguments.env.as_ptr().addr(),
             0,
         ) {
             Ok(_) => return Ok(()),

@@ -2,24 +2,20 @@
 //!
 //! It borrows everything and does nothing; `spawn` starts it.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use crate::exec_arguments::ExecArguments;
 use crate::limits::RlimitSetting;
 use crate::namespaces::Namespaces;
 use crate::user::ProcessUser;
 
 /// A program to start. The child inherits only the named items: descriptors above 2 are closed,
-/// signals are reset, and the environment is exactly `env`.
+/// signals are reset, and the environment is exactly that of `arguments`.
 #[derive(Clone, Debug)]
 pub struct SpawnCommand<'a> {
-    /// The program; looked up in `PATH` of `env` when it has no slash.
-    pub program: &'a Path,
-    /// Arguments after the program's own name.
-    pub args: &'a [OsString],
-    /// The whole environment.
-    pub env: &'a [(OsString, OsString)],
+    /// The program with its arguments, and the whole environment.
+    pub arguments: &'a ExecArguments,
     /// Working directory.
     pub cwd: &'a Path,
     /// Standard input; `None` is `/dev/null`.
@@ -48,12 +44,10 @@ pub struct SpawnCommand<'a> {
 }
 
 impl<'a> SpawnCommand<'a> {
-    /// A command for `program` in `cwd`, with all other fields empty.
-    pub fn new(program: &'a Path, cwd: &'a Path) -> Self {
+    /// A command in `cwd`, with all other fields empty.
+    pub fn new(arguments: &'a ExecArguments, cwd: &'a Path) -> Self {
         SpawnCommand {
-            program,
-            args: &[],
-            env: &[],
+            arguments,
             cwd,
             stdin: None,
             stdout: None,

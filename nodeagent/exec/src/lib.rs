@@ -11,6 +11,7 @@ mod child;
 mod clone_into_cgroup;
 pub mod command;
 pub mod error;
+pub mod exec_arguments;
 pub mod fd_passing;
 pub mod ipc;
 pub mod limits;
@@ -25,6 +26,7 @@ pub mod user;
 
 pub use command::SpawnCommand;
 pub use error::{SpawnError, SpawnStep};
+pub use exec_arguments::ExecArguments;
 pub use limits::{RlimitKind, RlimitSetting};
 pub use namespace_probe::probe_namespaces;
 pub use namespaces::{Namespaces, Privilege};

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::command::SpawnCommand;
 use crate::error::SpawnStep;
+use crate::exec_arguments::ExecArguments;
 use crate::namespaces::{Namespaces, Privilege};
 use crate::spawn::spawn;
 
@@ -11,14 +12,15 @@ use crate::spawn::spawn;
 /// the failed part.
 pub fn probe_namespaces(privilege: Privilege) -> Result<(), String> {
     // The program does not exist, so the child ends after it entered its namespaces.
-    let program = Path::new("/dev/null/namespace-probe");
+    let program = ["/dev/null/namespace-probe"];
     let namespaces = Some(Namespaces {
         privilege,
         shm: 1 << 20,
     });
+    let arguments = ExecArguments::new(program, &[]).map_err(|error| error.to_string())?;
     match spawn(&SpawnCommand {
         namespaces,
-        ..SpawnCommand::new(program, Path::new("/"))
+        ..SpawnCommand::new(&arguments, Path::new("/"))
     }) {
         Err(e) if e.step == SpawnStep::Exec => Ok(()),
         Err(e) => Err(format!("{}: {}", e.what, e.source)),

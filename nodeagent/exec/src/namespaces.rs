@@ -55,10 +55,10 @@ pub(crate) struct PreparedNamespaces {
 }
 
 impl PreparedNamespaces {
-    pub(crate) fn new(wish: &Namespaces) -> PreparedNamespaces {
+    pub(crate) fn new(namespaces: &Namespaces) -> PreparedNamespaces {
         let text = |t: String| CString::new(t).unwrap_or_default();
         let map = |id: u32| text(format!("{id} {id} 1"));
-        let (flags, maps) = match wish.privilege {
+        let (flags, maps) = match namespaces.privilege {
             Privilege::SysAdmin => (0, None),
             Privilege::UserNamespace => {
                 let (uid, gid) = (
@@ -68,7 +68,7 @@ impl PreparedNamespaces {
                 (libc::CLONE_NEWUSER, Some([map(uid), map(gid)]))
             }
         };
-        let options = text(format!("mode=1777,size={}", wish.shm));
+        let options = text(format!("mode=1777,size={}", namespaces.shm));
         PreparedNamespaces {
             flags: flags | libc::CLONE_NEWNS | libc::CLONE_NEWIPC,
             maps,

@@ -7,21 +7,16 @@ use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
 use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
 use crate::command::SpawnCommand;
 use crate::error::{SpawnError, SpawnStep};
+use crate::exec_arguments::ExecArguments;
 use crate::namespaces;
 
-/// The prepared command. The pointer lists end in null and point into the texts next to them.
-pub(crate) struct PreparedCommand {
-    /// Candidate paths of the program; the first executable one is used.
-    pub(crate) programs: Vec<CString>,
-    /// Arguments, the program's name first.
-    pub(crate) argv: CStringArray,
-    /// `NAME=value`.
-    pub(crate) env: CStringArray,
+/// The prepared command.
+pub(crate) struct PreparedCommand<'a> {
+    pub(crate) arguments: &'a ExecArguments,
     pub(crate) cwd: CString,
     pub(crate) procs_files: Vec<CString>,
     /// The group of `procs_files` into which the child is cloned.
@@ -47,51 +42,14 @@ pub(crate) struct PrepareFailure {
     pub(crate) errno: i32,
 }
 
-/// Texts and the list of pointers to them in the kernel's form.
-pub(crate) struct CStringArray {
-    pointers: Vec<*const libc::c_char>,
-    // Never read, but `pointers` points into it. A CString does not move its bytes when it moves.
-    _texts: Vec<CString>,
-}
-
-impl CStringArray {
-    fn new(texts: Vec<CString>) -> CStringArray {
-        let pointers = texts
-            .iter()
-            .map(|t| t.as_ptr())
-            .chain(std::iter::once(std::ptr::null()))
-            .collect();
-        CStringArray {
-            pointers,
-            _texts: texts,
-        }
-    }
-    pub(crate) fn as_ptr(&self) -> *const *const libc::c_char {
-        self.pointers.as_ptr()
-    }
-}
-
-impl PreparedCommand {
-    pub(crate) fn new(command: &SpawnCommand<'_>) -> Result<PreparedCommand, SpawnError> {
+impl<'a> PreparedCommand<'a> {
+    pub(crate) fn new(command: &SpawnCommand<'a>) -> Result<PreparedCommand<'a>, SpawnError> {
         let bad = |value: &dyn std::fmt::Debug, source: io::Error| {
             failed(command, SpawnStep::Prepare, format!("{value:?}"), source)
         };
         let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|e| bad(&t, e.into()));
-        let mut argv = vec![text(command.program.as_os_str())?];
-        for arg in command.args {
-            argv.push(text(arg)?);
-        }
-        let mut env = Vec::with_capacity(command.env.len());
-        for (name, value) in command.env {
-            let mut pair = name.clone();
-            pair.push("=");
-            pair.push(value);
-            env.push(text(&pair)?);
-        }
         Ok(PreparedCommand {
-            programs: programs(command, &text)?,
-            argv: CStringArray::new(argv),
-            env: CStringArray::new(env),
+            arguments: command.arguments,
             cwd: text(command.cwd.as_os_str())?,
             procs_files: command
                 .procs_files
@@ -146,7 +104,7 @@ impl PreparedCommand {
                 .get(failure.index)
                 .map(|p| p.display().to_string()),
             SpawnStep::Chdir => Some(command.cwd.display().to_string()),
-            SpawnStep::Exec => Some(command.program.display().to_string()),
+            SpawnStep::Exec => Some(command.arguments.program()),
             SpawnStep::OomScore => command
                 .oom_score_adj
                 .map(|n| format!("/proc/self/oom_score_adj = {n}")),
@@ -188,42 +146,10 @@ fn failed(
 ) -> SpawnError {
     SpawnError {
         step,
-        program: command.program.display().to_string(),
+        program: command.arguments.program(),
         what,
         source,
     }
-}
-
-/// The program's path, or its name in each directory of `PATH`.
-fn programs(
-    command: &SpawnCommand<'_>,
-    text: &dyn Fn(&OsStr) -> Result<CString, SpawnError>,
-) -> Result<Vec<CString>, SpawnError> {
-    let name = command.program.as_os_str();
-    if name.is_empty() {
-        let source = io::Error::from_raw_os_error(libc::ENOENT);
-        return Err(failed(
-            command,
-            SpawnStep::Prepare,
-            "an empty program name".into(),
-            source,
-        ));
-    }
-    if name.as_bytes().contains(&b'/') {
-        return Ok(vec![text(name)?]);
-    }
-    let path = command
-        .env
-        .iter()
-        .rev()
-        .find(|(n, _)| n == "PATH")
-        .map(|(_, v)| v.as_os_str());
-    let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
-    path.as_bytes()
-        .split(|b| *b == b':')
-        .filter(|dir| !dir.is_empty())
-        .map(|dir| text(Path::new(OsStr::from_bytes(dir)).join(name).as_os_str()))
-        .collect()
 }
 
 /// Three descriptors above 2 (`try_clone` never returns 0, 1 or 2), so that none is overwritten

@@ -49,7 +49,7 @@ fn lost(
     let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
     SpawnError {
         step: SpawnStep::Identify,
-        program: command.program.display().to_string(),
+        program: command.arguments.program(),
         what: format!("/proc/{pid}/stat"),
         source,
     }

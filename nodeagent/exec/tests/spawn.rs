@@ -10,25 +10,35 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use headroom_node_exec::{
-    Namespaces, Privilege, ProcessEnd, ProcessUser, RlimitKind, RlimitSetting, SpawnCommand,
-    SpawnStep, WatchedProcess, probe_namespaces, spawn, starttime_of,
+    ExecArguments, Namespaces, Privilege, ProcessEnd, ProcessUser, RlimitKind, RlimitSetting,
+    SpawnCommand, SpawnStep, WatchedProcess, probe_namespaces, spawn, starttime_of,
 };
 use rustix::fs::inotify;
 
-fn args(words: &[&str]) -> Vec<OsString> {
-    words.iter().map(OsString::from).collect()
+/// A program with its arguments, and an empty environment; kept until the test ends.
+fn program(argv: &[&str]) -> &'static ExecArguments {
+    with_env(argv, &[])
+}
+
+fn with_env(argv: &[&str], env: &[(OsString, OsString)]) -> &'static ExecArguments {
+    Box::leak(Box::new(
+        ExecArguments::new(argv, env).expect("texts without NUL"),
+    ))
+}
+
+fn command(argv: &[&str]) -> SpawnCommand<'static> {
+    SpawnCommand::new(program(argv), Path::new("/"))
 }
 
 fn sh() -> SpawnCommand<'static> {
-    SpawnCommand::new(Path::new("/bin/sh"), Path::new("/"))
+    command(&["/bin/sh"])
 }
 
 /// Runs a shell script to its end. Returns its end and its output.
 fn shell(script: &str, base: SpawnCommand<'_>) -> (ProcessEnd, String) {
     let mut out = tempfile::tempfile().expect("a file");
-    let args = args(&["-c", script]);
     let command = SpawnCommand {
-        args: &args,
+        arguments: program(&["/bin/sh", "-c", script]),
         stdout: Some(&out),
         stderr: Some(&out),
         ..base
@@ -99,11 +109,7 @@ fn namespaces_contain_shared_memory_and_drop_all_capabilities() {
 
 #[test]
 fn a_missing_program_is_named() {
-    let error = spawn(&SpawnCommand::new(
-        Path::new("/no/such/program"),
-        Path::new("/"),
-    ))
-    .expect_err("must fail");
+    let error = spawn(&command(&["/no/such/program"])).expect_err("must fail");
     assert_eq!(
         (error.step, error.source.raw_os_error()),
         (SpawnStep::Exec, Some(libc::ENOENT))
@@ -114,7 +120,7 @@ fn a_missing_program_is_named() {
 #[test]
 fn a_missing_directory_is_named() {
     let error = spawn(&SpawnCommand::new(
-        Path::new("/bin/true"),
+        program(&["/bin/true"]),
         Path::new("/no/such/dir"),
     ))
     .expect_err("must fail");
@@ -130,9 +136,7 @@ fn a_cgroup_that_cannot_be_joined_is_named_and_no_program_runs() {
     let dir = tempfile::tempdir().expect("a directory");
     let procs = [PathBuf::from("/no/such/cgroup/cgroup.procs")];
     let witness = dir.path().join("ran");
-    let script = args(&["-c", &format!("touch {}", witness.display())]);
-    let mut command = SpawnCommand::new(Path::new("/bin/sh"), Path::new("/"));
-    command.args = &script;
+    let mut command = command(&["/bin/sh", "-c", &format!("touch {}", witness.display())]);
     command.procs_files = &procs;
     let error = spawn(&command).expect_err("must fail");
     assert_eq!(
@@ -146,11 +150,7 @@ fn a_cgroup_that_cannot_be_joined_is_named_and_no_program_runs() {
 /// Needs a separate process, as nextest gives each test, because it waits for any child.
 #[test]
 fn a_failed_start_leaves_no_zombie() {
-    spawn(&SpawnCommand::new(
-        Path::new("/no/such/program"),
-        Path::new("/"),
-    ))
-    .expect_err("must fail");
+    spawn(&command(&["/no/such/program"])).expect_err("must fail");
     // SAFETY: queries any ended child without reaping it; the buffer for the result is valid.
     let answer = unsafe {
         let mut info = std::mem::zeroed::<libc::siginfo_t>();
@@ -170,16 +170,15 @@ fn a_failed_start_leaves_no_zombie() {
 
 #[test]
 fn a_directory_is_not_executed_and_a_nul_in_an_argument_is_refused() {
-    let dir = spawn(&SpawnCommand::new(Path::new("/tmp"), Path::new("/"))).expect_err("must fail");
+    let dir = spawn(&command(&["/tmp"])).expect_err("must fail");
     assert_eq!(
         (dir.step, dir.source.raw_os_error()),
         (SpawnStep::Exec, Some(libc::EACCES))
     );
-    let nul = args(&["a\0b"]);
-    let mut command = SpawnCommand::new(Path::new("/bin/true"), Path::new("/"));
-    command.args = &nul;
     assert_eq!(
-        spawn(&command).expect_err("must fail").step,
+        ExecArguments::new(["/bin/true", "a\0b"], &[])
+            .expect_err("must fail")
+            .step,
         SpawnStep::Prepare
     );
 }
@@ -194,13 +193,12 @@ fn a_bare_name_is_searched_in_the_path_of_the_program() {
     let mut path = OsString::from("/no/such:/tmp:");
     path.push(dir.path());
     let env = [(OsString::from("PATH"), path)];
-    let mut command = SpawnCommand::new(Path::new("only-here"), Path::new("/"));
-    command.env = &env;
+    let mut command = SpawnCommand::new(with_env(&["only-here"], &env), Path::new("/"));
     assert_eq!(
         spawn(&command).expect("found").wait().expect("ends"),
         ProcessEnd::Code(7)
     );
-    command.env = &[];
+    command.arguments = program(&["only-here"]);
     assert_eq!(
         spawn(&command).expect_err("not on the default path").step,
         SpawnStep::Exec
@@ -214,8 +212,7 @@ fn the_child_gets_exactly_the_given_environment() {
         (OsString::from("B"), OsString::from("")),
     ];
     let mut out = tempfile::tempfile().expect("a file");
-    let mut command = SpawnCommand::new(Path::new("/usr/bin/env"), Path::new("/"));
-    command.env = &env;
+    let mut command = SpawnCommand::new(with_env(&["/usr/bin/env"], &env), Path::new("/"));
     command.stdout = Some(&out);
     assert_eq!(
         spawn(&command).expect("starts").wait().expect("ends"),
@@ -350,9 +347,7 @@ fn a_child_runs_as_another_user_with_all_its_groups() {
 #[test]
 fn the_child_dies_with_its_parents_thread() {
     let pid = std::thread::spawn(|| {
-        let sleep = args(&["600"]);
-        let mut command = SpawnCommand::new(Path::new("/bin/sleep"), Path::new("/"));
-        command.args = &sleep;
+        let mut command = command(&["/bin/sleep", "600"]);
         command.parent_death = Some(libc::SIGKILL);
         spawn(&command).expect("starts")
     })
@@ -363,10 +358,7 @@ fn the_child_dies_with_its_parents_thread() {
 
 #[test]
 fn a_child_can_be_watched_signalled_and_polled() {
-    let sleep = args(&["600"]);
-    let mut command = SpawnCommand::new(Path::new("/bin/sleep"), Path::new("/"));
-    command.args = &sleep;
-    let child = spawn(&command).expect("starts");
+    let child = spawn(&command(&["/bin/sleep", "600"])).expect("starts");
     assert_eq!(child.try_wait().expect("asks"), None);
     assert_eq!(
         starttime_of(child.pid).expect("asks"),
@@ -397,7 +389,7 @@ fn a_child_can_be_watched_signalled_and_polled() {
 
 #[test]
 fn the_pidfd_becomes_readable_when_the_child_ends() {
-    let child = spawn(&SpawnCommand::new(Path::new("/bin/true"), Path::new("/"))).expect("starts");
+    let child = spawn(&command(&["/bin/true"])).expect("starts");
     let mut set = [rustix::event::PollFd::from_borrowed_fd(
         child.as_fd(),
         rustix::event::PollFlags::IN,
@@ -577,7 +569,7 @@ fn a_missing_program_leaves_its_group_empty() {
     };
     let command = SpawnCommand {
         procs_files: &group.procs,
-        ..SpawnCommand::new(Path::new("/no/such/program"), Path::new("/"))
+        ..command(&["/no/such/program"])
     };
     assert_eq!(
         spawn(&command).expect_err("must fail").step,

@@ -19,13 +19,12 @@ use crate::sys::{self, write_existing};
 
 /// Starts the program and waits until it is executed. Returns its pid.
 pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
-    let texts = ExecArguments::new(spec)?;
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
     let (mut from_child, to_parent) = sys::pipe()
         .map_err(|errno| StepFailure::new(LaunchStep::Pipe, errno, "the child's report"))?;
     let (made, cloned_into) = start(spec)?;
     let Some(pid) = made else {
-        let failure = become_program(spec, &texts, &stdio, cloned_into);
+        let failure = become_program(spec, &stdio, cloned_into);
         report(to_parent, &failure);
         sys::exit_now(127);
     };
@@ -46,11 +45,11 @@ pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
 /// child in its group need not move. For a move the kernel waits until no thread of the host is
 /// between two groups, which takes ten milliseconds on hosts with more than one processor.
 fn start(spec: &ProgramSpec) -> Result<(Option<i32>, Option<&Path>), StepFailure> {
-    let cradles = spec
+    let groups = spec
         .procs_files
         .iter()
         .filter(|path| path.file_name().is_some_and(|name| name == "cgroup.procs"));
-    for path in cradles {
+    for path in groups {
         match path.parent().and_then(sys::fork_into) {
             Some(Ok(made)) => return Ok((made, Some(path))),
             // The group cannot hold processes: it has child groups with controllers, is threaded,
@@ -93,22 +92,14 @@ fn parse_report(text: &str) -> StepFailure {
 /// Runs the child's steps. Returns only if a step failed.
 fn become_program(
     spec: &ProgramSpec,
-    texts: &ExecArguments,
     stdio: &[File; 3],
     cloned_into: Option<&Path>,
 ) -> StepFailure {
-    match prepare(spec, stdio, cloned_into) {
+    match prepare(spec, stdio, cloned_into).and_then(|()| exec(spec)) {
         Err(failure) => failure,
-        Ok(()) => {
-            let errno = texts.exec();
-            StepFailure::new(
-                LaunchStep::Exec,
-                errno,
-                spec.argv
-                    .first()
-                    .map(|p| p.to_string_lossy())
-                    .unwrap_or_default(),
-            )
+        Ok(errno) => {
+            let program = spec.argv.first().map(|p| p.to_string_lossy());
+            StepFailure::new(LaunchStep::Exec, errno, program.unwrap_or_default())
         }
     }
 }
@@ -210,62 +201,35 @@ fn above_stdio(file: File) -> std::io::Result<File> {
     file.try_clone()
 }
 
-/// Arguments of execve, allocated before the fork.
-struct ExecArguments {
-    programs: Vec<CString>,
-    argv: Vec<CString>,
-    env: Vec<CString>,
-}
-
-impl ExecArguments {
-    fn new(spec: &ProgramSpec) -> Result<ExecArguments, StepFailure> {
-        let text = |t: &OsStr| {
-            CString::new(t.as_bytes())
-                .map_err(|_| StepFailure::new(LaunchStep::Spec, libc::EINVAL, t.to_string_lossy()))
-        };
-        let argv = spec
-            .argv
-            .iter()
-            .map(|a| text(a))
-            .collect::<Result<_, _>>()?;
-        let mut env = Vec::with_capacity(spec.env.len());
-        for (name, value) in &spec.env {
-            let mut pair = name.clone();
-            pair.push("=");
-            pair.push(value);
-            env.push(text(&pair)?);
-        }
-        let programs = programs(spec)
-            .into_iter()
-            .map(|p| text(p.as_ref()))
-            .collect::<Result<_, _>>()?;
-        Ok(ExecArguments {
-            programs,
-            argv,
-            env,
-        })
+/// Executes the first executable candidate. Returns the most informative errno.
+fn exec(spec: &ProgramSpec) -> Result<i32, StepFailure> {
+    let text = |t: &OsStr| {
+        CString::new(t.as_bytes())
+            .map_err(|_| StepFailure::new(LaunchStep::Spec, libc::EINVAL, t.to_string_lossy()))
+    };
+    let argv: Vec<CString> = spec
+        .argv
+        .iter()
+        .map(|a| text(a))
+        .collect::<Result<_, _>>()?;
+    let mut env = Vec::with_capacity(spec.env.len());
+    for (name, value) in &spec.env {
+        env.push(text(&[name.as_os_str(), value].join(OsStr::new("=")))?);
     }
-
-    /// Executes the first executable candidate. Returns the most informative errno.
-    fn exec(&self) -> i32 {
-        let list = |texts: &[CString]| {
-            texts
-                .iter()
-                .map(|t| t.as_ptr())
-                .chain([std::ptr::null()])
-                .collect::<Vec<_>>()
-        };
-        let (argv, env) = (list(&self.argv), list(&self.env));
-        let mut answer = libc::ENOENT;
-        for program in &self.programs {
-            match sys::exec(program, &argv, &env) {
-                libc::ENOENT | libc::ENOTDIR => {}
-                libc::EACCES => answer = libc::EACCES,
-                errno => return errno,
-            }
+    let list = |texts: &[CString]| {
+        let pointers = texts.iter().map(|t| t.as_ptr());
+        pointers.chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (argv_list, env_list) = (list(&argv), list(&env));
+    let mut answer = libc::ENOENT;
+    for program in programs(spec) {
+        match sys::exec(&text(program.as_ref())?, &argv_list, &env_list) {
+            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => answer = libc::EACCES,
+            errno => return Ok(errno),
         }
-        answer
     }
+    Ok(answer)
 }
 
 /// The program's own path, or its name in each directory of `PATH`.

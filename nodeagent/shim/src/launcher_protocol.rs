@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::record::StartResult;
 
 /// The first packet of the launcher, with the protocol version.
-pub const READY: &[u8] = b"ready 1\n";
+pub const READY: &[u8] = b"ready 2\n";
 /// The packet that passes the lock of the agent's state directory. A forked shim holds the lock
 /// until its directory names it. The next agent waits for the lock before it adopts containers, so
 /// it finds every shim.
@@ -26,7 +26,7 @@ pub const LOCK: &[u8] = b"lock\n";
 pub const MAX_PACKET_BYTES: usize = 4096 + 16;
 
 const RUN: &[u8] = b"run ";
-const FORKED: &[u8] = b"born\n";
+const FORKED: &[u8] = b"forked\n";
 const REFUSED: &str = "refused ";
 
 /// Encodes the request for a shim for the container in `dir`.

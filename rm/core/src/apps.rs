@@ -470,7 +470,7 @@ impl Cluster {
                 // with its node
                 app.tallies
                     .values_mut()
-                    .for_each(crate::request::GrantCounts::forget_settled);
+                    .for_each(crate::request::GrantCounts::forget_known_ends);
                 match relaunch_backoff(failure, app.charged) {
                     None => self.enqueue_master(id),
                     Some(wait) => {

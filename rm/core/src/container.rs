@@ -73,7 +73,7 @@ pub enum ContainerAction {
     /// Its program runs for the first time.
     Started,
     /// Its node must stop it.
-    TellStop(StopCause),
+    SendStop(StopCause),
     /// Its resources are free, and its application must receive the report.
     Ended(Arc<ExitReport>),
     /// Its node and the table may remove it.
@@ -128,7 +128,7 @@ pub fn next_container_state(
         ContainerState::Exited { report } => match event {
             // a lost node has registered again with the container
             ContainerEvent::Preparing | ContainerEvent::Running => {
-                out.push(ContainerAction::TellStop(StopCause::Asked));
+                out.push(ContainerAction::SendStop(StopCause::Asked));
                 Ok(state)
             }
             // late events are allowed
@@ -154,7 +154,7 @@ pub fn next_container_state(
 }
 
 fn stop(cause: StopCause, out: &mut Vec<ContainerAction>) -> ContainerState {
-    out.push(ContainerAction::TellStop(cause));
+    out.push(ContainerAction::SendStop(cause));
     ContainerState::Stopping { asked: Some(cause) }
 }
 
@@ -374,7 +374,7 @@ mod tests {
                 for act in &out {
                     got.push(match act {
                         ContainerAction::Started => 'r',
-                        ContainerAction::TellStop(_) => 's',
+                        ContainerAction::SendStop(_) => 's',
                         ContainerAction::Ended(_) => 'e',
                         ContainerAction::Forget => 'f',
                     });

@@ -316,7 +316,7 @@ impl Cluster {
         for act in acts.drain(..) {
             match act {
                 ContainerAction::Started => self.container_started(row, ctx),
-                ContainerAction::TellStop(cause) => self.send_stop(row, cause, ctx),
+                ContainerAction::SendStop(cause) => self.send_stop(row, cause, ctx),
                 ContainerAction::Ended(report) => self.container_ended(row, &report, ctx),
                 ContainerAction::Forget => self.forget(row, ctx),
             }

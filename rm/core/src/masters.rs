@@ -288,7 +288,7 @@ impl Cluster {
         }
         let request = ask.request.clone();
         let counts = app.tallies.entry(&request);
-        counts.apply_reported_ends(ask.settled, accuracy);
+        counts.apply_reported_ends(ask.ended, accuracy);
         let granted = counts.granted();
         match app.requests.get_mut(&request) {
             Some(known) => {

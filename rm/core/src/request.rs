@@ -20,7 +20,7 @@ pub struct ContainerRequest {
     /// Containers in total: live, ended and still to be granted.
     pub count: u32,
     /// Ends of these containers that the master has seen.
-    pub settled: u32,
+    pub ended: u32,
     /// Priority within the application; higher goes first.
     pub priority: i32,
     /// Placement rules.
@@ -137,18 +137,16 @@ impl GrantCounts {
         }
     }
     /// Forgets the known ends: a new attempt of the master reports its own count.
-    pub fn forget_settled(&mut self) {
+    pub fn forget_known_ends(&mut self) {
         (self.own, self.before) = (0, 0);
     }
     /// Applies the master's count of all ends that it has seen.
-    pub fn apply_reported_ends(&mut self, settled: u32, how: CountAccuracy) {
+    pub fn apply_reported_ends(&mut self, ended: u32, how: CountAccuracy) {
         match how {
             // a smaller count than the known one comes from a master that does not count
-            CountAccuracy::Exactly if settled >= self.own => self.before = settled - self.own,
+            CountAccuracy::Exactly if ended >= self.own => self.before = ended - self.own,
             CountAccuracy::Exactly => {}
-            CountAccuracy::AtLeast => {
-                self.before = self.before.max(settled.saturating_sub(self.own))
-            }
+            CountAccuracy::AtLeast => self.before = self.before.max(ended.saturating_sub(self.own)),
         }
     }
 }

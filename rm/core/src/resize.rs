@@ -205,7 +205,7 @@ impl Cluster {
         for act in acts {
             match act {
                 ResizeAction::Has(now) => self.keep_master_size(id, now, ctx),
-                ResizeAction::Tell => self.send_size(id, ctx),
+                ResizeAction::SendOrder => self.send_size(id, ctx),
                 ResizeAction::Resized => self.resized(id, ctx),
                 ResizeAction::Failed(why) => self.resize_failed(id, why, ctx),
             }

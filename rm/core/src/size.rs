@@ -89,7 +89,7 @@ pub enum ResizeAction {
     /// The container has this size now.
     Has(VersionedSize),
     /// The order must be sent to the node.
-    Tell,
+    SendOrder,
     /// The master must receive the new size.
     Resized,
     /// The master must receive the reason of the failure.
@@ -116,7 +116,7 @@ pub fn next_resize_state(
     match &state {
         ResizeState::Stable => match event {
             ResizeEvent::Order(want) => {
-                out.push(ResizeAction::Tell);
+                out.push(ResizeAction::SendOrder);
                 Ok(ResizeState::Ordered { want })
             }
             // an older report, or a repeated heartbeat
@@ -210,7 +210,7 @@ fn withdraw_order(
     has: &VersionedSize,
     out: &mut Vec<ResizeAction>,
 ) -> ResizeState {
-    out.push(ResizeAction::Tell);
+    out.push(ResizeAction::SendOrder);
     ResizeState::Withdrawn {
         tried: want.clone(),
         back: VersionedSize {
@@ -358,7 +358,7 @@ mod tests {
                 };
                 for act in &out {
                     match act {
-                        ResizeAction::Tell => got.push('t'),
+                        ResizeAction::SendOrder => got.push('t'),
                         ResizeAction::Has(now) => {
                             got.push_str(&format!("h{}", now.resource.memory.get() >> 30))
                         }

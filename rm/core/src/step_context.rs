@@ -28,7 +28,7 @@ impl StepContext<'_> {
         container: &ContainerId,
         want: ContainerCommand,
     ) {
-        self.out.push(ClusterEffect::Tell {
+        self.out.push(ClusterEffect::SendCommand {
             node: node.clone(),
             container: container.clone(),
             want,

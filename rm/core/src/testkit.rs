@@ -224,7 +224,7 @@ impl ClusterScenario {
                     assert!(answer.is_none(), "two answers to one call");
                     answer = Some(a);
                 }
-                ClusterEffect::Tell {
+                ClusterEffect::SendCommand {
                     node,
                     container,
                     want,
@@ -628,7 +628,7 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> ContainerRequest {
         request: id(request),
         resource,
         count,
-        settled: 0,
+        ended: 0,
         priority: 0,
         place: crate::placement::PlacementRules::default(),
         deadline: None,

@@ -182,7 +182,7 @@ impl World {
             return;
         };
         let asks = m.asks.values().cloned().map(|mut ask| {
-            ask.settled = m
+            ask.ended = m
                 .ended
                 .get(&ask.request)
                 .map_or(0, |e| u32::try_from(e.len()).expect("small"));

@@ -62,7 +62,7 @@ fn a_restart_grants_no_container_twice() {
         "the cursor of updates starts at zero in each epoch"
     );
     let mut again = ask("work", 4, size(1, 1));
-    again.settled = 1;
+    again.ended = 1;
     s.sync(&app, 0, vec![again.clone()]).expect("syncs");
     assert_eq!(s.alive(&app).len(), 2);
     assert_eq!(
@@ -72,7 +72,7 @@ fn a_restart_grants_no_container_twice() {
     );
     assert_eq!(s.ordered.len(), 4, "no new container is granted");
     again.count = 5;
-    again.settled = 2;
+    again.ended = 2;
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![again]).expect("syncs");
     assert_eq!((s.alive(&app).len(), s.ordered.len()), (3, 5));

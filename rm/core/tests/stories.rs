@@ -382,7 +382,7 @@ fn a_master_without_its_journal_gets_containers_for_earlier_ends_again() {
         s.settle();
         s.master(&app).expect("the next attempt registers");
         let mut again = ask("work", 1, size(1, 1));
-        again.settled = knows;
+        again.ended = knows;
         s.sync(&app, last, vec![again]).expect("syncs");
         assert_eq!(
             s.alive(&app).len(),
@@ -558,7 +558,7 @@ fn a_late_master_heartbeat_withdraws_no_requests() {
     // its first heartbeat again, and an older one.
     let last = s.cluster.app(&app).expect("app").updates.last();
     let mut again = ask("work", 2, size(1, 1));
-    again.settled = 1;
+    again.ended = 1;
     s.sync(&app, last, vec![again]).expect("syncs");
     s.sync(&app, 0, vec![ask("work", 1, size(1, 1))])
         .expect("the late heartbeat is accepted");

@@ -179,8 +179,8 @@ impl AccessControl {
 
     /// Applies a change, or returns the reason for a refusal. Storing a new token also removes
     /// expired ones.
-    pub(crate) fn change(&mut self, wish: AccessChange, now: UnixMillis) -> AccessChangeResult {
-        let ruled = match wish {
+    pub(crate) fn change(&mut self, change: AccessChange, now: UnixMillis) -> AccessChangeResult {
+        let ruled = match change {
             AccessChange::Keep {
                 accessor,
                 held,

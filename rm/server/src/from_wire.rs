@@ -125,7 +125,7 @@ pub(crate) fn ask(
         request: ask.request,
         resource: ask.resource,
         count: ask.count,
-        settled: ask.settled,
+        ended: ask.ended,
         priority: ask.priority,
         place: placement(*ask.placement, ask.nodes, ask.avoid_nodes),
         deadline: ask.deadline_ms.map(Duration::from_millis),

@@ -72,7 +72,7 @@ pub(crate) enum LoopInput {
     /// Changes tokens, policies or shares.
     Access {
         /// The change.
-        wish: Box<AccessChange>,
+        change: Box<AccessChange>,
         /// Receives the result, once it is durable.
         reply: oneshot::Sender<AccessChangeResult>,
     },

@@ -43,11 +43,11 @@ impl OperatorHandle {
     /// The receiver has ended, or the result did not arrive in time.
     pub(crate) async fn ask<T>(
         &self,
-        wish: impl FnOnce(oneshot::Sender<T>) -> OperatorRequest,
+        request: impl FnOnce(oneshot::Sender<T>) -> OperatorRequest,
     ) -> Result<T, ProblemDetails> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            self.0.send(wish(reply)).await.ok()?;
+            self.0.send(request(reply)).await.ok()?;
             answer.await.ok()
         };
         let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;

@@ -33,7 +33,7 @@ pub(crate) struct ProfileChange {
     /// Name of the profile.
     pub(crate) name: Name,
     /// The change.
-    pub(crate) wish: ProfileAction,
+    pub(crate) action: ProfileAction,
     /// Version that the caller has read.
     pub(crate) matched: IfMatch,
     /// Whether this is a dry run.
@@ -163,7 +163,7 @@ impl ProfileCatalog {
     /// Changes a profile. A change to equal values has no effect: the revision stays.
     pub(crate) fn change(&mut self, change: &ProfileChange, at: UnixMillis) -> ProfileChangeResult {
         let before = self.known.get(&change.name).cloned();
-        if before.is_none() && matches!(change.wish, ProfileAction::Unset) {
+        if before.is_none() && matches!(change.action, ProfileAction::Unset) {
             self.get(&change.name)?;
         }
         let current = before
@@ -172,7 +172,7 @@ impl ProfileCatalog {
         change
             .matched
             .check(&format!("profile {}", change.name), &current)?;
-        let after = match &change.wish {
+        let after = match &change.action {
             ProfileAction::Unset => None,
             ProfileAction::Set(spec) if before.as_ref().is_some_and(|p| p.spec() == *spec) => {
                 before.clone()
@@ -257,7 +257,7 @@ mod tests {
     fn change(
         profiles: &mut ProfileCatalog,
         what: &str,
-        wish: ProfileAction,
+        action: ProfileAction,
         version: Option<u64>,
         how: DryRun,
     ) -> Result<ProfileOutcome, ProblemDetails> {
@@ -265,7 +265,7 @@ mod tests {
         profiles.change(
             &ProfileChange {
                 name: name(what),
-                wish,
+                action,
                 matched,
                 how,
             },

@@ -285,10 +285,10 @@ impl ManagerLoop {
                 self.decided.push((reply, answer, event));
                 Ok(LoopControl::GoOn)
             }
-            LoopInput::Access { wish, reply } => {
+            LoopInput::Access { change, reply } => {
                 self.access
                     .forget_shares(|app| self.cluster.app(app).is_some());
-                let answer = self.access.change(*wish, self.clock.unix_now());
+                let answer = self.access.change(*change, self.clock.unix_now());
                 if answer.is_ok() {
                     self.journal.append_access(&self.access.saved())?;
                 }
@@ -482,7 +482,7 @@ impl ManagerLoop {
                         let _ = waiting.reply.send(answer);
                     }
                 }
-                ClusterEffect::Tell {
+                ClusterEffect::SendCommand {
                     node,
                     container,
                     want,

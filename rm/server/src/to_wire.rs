@@ -219,7 +219,7 @@ pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
         request: ask.request.clone(),
         resource: ask.resource.clone(),
         count: ask.count,
-        settled: ask.settled,
+        ended: ask.ended,
         priority: ask.priority,
         avoid_nodes: ask.place.avoid_nodes.clone(),
         nodes: ask.place.nodes.clone(),

@@ -136,12 +136,12 @@ async fn accepted_orders_reach_the_master_in_sequence() {
     let expected = [
         TaskOrder {
             task: runs,
-            wish: TaskOrderAction::Cancel,
+            action: TaskOrderAction::Cancel,
             reason: Some("wrong day".into()),
         },
         TaskOrder {
             task: waits,
-            wish: resize,
+            action: resize,
             reason: None,
         },
     ];

@@ -16,7 +16,9 @@ use crate::ledger;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision, backoff};
 use crate::record::JournalRecord;
 use crate::spec::{self, RequestOwner};
-use crate::taskset::{EvictedAttempt, LifecycleState, StateChange, TaskPosition, next_state};
+use crate::taskset::{
+    EvictedAttempt, LifecycleState, StateChange, TaskInstance, TaskPosition, next_state,
+};
 
 /// Timeout for the first hello of a new executor.
 const FIRST_HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -45,12 +47,12 @@ impl MasterCore {
                 task,
                 row,
                 account,
-                innocent,
+                collateral_rerun,
                 next,
                 need,
             } => {
                 self.learn(*task, row, *account, *need, next);
-                self.apply_ended(now, *task, row, (*account, *innocent), next)
+                self.apply_ended(now, *task, row, (*account, *collateral_rerun), next)
             }
             JournalRecord::Committing { task, row, need } => {
                 self.apply_committing(*task, row, *need)
@@ -177,7 +179,7 @@ impl MasterCore {
         let Some(request) = self.request_mut(id) else {
             return;
         };
-        if request.settled.contains(container) {
+        if request.ended.contains(container) {
             return;
         }
         let (base, share) = bases;
@@ -213,7 +215,7 @@ impl MasterCore {
         let Some(request) = self.request_mut(id) else {
             return;
         };
-        request.settled.insert(container.clone());
+        request.ended.insert(container.clone());
         let round = gone.map_or(request.unused, |gone| gone.rounds.0);
         request.unused = if unused {
             next_round(request.unused, round)
@@ -226,7 +228,7 @@ impl MasterCore {
     }
 
     fn apply_placed(&mut self, key: TaskPosition, row: &AttemptRow) {
-        self.settle_size(key, row);
+        self.apply_first_size(key, row);
         self.change(
             key,
             StateChange::Placed {
@@ -262,7 +264,7 @@ impl MasterCore {
         now: EventTimestamp,
         key: TaskPosition,
         row: &AttemptRow,
-        (account, innocent): (ChargeAccount, bool),
+        (account, collateral_rerun): (ChargeAccount, bool),
         next: &TaskDecision,
     ) {
         let seat = self
@@ -277,7 +279,7 @@ impl MasterCore {
             .get(key)
             .and_then(|task| task.attempts.first())
             .map_or(row.profile.memory(), |a| a.profile.memory());
-        self.ledger.ended(row, first, account, innocent);
+        self.ledger.ended(row, first, account, collateral_rerun);
         let Some(task) = self.tasks.get_mut(key) else {
             return;
         };
@@ -293,7 +295,7 @@ impl MasterCore {
             ChargeAccount::Plain => task.spent.plain += 1,
             ChargeAccount::Transient => task.spent.transient += 1,
             ChargeAccount::Collateral => task.spent.collateral += 1,
-            ChargeAccount::Success | ChargeAccount::Innocent | ChargeAccount::Taken => {}
+            ChargeAccount::Success | ChargeAccount::Bystander | ChargeAccount::Taken => {}
         }
         if account == ChargeAccount::Collateral {
             let at = row.ended.unwrap_or(row.started);
@@ -395,7 +397,7 @@ impl MasterCore {
             at,
             from,
             to,
-            held_us: None,
+            frozen_us: None,
         });
         row.profile = profile.clone();
         let container = row.container.clone();
@@ -417,7 +419,7 @@ impl MasterCore {
     }
 
     /// Makes the size of a task durable with its first attempt.
-    fn settle_size(&mut self, key: TaskPosition, row: &AttemptRow) {
+    fn apply_first_size(&mut self, key: TaskPosition, row: &AttemptRow) {
         let own = |container| {
             matches!(
                 self.fleet.executors.get(container).map(|e| e.purpose),
@@ -445,21 +447,17 @@ impl MasterCore {
 
     /// Changes the size of a task and moves it to the matching queue.
     pub(super) fn resize(&mut self, key: TaskPosition, size: &AttemptSize) {
-        let Some(set) = self.set_of.get(key.stage).copied() else {
-            return;
-        };
-        let Some(task) = self.tasks.get_mut(key) else {
-            return;
-        };
-        if let Some(queue) = self.queues.get_mut(set) {
-            queue.remove(key, task);
-        }
-        task.size = size.clone();
-        self.enqueue(key);
+        self.requeue(key, |task| task.size = size.clone());
     }
 
     /// Changes the priority of a task and moves it in its queue.
     fn apply_ranked(&mut self, key: TaskPosition, priority: i32) {
+        self.requeue(key, |task| task.priority = priority);
+        self.view.mark_dirty(key);
+    }
+
+    /// Changes a value that determines the queue of a task, or its position there.
+    fn requeue(&mut self, key: TaskPosition, change: impl FnOnce(&mut TaskInstance)) {
         let Some(set) = self.set_of.get(key.stage).copied() else {
             return;
         };
@@ -469,9 +467,8 @@ impl MasterCore {
         if let Some(queue) = self.queues.get_mut(set) {
             queue.remove(key, task);
         }
-        task.priority = priority;
+        change(task);
         self.enqueue(key);
-        self.view.mark_dirty(key);
     }
 
     fn apply_moved(&mut self, key: TaskPosition, size: &AttemptSize, why: &str) {
@@ -485,14 +482,7 @@ impl MasterCore {
             self.learning.begins(key);
         }
         self.resize(key, size);
-        for executor in self
-            .fleet
-            .executors
-            .values_mut()
-            .filter(|e| e.reserved.is_some_and(|(t, _)| t == key))
-        {
-            executor.reserved = None;
-        }
+        self.fleet.clear_reservation(key);
         self.view.mark_dirty(key);
     }
 
@@ -517,14 +507,7 @@ impl MasterCore {
                 if was_final && task.sized {
                     self.learning.is_over(key);
                 }
-                for executor in self
-                    .fleet
-                    .executors
-                    .values_mut()
-                    .filter(|e| e.reserved.is_some_and(|(t, _)| t == key))
-                {
-                    executor.reserved = None;
-                }
+                self.fleet.clear_reservation(key);
                 self.ledger.moved(&before, &after);
                 if let Some(stage) = self.tasks.stage_mut(key.stage).filter(|_| was_final) {
                     stage.left = stage.left.saturating_sub(1);

@@ -51,7 +51,7 @@ impl MasterCore {
         self.check_drained();
         for wanted in self.fleet.desired_requests() {
             assert!(
-                wanted.settled <= wanted.count,
+                wanted.ended <= wanted.count,
                 "{}: more containers ended than were requested",
                 wanted.request
             );
@@ -199,9 +199,9 @@ impl MasterCore {
                 self.tasks.iter().filter(|(_, t)| t.escalated).count(),
             ),
         ];
-        for (told, counted) in pairs {
+        for (reported, counted) in pairs {
             assert_eq!(
-                usize::try_from(told).ok(),
+                usize::try_from(reported).ok(),
                 Some(counted),
                 "totals differ from task states: {totals:?}"
             );
@@ -220,9 +220,9 @@ impl MasterCore {
                 .expect("the task of an own-container request exists");
             let current = spec::own_request(&task.id, task.size.rung).as_ref() == Some(id);
             let over = task.is_final() || !current;
-            let settled = matches!(self.phase, super::MasterPhase::Working);
+            let is_working = matches!(self.phase, super::MasterPhase::Working);
             assert!(
-                !settled || !over || request.wanted == 0,
+                !is_working || !over || request.wanted == 0,
                 "{id} is requested although its task does not need it"
             );
         }

@@ -155,7 +155,7 @@ impl MasterCore {
             task: key,
             row: Box::new(row.clone()),
             account: ChargeAccount::Plain,
-            innocent: false,
+            collateral_rerun: false,
             next: next.clone(),
             need: None,
         };

@@ -516,7 +516,7 @@ impl MasterCore {
             };
             self.record(now, record, out);
             self.view
-                .add_event(now, Reason::TaskEvicted, attempt.to_string(), message);
+                .add_event(now, Reason::TaskEvicted, &attempt, message);
             self.stop_attempt(*key, out);
         }
         if group.leaves && matches!(purpose, RequestPurpose::Set(_)) {
@@ -539,12 +539,12 @@ impl MasterCore {
         key: TaskPosition,
     ) -> Option<AttemptSize> {
         let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
-        let wished = self
+        let proposed = self
             .growth_proposal(now, container, attempt)
             .filter(|_| seat.held.is_some())
-            .and_then(|(_, wish)| wish.ok());
+            .and_then(|(_, profile)| profile.ok());
         let reached = self.size_after(key)?;
-        let size = match wished {
+        let size = match proposed {
             Some(profile) => AttemptSize {
                 profile,
                 slots: 1,

@@ -237,8 +237,10 @@ impl MasterCore {
             .ledger
             .mean_task_time()
             .or_else(|| killed().map(Duration::from_millis));
-        let wished = self.job.retry.drain_after;
-        run.map_or(wished, |run| wished.min((run / 2).max(MIN_DRAIN_DELAY)))
+        let configured = self.job.retry.drain_after;
+        run.map_or(configured, |run| {
+            configured.min((run / 2).max(MIN_DRAIN_DELAY))
+        })
     }
 
     /// Starts drains for the requests that have waited longest. Of requests with the same start,
@@ -391,14 +393,10 @@ impl MasterCore {
     ) {
         let message =
             format!("{container} starts no more tasks and ends when idle, to free {what_for}");
-        self.view.add_event(
-            now,
-            Reason::ContainerDraining,
-            container.to_string(),
-            message,
-        );
+        self.view
+            .add_event(now, Reason::ContainerDraining, &container, message);
         self.warn(container, None);
-        self.heed_warnings(now, out);
+        self.apply_warnings(now, out);
     }
 
     /// The executor to drain so that a task gets the memory that it `needs`. It is on the node that

@@ -157,22 +157,22 @@ impl MasterCore {
         row.treatment = treated.map(|treated| recorded(treated.applied, account));
         row.decision = decision(&next);
         learn::judge(&mut row, account, need);
-        let innocent = account == ChargeAccount::Innocent && within(&row);
+        let collateral_rerun = account == ChargeAccount::Bystander && within(&row);
         let failures = self.fleet.failures(&row.node);
         let ended = JournalRecord::Ended {
             task: key,
             row: Box::new(row.clone()),
             account,
-            innocent,
+            collateral_rerun,
             next: next.clone(),
             need,
         };
         self.record(now, ended, out);
         self.report_attempt_end(now, key, &row, account, &next);
-        self.tell_gap(now, key, &row);
+        self.report_input_gap(now, key, &row);
         self.charge_node(now, key, &row, account, failures);
         if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
-            self.tell_badly_sized(now, key, &why);
+            self.report_badly_sized_stage(now, key, &why);
         }
     }
 
@@ -274,17 +274,17 @@ fn needed(report: &TaskReport, row: &AttemptRow, runtime: TaskRuntime) -> Option
             rest: demand,
         }),
         MemoryQuantities::HeapAndOverhead => {
-            let told = report.evidence.heap?;
+            let reported = report.evidence.heap?;
             let seen = report
                 .timeline
                 .iter()
                 .filter_map(|sample| sample.heap)
                 .max()
                 .unwrap_or_default();
-            let heap = told.used.max(seen).min(row.profile.heap);
+            let heap = reported.used.max(seen).min(row.profile.heap);
             Some(MeasuredNeed {
                 heap: Some(heap),
-                rest: demand.saturating_sub(told.committed.min(row.profile.heap)),
+                rest: demand.saturating_sub(reported.committed.min(row.profile.heap)),
             })
         }
     }
@@ -309,7 +309,7 @@ fn recorded(applied: AppliedTreatment, account: ChargeAccount) -> AppliedTreatme
         | ChargeAccount::Memory
         | ChargeAccount::Plain
         | ChargeAccount::Transient
-        | ChargeAccount::Innocent
+        | ChargeAccount::Bystander
         | ChargeAccount::Taken
         | ChargeAccount::Collateral => applied,
     }

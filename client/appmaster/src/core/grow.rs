@@ -75,7 +75,7 @@ impl MasterCore {
         let Some(hold) = hold(seat.task) else {
             out.push(send(
                 container,
-                ToExecutor::LetGo {
+                ToExecutor::Unfreeze {
                     attempt: attempt.clone(),
                 },
             ));
@@ -120,7 +120,7 @@ impl MasterCore {
             let profile = grow::filled(runtime, &profile, set.limit);
             let why = set.error.clone().unwrap_or_default();
             self.record_growth(now, seat.task, &set.attempt, profile, out);
-            self.tell_not_grown(now, &set.attempt, set.limit, &why);
+            self.report_refused_growth(now, &set.attempt, set.limit, &why);
             return;
         }
         let row = self
@@ -130,7 +130,7 @@ impl MasterCore {
             .filter(|row| row.attempt == set.attempt);
         let step = row.and_then(|row| row.grown.iter_mut().rev().find(|g| g.to == set.limit));
         if let Some(step) = step {
-            step.held_us = step.held_us.or(set.held_us);
+            step.frozen_us = step.frozen_us.or(set.frozen_us);
             self.view.mark_dirty(seat.task);
         }
     }
@@ -179,7 +179,7 @@ impl MasterCore {
                 .plus(RESIZE_RETRY_BACKOFF * (1 << resizing.tries.min(MAX_BACKOFF_DOUBLINGS)));
             resizing.tries += 1;
             if grows && resizing.tries == MAX_RESIZE_TRIES {
-                self.tell_short(now, container, why);
+                self.report_missing_memory(now, container, why);
             }
             return;
         }
@@ -201,7 +201,7 @@ impl MasterCore {
         for attempt in held {
             let needs = self
                 .growth_proposal(now, container, &attempt)
-                .and_then(|(seat, wish)| Some(more(&seat, &wish.ok()?)));
+                .and_then(|(seat, profile)| Some(more(&seat, &profile.ok()?)));
             if needs.is_some_and(|needs| needs > spare) {
                 self.unfreeze_task(now, container, &attempt, why, out);
             }
@@ -271,10 +271,10 @@ impl MasterCore {
                 self.end_freeze(now, container, &attempt, held);
                 continue;
             }
-            let Some((seat, wish)) = self.growth_proposal(now, container, &attempt) else {
+            let Some((seat, profile)) = self.growth_proposal(now, container, &attempt) else {
                 continue;
             };
-            let profile = match wish {
+            let profile = match profile {
                 Ok(profile) => profile,
                 Err(why) => {
                     self.unfreeze_task(now, container, &attempt, &why, out);
@@ -293,7 +293,7 @@ impl MasterCore {
             }
             let limit = profile.memory();
             self.record_growth(now, seat.task, &attempt, profile, out);
-            self.tell_grown(now, &attempt, seat.memory, limit);
+            self.report_growth(now, &attempt, seat.memory, limit);
             out.push(send(container, ToExecutor::Resize { attempt, limit }));
         }
         let spare = self
@@ -320,7 +320,7 @@ impl MasterCore {
         seat.held = None;
         if let Some(short) = held.short {
             let seconds = held.until.min(now.tick).since(held.since).as_secs();
-            self.tell_not_grown(
+            self.report_refused_growth(
                 now,
                 attempt,
                 memory,
@@ -331,7 +331,7 @@ impl MasterCore {
     }
 
     /// Reports, once for each frozen task of a container, that there is no free memory for it.
-    fn tell_short(&mut self, now: EventTimestamp, container: &ContainerId, why: &str) {
+    fn report_missing_memory(&mut self, now: EventTimestamp, container: &ContainerId, why: &str) {
         let seats = self
             .fleet
             .executors
@@ -354,7 +354,7 @@ impl MasterCore {
             }
             let message = format!("{attempt} is frozen for {short} more: {why}");
             self.view
-                .add_event(now, Reason::TaskFrozen, attempt.to_string(), message);
+                .add_event(now, Reason::TaskFrozen, &attempt, message);
             self.view.mark_dirty(seat.task);
         }
     }
@@ -477,11 +477,11 @@ impl MasterCore {
         seat.held = None;
         out.push(send(
             container,
-            ToExecutor::LetGo {
+            ToExecutor::Unfreeze {
                 attempt: attempt.clone(),
             },
         ));
-        self.tell_not_grown(now, attempt, memory, why);
+        self.report_refused_growth(now, attempt, memory, why);
     }
 
     fn seat_mut(

@@ -95,7 +95,7 @@ impl MasterCore {
                 .map(|need| (need.peak, need.runtime_ms))
                 .collect()
         };
-        let told = |(stage, spec): (usize, &StageSpec)| {
+        let history_of = |(stage, spec): (usize, &StageSpec)| {
             let plain = spec.input.is_none() && spec.runtime.memory() == MemoryQuantities::One;
             let kind = family
                 .kinds
@@ -112,7 +112,7 @@ impl MasterCore {
             .stages
             .iter()
             .enumerate()
-            .filter_map(told)
+            .filter_map(history_of)
             .collect();
         if !stages.is_empty() {
             self.record(now, JournalRecord::Known { stages }, out);
@@ -196,13 +196,13 @@ impl MasterCore {
                 .collect();
             open.iter().for_each(|key| self.size_now(*key));
             if !open.is_empty() {
-                self.tell_learned(now, kind);
+                self.report_learned_rung(now, kind);
             }
         }
     }
 
     /// Reports the learned size of a kind after its waiting tasks were sized again.
-    fn tell_learned(&mut self, now: EventTimestamp, kind: usize) {
+    fn report_learned_rung(&mut self, now: EventTimestamp, kind: usize) {
         let first = TaskPosition {
             stage: kind,
             index: 0,
@@ -219,7 +219,8 @@ impl MasterCore {
             let name = stage.name.to_string();
             let message =
                 format!("tasks such as {name}/0 start with {size} instead of {before}: {why}");
-            self.view.add_event(now, Reason::RungLearned, name, message);
+            self.view
+                .add_event(now, Reason::RungLearned, &name, message);
         }
     }
 
@@ -397,7 +398,7 @@ pub(super) fn judge(row: &mut AttemptRow, account: ChargeAccount, need: Option<M
         ChargeAccount::Spike
         | ChargeAccount::Plain
         | ChargeAccount::Transient
-        | ChargeAccount::Innocent
+        | ChargeAccount::Bystander
         | ChargeAccount::Taken
         | ChargeAccount::Collateral => None,
     };

@@ -52,8 +52,8 @@ impl LearnedSizes {
                 .position(|other| other.kind() == stage.kind())
                 .unwrap_or(0)
         };
-        let told = |stage: &StageSpec| match &stage.input {
-            Some(InputSizes::Told(sizes)) => sizes.iter().copied().map(Some).collect(),
+        let inputs_of = |stage: &StageSpec| match &stage.input {
+            Some(InputSizes::Listed(sizes)) => sizes.iter().copied().map(Some).collect(),
             Some(InputSizes::File(_)) | None => Vec::new(),
         };
         let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
@@ -65,7 +65,7 @@ impl LearnedSizes {
                     .iter()
                     .all(|stage| job.freeze_timeout(stage).is_some()),
             ),
-            inputs: JobInputSizes::new(job.stages.iter().map(told).collect(), kind_of.clone()),
+            inputs: JobInputSizes::new(job.stages.iter().map(inputs_of).collect(), kind_of.clone()),
             kind_of,
             measuring: BTreeSet::new(),
             begun: BTreeMap::new(),
@@ -238,7 +238,7 @@ impl LearnedSizes {
             ChargeAccount::Spike
             | ChargeAccount::Plain
             | ChargeAccount::Transient
-            | ChargeAccount::Innocent
+            | ChargeAccount::Bystander
             | ChargeAccount::Taken
             | ChargeAccount::Collateral => {
                 return;

@@ -48,12 +48,8 @@ impl MasterCore {
                 left.memory,
                 left.owners_text()
             );
-            self.view.add_event(
-                now,
-                Reason::ContainerDraining,
-                container.to_string(),
-                message,
-            );
+            self.view
+                .add_event(now, Reason::ContainerDraining, &container, message);
             self.warn(&container, None);
         }
     }

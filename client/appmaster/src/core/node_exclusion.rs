@@ -29,7 +29,7 @@ pub(super) fn is_of_the_node(row: &AttemptRow, account: ChargeAccount) -> bool {
         | ChargeAccount::Memory
         | ChargeAccount::Spike
         | ChargeAccount::Plain
-        | ChargeAccount::Innocent
+        | ChargeAccount::Bystander
         | ChargeAccount::Collateral => false,
     };
     free && row.reason == Some(ExitReason::LaunchFailed)
@@ -84,7 +84,7 @@ impl MasterCore {
                 shunned.failures
             );
             self.view
-                .add_event(now, Reason::NodeExcluded, node.to_string(), message);
+                .add_event(now, Reason::NodeExcluded, &node, message);
         }
     }
 
@@ -132,7 +132,7 @@ impl MasterCore {
                 row.node
             );
             self.view
-                .add_event(now, Reason::NodeExcluded, row.node.to_string(), message);
+                .add_event(now, Reason::NodeExcluded, &row.node, message);
         }
     }
 

@@ -6,7 +6,7 @@
 //! attempt has ended, across restarts of this master.
 
 use headroom_config::Idempotent;
-use headroom_types::{Bytes, ContainerId, ExitReason, TaskOrder, TaskOrderAction};
+use headroom_types::{Bytes, ContainerId, ExitReason, Reason, TaskOrder, TaskOrderAction};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
@@ -30,7 +30,7 @@ impl MasterCore {
         let Some(state) = self.tasks.get(key).map(|task| task.state.clone()) else {
             return;
         };
-        match (order.wish, state) {
+        match (order.action, state) {
             (_, LifecycleState::Done | LifecycleState::Failed) => {}
             (TaskOrderAction::Cancel, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {
                 self.give_up_on_request(now, key, order, out)
@@ -83,7 +83,9 @@ impl MasterCore {
                 },
                 out,
             );
-            self.tell_moved(now, key, &order.sentence());
+            let message = format!("{}: {}", order.task, order.sentence());
+            self.view
+                .add_event(now, Reason::TaskMoved, &order.task, message);
         }
     }
 
@@ -104,7 +106,7 @@ impl MasterCore {
             },
             out,
         );
-        self.tell_given_up(now, key, GiveUpCause::Cancelled, &message);
+        self.report_given_up(now, key, GiveUpCause::Cancelled, &message);
     }
 
     fn cancel_running(
@@ -193,17 +195,7 @@ impl MasterCore {
         if size == task.size {
             return;
         }
-        let why = order.sentence();
-        self.record(
-            now,
-            JournalRecord::Moved {
-                task: key,
-                size,
-                why: why.clone(),
-            },
-            out,
-        );
-        self.tell_moved(now, key, &why);
+        self.move_task(now, key, size, order.sentence(), out);
     }
 
     /// The decision on a task whose attempt ended by an order. A task that succeeded nevertheless

@@ -2,6 +2,7 @@
 //! events. The core owns them. They are not durable, and they never contain a row itself.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use headroom_types::Reason;
 use headroom_types::reason::ReasonLevel;
@@ -67,7 +68,7 @@ impl PendingReport {
         &mut self,
         now: EventTimestamp,
         reason: Reason,
-        object: String,
+        object: &dyn fmt::Display,
         message: String,
     ) {
         let level = match reason.weight() {
@@ -82,7 +83,7 @@ impl PendingReport {
         level: EventLevel,
         now: EventTimestamp,
         reason: Reason,
-        object: String,
+        object: &dyn fmt::Display,
         message: String,
     ) {
         if self.events.len() >= MAX_PENDING_EVENTS {
@@ -92,7 +93,7 @@ impl PendingReport {
             time: now.unix,
             level,
             reason: reason.as_str().to_owned(),
-            object,
+            object: object.to_string(),
             message,
         });
     }

@@ -306,16 +306,7 @@ impl MasterCore {
             WIDE_TASK_TIMEOUT.as_secs(),
             size.profile
         );
-        self.record(
-            now,
-            JournalRecord::Moved {
-                task: key,
-                size,
-                why: why.clone(),
-            },
-            out,
-        );
-        self.tell_moved(now, key, &why);
+        self.move_task(now, key, size, why, out);
     }
 
     /// Records the attempt and sends the start to the executor.

@@ -26,7 +26,7 @@ impl MasterCore {
         self.fleet
             .desired_requests()
             .into_iter()
-            .filter(|w| w.count == w.settled)
+            .filter(|w| w.count == w.ended)
             .map(|w| w.request)
             .collect()
     }
@@ -94,7 +94,7 @@ impl MasterCore {
             request: wanted.request.clone(),
             resource,
             count: wanted.count,
-            settled: wanted.settled,
+            ended: wanted.ended,
             priority,
             avoid_nodes: avoid.into_iter().collect(),
             nodes: set.place.nodes.iter().cloned().collect(),

@@ -86,7 +86,7 @@ impl MasterCore {
         self.commit_again(out);
         if !self.started {
             self.record(now, JournalRecord::JobStarted { at: now.unix }, out);
-            self.tell_job_started(now);
+            self.report_job_started(now);
         }
     }
 
@@ -230,7 +230,7 @@ impl MasterCore {
             return;
         };
         entry.refused_since = None;
-        if entry.settled.contains(&container) {
+        if entry.ended.contains(&container) {
             self.fleet.strays.insert(container);
             out.push(MasterEffect::Sync);
             return;
@@ -309,7 +309,7 @@ impl MasterCore {
         let Some(entry) = self.request_mut(request) else {
             return;
         };
-        if !entry.settled.contains(&container) {
+        if !entry.ended.contains(&container) {
             self.record(
                 now,
                 JournalRecord::Gone {
@@ -415,7 +415,7 @@ impl MasterCore {
                 },
                 out,
             );
-            self.tell_given_up(now, key, cause, &message);
+            self.report_given_up(now, key, cause, &message);
         }
     }
 }

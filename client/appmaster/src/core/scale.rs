@@ -45,7 +45,9 @@ impl MasterCore {
                 "{wanted}: the job has {}; nothing was changed",
                 names.join(", ")
             );
-            return self.view.add_event(now, Reason::ScaleRefused, job, message);
+            return self
+                .view
+                .add_event(now, Reason::ScaleRefused, &job, message);
         };
         let (name, was) = (spec.name.clone(), spec.count);
         let message = if was == order.count {
@@ -68,7 +70,7 @@ impl MasterCore {
                 }
             }
         }
-        self.view.add_event(now, Reason::JobScaled, job, message);
+        self.view.add_event(now, Reason::JobScaled, &job, message);
     }
 
     /// The newest executors of a set beyond its maximum number: they start no new tasks.

@@ -10,7 +10,6 @@ use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose, next_round};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, AttemptSize, GiveUpCause, ladder};
-use crate::record::JournalRecord;
 use crate::spec;
 use crate::taskset::{LifecycleState, TaskPosition};
 
@@ -224,16 +223,7 @@ impl MasterCore {
             profile,
             ..task.size.clone()
         };
-        self.record(
-            now,
-            JournalRecord::Moved {
-                task: key,
-                size,
-                why: why.clone(),
-            },
-            out,
-        );
-        self.tell_moved(now, key, &why);
+        self.move_task(now, key, size, why, out);
         true
     }
 

@@ -26,7 +26,7 @@ impl MasterCore {
         fate: AttemptFate,
     ) -> (AttemptEndClass, Option<ChosenTreatment>) {
         let listens = self.job.mode == MemoryFailureMode::Headroom
-            && !matches!(fate, AttemptFate::Innocent | AttemptFate::Unknown { .. });
+            && !matches!(fate, AttemptFate::Bystander | AttemptFate::Unknown { .. });
         let (true, Some(stage), Some(set)) = (listens, self.stage_of(key), self.set_of(key)) else {
             return (class, None);
         };

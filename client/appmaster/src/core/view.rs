@@ -6,9 +6,10 @@ use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, JobViewPatch, TaskRow};
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
+use crate::event::{EventTimestamp, JobEndKind, JobOutcome, MasterEffect};
 use crate::ledger::changes_size;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision};
+use crate::record::JournalRecord;
 use crate::taskset::{LifecycleState, TaskPosition};
 
 /// Maximum weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
@@ -66,7 +67,7 @@ impl MasterCore {
         self.view.restore(patch.full, patch.events);
     }
 
-    pub(super) fn tell_job_started(&mut self, now: EventTimestamp) {
+    pub(super) fn report_job_started(&mut self, now: EventTimestamp) {
         let job = &self.job;
         let (tasks, stages) = (
             counted_noun(job.tasks() as usize, "task"),
@@ -78,7 +79,7 @@ impl MasterCore {
             job.mode.as_str()
         );
         self.view
-            .add_event(now, Reason::JobStarted, job.name.to_string(), message);
+            .add_event(now, Reason::JobStarted, &job.name, message);
     }
 
     pub(super) fn report_attempt_end(
@@ -89,17 +90,14 @@ impl MasterCore {
         account: ChargeAccount,
         next: &TaskDecision,
     ) {
-        let attempt = row.attempt.to_string();
+        let attempt = &row.attempt;
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
         match account {
             ChargeAccount::Success => {
                 let peak = row.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
-                self.view.add_event(
-                    now,
-                    Reason::TaskFinished,
-                    attempt.clone(),
-                    format!("{attempt} done{peak}"),
-                );
+                let message = format!("{attempt} done{peak}");
+                self.view
+                    .add_event(now, Reason::TaskFinished, attempt, message);
             }
             ChargeAccount::Memory | ChargeAccount::Spike => {
                 let message = format!(
@@ -113,7 +111,7 @@ impl MasterCore {
             }
             ChargeAccount::Plain
             | ChargeAccount::Transient
-            | ChargeAccount::Innocent
+            | ChargeAccount::Bystander
             | ChargeAccount::Taken
             | ChargeAccount::Collateral => {
                 let gave_way = self.tasks.get(key).and_then(|task| task.gave_way.as_ref());
@@ -132,14 +130,16 @@ impl MasterCore {
         }
         match next {
             TaskDecision::Done => {}
-            TaskDecision::Again { size, why, .. } => self.tell_again(now, row, size, why, next),
+            TaskDecision::Again { size, why, .. } => {
+                self.report_next_attempt(now, row, size, why, next)
+            }
             TaskDecision::GiveUp { cause, message } => {
-                self.tell_given_up(now, key, *cause, message)
+                self.report_given_up(now, key, *cause, message)
             }
         }
     }
 
-    fn tell_again(
+    fn report_next_attempt(
         &mut self,
         now: EventTimestamp,
         row: &AttemptRow,
@@ -147,7 +147,7 @@ impl MasterCore {
         why: &str,
         next: &TaskDecision,
     ) {
-        let task = row.attempt.task.to_string();
+        let task = &row.attempt.task;
         let before = AttemptSize {
             profile: row.profile.clone(),
             slots: row.slots,
@@ -155,12 +155,8 @@ impl MasterCore {
             place: size.place,
         };
         if size.rung == row.rung && !changes_size(&before, next) {
-            self.view.add_event(
-                now,
-                Reason::TaskRetried,
-                task.clone(),
-                format!("{task}: {why}"),
-            );
+            self.view
+                .add_event(now, Reason::TaskRetried, task, format!("{task}: {why}"));
             return;
         }
         let place = match size.place {
@@ -178,47 +174,60 @@ impl MasterCore {
         self.view.add_event(now, Reason::Escalated, task, message);
     }
 
-    pub(super) fn tell_grown(
+    pub(super) fn report_growth(
         &mut self,
         now: EventTimestamp,
         attempt: &TaskAttemptId,
         from: Bytes,
         to: Bytes,
     ) {
-        let attempt = attempt.to_string();
         let message = format!("{attempt} grows in place: {}", arrow(from, to));
         self.view
             .add_event(now, Reason::TaskGrown, attempt, message);
     }
 
-    pub(super) fn tell_not_grown(
+    pub(super) fn report_refused_growth(
         &mut self,
         now: EventTimestamp,
         attempt: &TaskAttemptId,
         has: Bytes,
         why: &str,
     ) {
-        let attempt = attempt.to_string();
         let message = format!("{attempt} does not grow beyond {has}: {why}");
         self.view
             .add_event(now, Reason::GrowthRefused, attempt, message);
     }
 
-    pub(super) fn tell_moved(&mut self, now: EventTimestamp, key: TaskPosition, why: &str) {
-        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else {
+    /// Gives a waiting task another size or place, and reports the reason.
+    pub(super) fn move_task(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskPosition,
+        size: AttemptSize,
+        why: String,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let Some(task) = self.tasks.get(key).map(|task| task.id.clone()) else {
             return;
         };
-        self.view.add_event(
-            now,
-            Reason::TaskMoved,
-            task.clone(),
-            format!("{task}: {why}"),
-        );
+        let message = format!("{task}: {why}");
+        let task_moved = JournalRecord::Moved {
+            task: key,
+            size,
+            why,
+        };
+        self.record(now, task_moved, out);
+        self.view.add_event(now, Reason::TaskMoved, &task, message);
     }
 
     /// Reports the first attempt of a stage whose read bytes differ much from the plan; further
     /// ones are only counted.
-    pub(super) fn tell_gap(&mut self, now: EventTimestamp, key: TaskPosition, row: &AttemptRow) {
+    pub(super) fn report_input_gap(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskPosition,
+        row: &AttemptRow,
+    ) {
         let Some((planned, read, gap)) = row
             .input
             .as_ref()
@@ -250,39 +259,39 @@ impl MasterCore {
             "{} planned to read {planned} and read {read}; {so}",
             row.attempt
         );
-        self.view
-            .add_event(now, Reason::InputGap, stage.to_string(), message);
+        self.view.add_event(now, Reason::InputGap, &stage, message);
     }
 
-    pub(super) fn tell_badly_sized(&mut self, now: EventTimestamp, key: TaskPosition, why: &str) {
-        let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else {
+    pub(super) fn report_badly_sized_stage(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskPosition,
+        why: &str,
+    ) {
+        let Some(stage) = self.stage_of(key).map(|s| s.name.clone()) else {
             return;
         };
         let message = format!("{why}: the stage is badly sized, and its tasks get no more memory");
         self.view
-            .add_event(now, Reason::StageBadlySized, stage, message);
+            .add_event(now, Reason::StageBadlySized, &stage, message);
     }
 
-    pub(super) fn tell_given_up(
+    pub(super) fn report_given_up(
         &mut self,
         now: EventTimestamp,
         key: TaskPosition,
         cause: GiveUpCause,
         message: &str,
     ) {
-        let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else {
+        let Some(task) = self.tasks.get(key).map(|t| t.id.clone()) else {
             return;
         };
         if cause == GiveUpCause::Memory {
-            self.view.add_event(
-                now,
-                Reason::EscalationExhausted,
-                task.clone(),
-                message.to_owned(),
-            );
+            self.view
+                .add_event(now, Reason::EscalationExhausted, &task, message.to_owned());
         }
         self.view
-            .add_event(now, Reason::TaskFailed, task, message.to_owned());
+            .add_event(now, Reason::TaskFailed, &task, message.to_owned());
     }
 
     pub(super) fn failed_ending(&self) -> JobEndKind {
@@ -373,7 +382,7 @@ impl MasterCore {
             level,
             now,
             Reason::JobFinished,
-            name.clone(),
+            &name,
             format!("{name}: {}", outcome.diagnostics),
         );
     }

@@ -31,7 +31,7 @@ impl MasterCore {
                 self.words_on_running(container)
             );
             self.view
-                .add_event(now, Reason::PreemptionWarning, object, message);
+                .add_event(now, Reason::PreemptionWarning, &object, message);
         }
     }
 
@@ -59,12 +59,8 @@ impl MasterCore {
                     "{node} must be empty{time}; {}",
                     self.words_on_running(&container)
                 );
-                self.view.add_event(
-                    now,
-                    Reason::ContainerDraining,
-                    container.to_string(),
-                    message,
-                );
+                self.view
+                    .add_event(now, Reason::ContainerDraining, &container, message);
             }
         }
     }
@@ -91,7 +87,7 @@ impl MasterCore {
     }
 
     /// Ends warned executors without tasks at once, and removes warnings that did not come true.
-    pub(super) fn heed_warnings(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn apply_warnings(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let mut idle: Vec<ContainerId> = Vec::new();
         for (id, executor) in &mut self.fleet.executors {
             match executor.warning {

@@ -28,7 +28,7 @@ pub enum AttemptFate {
     /// Its executor died, and this task is blamed.
     Blamed,
     /// Its executor died, and another task is blamed.
-    Innocent,
+    Bystander,
     /// Its executor died, and no measurement shows the cause.
     Unknown {
         /// Whether the attempt is charged nevertheless.
@@ -85,7 +85,7 @@ pub fn blame(room: Bytes, suspects: &[SuspectTask]) -> Vec<AttemptFate> {
                 if s.at_own_limit {
                     AttemptFate::Blamed
                 } else {
-                    AttemptFate::Innocent
+                    AttemptFate::Bystander
                 }
             })
             .collect();
@@ -111,7 +111,7 @@ pub fn blame(room: Bytes, suspects: &[SuspectTask]) -> Vec<AttemptFate> {
     // At the time of death the usage equals the limit. A sum near the limit therefore shows that
     // tasks filled it.
     let nearly_full = room.mul_ratio(15, 16);
-    let mut fates = vec![AttemptFate::Innocent; suspects.len()];
+    let mut fates = vec![AttemptFate::Bystander; suspects.len()];
     for (nth, i) in order.iter().enumerate() {
         // Samples miss the last moment. The largest overshoot is therefore blamed even if the sum
         // seems to fit, unless the overshoot is slight.
@@ -130,7 +130,7 @@ pub fn blame(room: Bytes, suspects: &[SuspectTask]) -> Vec<AttemptFate> {
         for (fate, suspect) in fates
             .iter_mut()
             .zip(suspects)
-            .filter(|(f, s)| **f == AttemptFate::Innocent && s.peak.is_none())
+            .filter(|(f, s)| **f == AttemptFate::Bystander && s.peak.is_none())
         {
             let charged = if suspect.kind_fits {
                 UnknownCharge::No
@@ -170,20 +170,20 @@ mod tests {
         assert_eq!(
             fates,
             [
-                AttemptFate::Innocent,
+                AttemptFate::Bystander,
                 AttemptFate::Blamed,
-                AttemptFate::Innocent,
-                AttemptFate::Innocent
+                AttemptFate::Bystander,
+                AttemptFate::Bystander
             ]
         );
         let fates = blame(ROOM, &[used(90), used(50), used(220), used(60)]);
         assert_eq!(
             fates,
             [
-                AttemptFate::Innocent,
-                AttemptFate::Innocent,
+                AttemptFate::Bystander,
+                AttemptFate::Bystander,
                 AttemptFate::Blamed,
-                AttemptFate::Innocent
+                AttemptFate::Bystander
             ],
             "the larger one alone explains it"
         );
@@ -196,9 +196,9 @@ mod tests {
             fates,
             [
                 AttemptFate::Blamed,
-                AttemptFate::Innocent,
+                AttemptFate::Bystander,
                 AttemptFate::Blamed,
-                AttemptFate::Innocent
+                AttemptFate::Bystander
             ]
         );
     }
@@ -211,7 +211,7 @@ mod tests {
         };
         assert_eq!(
             blame(ROOM, &[used(90), at_limit]),
-            [AttemptFate::Innocent, AttemptFate::Blamed]
+            [AttemptFate::Bystander, AttemptFate::Blamed]
         );
     }
 
@@ -231,7 +231,7 @@ mod tests {
     fn without_an_overshoot_no_task_is_blamed() {
         assert_eq!(
             blame(ROOM, &[used(60), used(64)]),
-            [AttemptFate::Innocent, AttemptFate::Innocent]
+            [AttemptFate::Bystander, AttemptFate::Bystander]
         );
     }
 
@@ -245,20 +245,20 @@ mod tests {
         assert_eq!(
             fates,
             [
-                AttemptFate::Innocent,
+                AttemptFate::Bystander,
                 AttemptFate::Blamed,
-                AttemptFate::Innocent
+                AttemptFate::Bystander
             ]
         );
         assert_eq!(
             blame(ROOM, &[slight, used(60)]),
-            [AttemptFate::Innocent; 2],
+            [AttemptFate::Bystander; 2],
             "the tasks fit: the executor is the cause"
         );
         let full = blame(Bytes::from_mib(126), &[slight, used(60)]);
         assert_eq!(
             full,
-            [AttemptFate::Blamed, AttemptFate::Innocent],
+            [AttemptFate::Blamed, AttemptFate::Bystander],
             "nothing else explains the death"
         );
     }
@@ -283,7 +283,7 @@ mod tests {
         );
         assert_eq!(
             blame(ROOM, &[used(200), fits]),
-            [AttemptFate::Blamed, AttemptFate::Innocent],
+            [AttemptFate::Blamed, AttemptFate::Bystander],
             "a known overshoot explains it"
         );
     }

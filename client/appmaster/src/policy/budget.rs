@@ -34,8 +34,9 @@ pub enum ChargeAccount {
     Plain,
     /// Lost without a failure of the task.
     Transient,
-    /// Lost to another task's memory failure.
-    Innocent,
+    /// None: lost to another task's memory failure.
+    #[serde(alias = "innocent")] // the name in the version before
+    Bystander,
     /// None: the platform preempted the container, or drained the node.
     Taken,
     /// None: the task was killed for an outer limit.

@@ -195,8 +195,8 @@ mod tests {
             let what = all.killed(&node, &container, UnixMillis(s * 1000));
             (what.retire, what.exclude)
         };
-        let told = kills.iter().map(one).collect();
-        (all, told)
+        let results = kills.iter().map(one).collect();
+        (all, results)
     }
 
     #[test]
@@ -238,8 +238,8 @@ mod tests {
 
     #[test]
     fn an_excluded_node_stays_excluded_and_is_reported_once() {
-        let (all, told) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3), (40, "n0", 4)]);
-        assert_eq!(told.iter().filter(|(_, exclude)| *exclude).count(), 1);
+        let (all, results) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3), (40, "n0", 4)]);
+        assert_eq!(results.iter().filter(|(_, exclude)| *exclude).count(), 1);
         assert_eq!(
             all.excluded().map(NodeId::as_str).collect::<Vec<_>>(),
             ["n0"]

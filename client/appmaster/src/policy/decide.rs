@@ -31,7 +31,7 @@ pub fn decide(case: &DecisionInput<'_>) -> (ChargeAccount, TaskDecision) {
         ChargeAccount::Success => TaskDecision::Done,
         ChargeAccount::Plain => plain(case),
         ChargeAccount::Transient => transient(case),
-        ChargeAccount::Innocent => innocent(case),
+        ChargeAccount::Bystander => bystander(case),
         ChargeAccount::Taken => {
             let why = if case.reason == ExitReason::LaunchFailed {
                 "its node could not start it: same size on another node, not charged".to_owned()
@@ -61,16 +61,16 @@ fn account(case: &DecisionInput<'_>) -> ChargeAccount {
         AttemptEndClass::Transient => ChargeAccount::Transient,
         AttemptEndClass::Taken => ChargeAccount::Taken,
         AttemptEndClass::Collateral => ChargeAccount::Collateral,
-        AttemptEndClass::Bystander => ChargeAccount::Innocent,
+        AttemptEndClass::Bystander => ChargeAccount::Bystander,
         AttemptEndClass::Memory(failure) => match case.fate {
-            AttemptFate::Innocent => match case.mode {
+            AttemptFate::Bystander => match case.mode {
                 // Spark counts the loss of an executor by memory as a failure of every task on it.
                 MemoryFailureMode::Fixed => ChargeAccount::Memory,
                 MemoryFailureMode::Headroom
                 | MemoryFailureMode::Pinterest
                 | MemoryFailureMode::Uber
                 | MemoryFailureMode::Databricks
-                | MemoryFailureMode::Tovar => ChargeAccount::Innocent,
+                | MemoryFailureMode::Tovar => ChargeAccount::Bystander,
             },
             AttemptFate::Own
             | AttemptFate::Blamed
@@ -89,7 +89,7 @@ fn account(case: &DecisionInput<'_>) -> ChargeAccount {
             },
             AttemptFate::Unknown {
                 charged: UnknownCharge::No,
-            } => ChargeAccount::Innocent,
+            } => ChargeAccount::Bystander,
         },
     }
 }
@@ -165,7 +165,7 @@ fn transient(case: &DecisionInput<'_>) -> TaskDecision {
     again(case.size.clone(), AvoidScope::Node, why)
 }
 
-fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
+fn bystander(case: &DecisionInput<'_>) -> TaskDecision {
     match (case.mode, case.fate) {
         (MemoryFailureMode::Uber, _) | (_, AttemptFate::Unknown { .. }) => {
             match uber::isolate(case) {
@@ -177,7 +177,7 @@ fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
                 ),
             }
         }
-        (MemoryFailureMode::Headroom, AttemptFate::Innocent)
+        (MemoryFailureMode::Headroom, AttemptFate::Bystander)
             if case.size.place == AttemptPlace::Shared =>
         {
             let size = AttemptSize {
@@ -194,7 +194,7 @@ fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
             | MemoryFailureMode::Databricks
             | MemoryFailureMode::Tovar
             | MemoryFailureMode::Fixed,
-            AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Innocent,
+            AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Bystander,
         ) => again(
             case.size.clone(),
             AvoidScope::No,

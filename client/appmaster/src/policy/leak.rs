@@ -252,7 +252,7 @@ mod tests {
                 at: at(n),
                 from: Bytes::from_mib(*from),
                 to: Bytes::from_mib(*to),
-                held_us: None,
+                frozen_us: None,
             })
             .collect();
         AttemptRow {

@@ -121,7 +121,7 @@ pub(super) fn next(case: &DecisionInput<'_>, account: ChargeAccount) -> Option<T
         ),
         ChargeAccount::Success
         | ChargeAccount::Spike
-        | ChargeAccount::Innocent
+        | ChargeAccount::Bystander
         | ChargeAccount::Taken
         | ChargeAccount::Collateral => return None,
     };

@@ -42,7 +42,7 @@ impl ReplayRunState<'_> {
         self.nodes.hold(node, n);
         self.grow_held(node, now);
         if self.nodes.held_on(node).contains(&n) {
-            self.sums.held += 1;
+            self.sums.frozen += 1;
             self.events.push(Reverse((
                 now + CONTENTION_AFTER,
                 n,
@@ -53,7 +53,7 @@ impl ReplayRunState<'_> {
                 now + FREEZE_TIMEOUT,
                 n,
                 serial,
-                ReplayEvent::HoldOver,
+                ReplayEvent::FreezeTimeout,
             )));
         }
     }
@@ -115,7 +115,7 @@ impl ReplayRunState<'_> {
         };
         self.nodes.resume(run.node, n);
         self.sums.grown += hold.steps;
-        self.sums.held_s += hold.seconds(now);
+        self.sums.frozen_s += hold.seconds(now);
         run.before += run.size.as_gib_f64() * seconds(now - run.resized);
         (run.resized, run.size, run.at_limit, run.hold) = (now, hold.to, false, None);
         let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures);

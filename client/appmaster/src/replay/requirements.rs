@@ -20,8 +20,8 @@ pub(super) fn all(rows: &[ReplayResultRow], totals: &[ReplayResultRow]) -> Vec<R
         return Vec::new();
     };
     let mut gates = vec![none_lost(rows, ours), few_kills(ours)];
-    gates.extend(innocents(rows, ours, &SIXTEEN));
-    gates.extend(innocents(rows, ours, &TIGHT));
+    gates.extend(collateral_kills_of(rows, ours, &SIXTEEN));
+    gates.extend(collateral_kills_of(rows, ours, &TIGHT));
     gates.extend(apart(ours));
     gates.push(giant());
     gates
@@ -105,7 +105,7 @@ const TIGHT: ExecutorSizes = ExecutorSizes {
     of: |row| &row.tight,
 };
 
-fn innocents(
+fn collateral_kills_of(
     rows: &[ReplayResultRow],
     ours: &ReplayResultRow,
     executors: &ExecutorSizes,
@@ -123,7 +123,7 @@ fn innocents(
     if pairs.is_empty() {
         return None;
     }
-    let of = |row: &ReplayResultRow| (executors.of)(row).innocent_kills;
+    let of = |row: &ReplayResultRow| (executors.of)(row).collateral_kills;
     let worse: Vec<&str> = pairs
         .iter()
         .filter(|(a, b)| !(executors.enough)(of(a), of(b)))
@@ -135,8 +135,8 @@ fn innocents(
         .count();
     let theirs: u64 = pairs.iter().map(|(_, uber)| of(uber)).sum();
     let SharedResults {
-        innocent_kills,
-        innocent_charged,
+        collateral_kills,
+        collateral_charged,
         lost_avoidable,
         deaths,
         ..
@@ -159,9 +159,9 @@ fn innocents(
     Some(Requirement {
         name: executors.name,
         asks: executors.asks,
-        met: lost_avoidable == 0 && worse.is_empty() && (innocent_kills < theirs || theirs == 0),
+        met: lost_avoidable == 0 && worse.is_empty() && (collateral_kills < theirs || theirs == 0),
         says: format!(
-            "{lost_avoidable} avoidably lost, {innocent_kills} collateral kills ({innocent_charged} charged) against {theirs}{on}{nothing}"
+            "{lost_avoidable} avoidably lost, {collateral_kills} collateral kills ({collateral_charged} charged) against {theirs}{on}{nothing}"
         ),
     })
 }

@@ -59,9 +59,9 @@ pub struct ReplayResultRow {
     /// 99th percentile of the waits of all attempts. Seconds.
     pub wait_p99_s: f64,
     /// Attempts that were frozen near their limit because their node had no free memory.
-    pub held: u64,
+    pub frozen: u64,
     /// Total time of freezes. Seconds.
-    pub held_s: f64,
+    pub frozen_s: f64,
     /// Attempts that were evicted for a frozen one and ran again elsewhere.
     pub evictions: u64,
     /// Time until the last task ended; the sum in the row of all datasets. Seconds.

@@ -58,7 +58,7 @@ pub(super) enum ReplayEvent {
     /// An attempt has been frozen so long that other attempts are evicted.
     Contention,
     /// The freeze of an attempt ends.
-    HoldOver,
+    FreezeTimeout,
 }
 
 /// The source of sizes.
@@ -369,7 +369,7 @@ impl<'a> ReplayRunState<'a> {
             ReplayEvent::End if run.at_limit => self.on_limit(n, now),
             ReplayEvent::End => self.finish(n, now),
             ReplayEvent::Contention => self.on_contention(n, now),
-            ReplayEvent::HoldOver => self.on_hold_over(n, now),
+            ReplayEvent::FreezeTimeout => self.on_hold_over(n, now),
         }
     }
 
@@ -379,7 +379,7 @@ impl<'a> ReplayRunState<'a> {
         let run = self.running.remove(&n)?;
         self.last_end = now;
         self.sums.allocated += run.before + run.size.as_gib_f64() * seconds(now - run.resized);
-        self.sums.held_s += run.hold.map_or(0.0, |hold| hold.seconds(now));
+        self.sums.frozen_s += run.hold.map_or(0.0, |hold| hold.seconds(now));
         self.nodes
             .free(run.node, n, self.nodes.cpus_of(task.cpus), run.size);
         if let Some(running) = self.of_kind.get_mut(task.kind.as_str()) {

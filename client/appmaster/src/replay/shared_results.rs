@@ -9,9 +9,9 @@ pub struct SharedResults {
     /// Killed attempts: of tasks beyond their size, and of tasks in the same executor.
     pub kills: u64,
     /// Killed attempts of tasks that stayed within their size.
-    pub innocent_kills: u64,
+    pub collateral_kills: u64,
     /// Attempts within their size that were charged nevertheless.
-    pub innocent_charged: u64,
+    pub collateral_charged: u64,
     /// Executors that died.
     pub deaths: u64,
     /// Tasks that were given up.
@@ -27,9 +27,9 @@ pub struct SharedResults {
     /// Growth steps of running attempts.
     pub grown: u64,
     /// Attempts that were frozen because neither their executor nor its node had free memory.
-    pub held: u64,
+    pub frozen: u64,
     /// Total time of freezes. Seconds.
-    pub held_s: f64,
+    pub frozen_s: f64,
     /// Attempts that were evicted for a frozen one and ran again elsewhere.
     pub evictions: u64,
 }
@@ -38,16 +38,16 @@ impl SharedResults {
     /// Adds the results of another dataset.
     pub(super) fn add(&mut self, other: &SharedResults) {
         self.kills += other.kills;
-        self.innocent_kills += other.innocent_kills;
-        self.innocent_charged += other.innocent_charged;
+        self.collateral_kills += other.collateral_kills;
+        self.collateral_charged += other.collateral_charged;
         self.deaths += other.deaths;
         self.lost += other.lost;
         self.lost_avoidable += other.lost_avoidable;
         self.used_gib_h += other.used_gib_h;
         self.allocated_gib_h += other.allocated_gib_h;
         self.grown += other.grown;
-        self.held += other.held;
-        self.held_s += other.held_s;
+        self.frozen += other.frozen;
+        self.frozen_s += other.frozen_s;
         self.evictions += other.evictions;
         self.share_out();
     }

@@ -17,9 +17,9 @@ pub(super) struct ReplayCounters {
     pub(super) grown: u64,
     pub(super) evictions: u64,
     /// Attempts that were frozen because their node had no free memory.
-    pub(super) held: u64,
+    pub(super) frozen: u64,
     /// Total time of freezes. Seconds.
-    pub(super) held_s: f64,
+    pub(super) frozen_s: f64,
     /// Wait of each attempt that did not start at once. Seconds.
     pub(super) waits: Vec<f64>,
     /// Attempts.
@@ -44,8 +44,8 @@ impl ReplayCounters {
         self.lost_avoidable += other.lost_avoidable;
         self.grown += other.grown;
         self.evictions += other.evictions;
-        self.held += other.held;
-        self.held_s += other.held_s;
+        self.frozen += other.frozen;
+        self.frozen_s += other.frozen_s;
         self.waits.extend(&other.waits);
         self.attempts += other.attempts;
         self.used += other.used;
@@ -87,8 +87,8 @@ impl ReplayCounters {
             waits: u64::try_from(self.waits.len()).unwrap_or(u64::MAX),
             wait_s: thousandths(self.waits.iter().sum()),
             wait_p99_s: thousandths(self.wait_p99()),
-            held: self.held,
-            held_s: thousandths(self.held_s),
+            frozen: self.frozen,
+            frozen_s: thousandths(self.frozen_s),
             evictions: self.evictions,
             makespan_s: thousandths(self.makespan),
             utilization: ratio(self.used, self.capacity),

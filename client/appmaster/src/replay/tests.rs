@@ -128,7 +128,7 @@ fn a_partition_larger_than_any_node_costs_three_attempts() {
 #[test]
 fn progress_rises_and_never_exceeds_the_total() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task("sort", 500 + n)).collect();
-    let mut told: Vec<ReplayProgress> = Vec::new();
+    let mut reports: Vec<ReplayProgress> = Vec::new();
     let data = [RecordedDataset {
         name: "made".into(),
         tasks,
@@ -136,16 +136,16 @@ fn progress_rises_and_never_exceeds_the_total() {
     replay(
         &data,
         &scenario(&MemoryFailureMode::ALL, false, ClusterShape::default()),
-        &mut |done| told.push(done),
+        &mut |done| reports.push(done),
     );
     assert!(
-        told.len() > 7
-            && told
+        reports.len() > 7
+            && reports
                 .iter()
                 .all(|done| done.of == 2800 && done.tasks <= done.of)
     );
     assert!(
-        told.windows(2).all(|two| two[0].tasks <= two[1].tasks),
+        reports.windows(2).all(|two| two[0].tasks <= two[1].tasks),
         "progress never falls"
     );
 }
@@ -184,10 +184,10 @@ fn headroom_has_fewer_collateral_kills_than_uber_in_shared_executors() {
     );
     assert_eq!((ours.lost, uber.lost), (0, 0));
     assert!(
-        ours.innocent_kills < uber.innocent_kills,
+        ours.collateral_kills < uber.collateral_kills,
         "{ours:?} {uber:?}"
     );
-    assert_eq!(ours.innocent_charged, 0, "{ours:?}");
+    assert_eq!(ours.collateral_charged, 0, "{ours:?}");
     let gates = &row(&rows, MemoryFailureMode::Headroom).gates;
     let said = |name: &str| gates.iter().find(|gate| gate.name == name).expect("said");
     assert!(said("G3").met, "{}", said("G3").says);
@@ -289,10 +289,10 @@ fn on_full_nodes_attempts_are_evicted_instead_of_killed() {
     assert_eq!((with.lost, without.lost), (0, 0));
     assert!(with.kills < without.kills, "{with:?} {without:?}");
     assert!(
-        with.held > 0 && with.held_s > 0.0 && with.evictions > 0,
+        with.frozen > 0 && with.frozen_s > 0.0 && with.evictions > 0,
         "{with:?}"
     );
-    assert_eq!((without.held, without.evictions), (0, 0), "{without:?}");
+    assert_eq!((without.frozen, without.evictions), (0, 0), "{without:?}");
     assert!(
         with.waits > 0 && with.wait_s > 0.0 && with.wait_p99_s > 0.0,
         "{with:?}"
@@ -392,7 +392,7 @@ fn in_tight_executors_growth_kills_fewer() {
     );
     assert_eq!((with.lost, without.lost), (0, 0));
     assert!(with.kills * 10 < without.kills, "{with:?} {without:?}");
-    assert_eq!((with.innocent_kills, with.deaths), (0, 0), "{with:?}");
+    assert_eq!((with.collateral_kills, with.deaths), (0, 0), "{with:?}");
     assert!(with.grown > 0 && without.grown == 0, "{with:?} {without:?}");
 }
 
@@ -414,10 +414,13 @@ fn full_nodes_limit_the_growth_of_executors() {
         )
         .tight;
         assert_eq!(
-            (with.lost, with.innocent_kills),
+            (with.lost, with.collateral_kills),
             (0, 0),
             "{gib} GiB: {with:?}"
         );
-        assert!(with.held == 0 || with.held_s > 0.0, "{gib} GiB: {with:?}");
+        assert!(
+            with.frozen == 0 || with.frozen_s > 0.0,
+            "{gib} GiB: {with:?}"
+        );
     }
 }

@@ -64,7 +64,7 @@ pub mod names {
     /// Memory after a growth step, bytes.
     pub const TO: &str = "headroom.to_bytes";
     /// Time from the pressure message to the new limit, microseconds.
-    pub const HELD: &str = "headroom.held_us";
+    pub const FROZEN: &str = "headroom.frozen_us";
     /// All names.
     pub const ALL: [&str; 22] = [
         APP,
@@ -88,7 +88,7 @@ pub mod names {
         WHY,
         FROM,
         TO,
-        HELD,
+        FROZEN,
     ];
 }
 
@@ -224,7 +224,7 @@ impl TraceIdentity {
         let mut events = SpanEvents::default();
         events.events.extend(row.grown.iter().map(|grown| {
             let mut attributes = vec![bytes(names::FROM, grown.from), bytes(names::TO, grown.to)];
-            attributes.extend(grown.held_us.map(|us| number(names::HELD, us)));
+            attributes.extend(grown.frozen_us.map(|us| number(names::FROZEN, us)));
             Event::new(GROWN, time(grown.at), attributes, 0)
         }));
         let failure = row
@@ -430,7 +430,7 @@ mod tests {
             at: UnixMillis(1500),
             from: Bytes::from_mib(48),
             to: Bytes::from_mib(64),
-            held_us: Some(7),
+            frozen_us: Some(7),
         }];
         let next = row(2, Some(ExitReason::Exit { code: 0 }));
         let ids = ids();

@@ -578,7 +578,7 @@ fn hear(cluster: &Cluster, executor: &Arc<Executor>, message: ToExecutor) {
             });
         }
         ToExecutor::Resize { .. }
-        | ToExecutor::LetGo { .. }
+        | ToExecutor::Unfreeze { .. }
         | ToExecutor::Refused { .. }
         | ToExecutor::Alive => {}
     }

@@ -99,7 +99,7 @@ impl SimulatedCluster {
         let held: Vec<TaskAttemptId> = b
             .running
             .iter()
-            .filter(|(_, s)| s.hold_ms.is_some())
+            .filter(|(_, s)| s.freeze_timeout_ms.is_some())
             .map(|(a, _)| a.clone())
             .collect();
         let hello = ExecutorHello {
@@ -174,7 +174,7 @@ impl SimulatedCluster {
                 let set = Box::new(TaskLimitResult {
                     attempt: attempt.clone(),
                     limit,
-                    held_us: Some(1500),
+                    frozen_us: Some(1500),
                     error: None,
                 });
                 self.later(
@@ -186,7 +186,7 @@ impl SimulatedCluster {
                 );
                 self.press(container, &attempt);
             }
-            ToExecutor::LetGo { attempt } => self.let_go(container, &attempt),
+            ToExecutor::Unfreeze { attempt } => self.unfreeze(container, &attempt),
             ToExecutor::Refused { .. } | ToExecutor::Alive => {}
         }
     }
@@ -232,7 +232,7 @@ impl SimulatedCluster {
             }),
         );
         let whole = self.room(container) < total(&habit) && self.shared_fate;
-        if start.hold_ms.is_some() {
+        if start.freeze_timeout_ms.is_some() {
             return self.press(container, &attempt);
         }
         let killed = verdict(&habit, &start).is_some() && !self.shared_fate || whole;
@@ -257,8 +257,8 @@ impl SimulatedCluster {
                 SimulatedEvent::TaskEnds(container, attempt.clone()),
             );
         }
-        let over = SimulatedEvent::HoldOver(container.clone(), attempt.clone(), start.limit);
-        self.later(start.hold_ms.unwrap_or_default(), over);
+        let over = SimulatedEvent::FreezeTimeout(container.clone(), attempt.clone(), start.limit);
+        self.later(start.freeze_timeout_ms.unwrap_or_default(), over);
         self.later(
             3,
             SimulatedEvent::Deliver(MasterEvent::Pressure {
@@ -285,7 +285,7 @@ impl SimulatedCluster {
         }
     }
 
-    pub(super) fn let_go(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
+    pub(super) fn unfreeze(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
         self.later(
             1,
             SimulatedEvent::TaskEnds(container.clone(), attempt.clone()),

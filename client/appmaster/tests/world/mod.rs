@@ -111,7 +111,7 @@ enum SimulatedEvent {
     Granted(ContainerGrant),
     Hello(ContainerId),
     TaskEnds(ContainerId, TaskAttemptId),
-    HoldOver(ContainerId, TaskAttemptId, Option<Bytes>),
+    FreezeTimeout(ContainerId, TaskAttemptId, Option<Bytes>),
     ContainerEnds(ContainerId, ExitReason),
     Nth(usize, ExitReason),
     Cut(usize, u64),
@@ -463,7 +463,7 @@ impl SimulatedCluster {
             }
             SimulatedEvent::Hello(container) => self.hello(&container),
             SimulatedEvent::TaskEnds(container, attempt) => self.task_ends(&container, &attempt),
-            SimulatedEvent::HoldOver(container, attempt, limit) => {
+            SimulatedEvent::FreezeTimeout(container, attempt, limit) => {
                 self.hold_over(container, attempt, limit)
             }
             SimulatedEvent::ContainerEnds(container, reason) => {
@@ -713,7 +713,7 @@ impl SimulatedCluster {
             self.placements
                 .insert(ask.request.clone(), (*ask.placement).clone());
             if self.unreported.remove(&ask.request) {
-                *self.granted.entry(ask.request.clone()).or_default() += ask.settled;
+                *self.granted.entry(ask.request.clone()).or_default() += ask.ended;
             }
             loop {
                 let granted = self.granted.get(&ask.request).copied().unwrap_or(0);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headroom_node_cgroup::{EnforcedGroup, Enforcer, EnforcerRequest, GroupLimits, detect};
-use headroom_node_exec::{ChildProcess, ProcessEnd, SpawnCommand, spawn};
+use headroom_node_exec::{ChildProcess, ExecArguments, ProcessEnd, SpawnCommand, spawn};
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
 
@@ -126,13 +126,13 @@ impl ExecutorHarness {
             Some((program, args)) => (program.as_path(), args),
             None => (Path::new(env!("CARGO_BIN_EXE_executor")), &setup.args),
         };
+        let argv = std::iter::once(program.as_os_str()).chain(args.iter().map(AsRef::as_ref));
+        let arguments = ExecArguments::new(argv, &env).expect("arguments without NUL");
         let command = SpawnCommand {
-            args,
-            env: &env,
             stderr: Some(&log),
             procs_files: &procs_files,
             new_session: true,
-            ..SpawnCommand::new(program, &work)
+            ..SpawnCommand::new(&arguments, &work)
         };
         self.executor = Some(spawn(&command).expect("the executor starts"));
     }
@@ -426,7 +426,7 @@ pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
         heap: None,
         heap_exit_codes: Vec::new(),
         timeout_ms: None,
-        hold_ms: None,
+        freeze_timeout_ms: None,
         output: None,
     }
 }

@@ -12,13 +12,14 @@ use headroom_wire::v1::queues::QueueRunState;
 use super::acl::NodeJoinArgs;
 use super::confirm::ConfirmOptions;
 use super::container_access::{ContainerExecArgs, FilesSubcommand, SignalArgs, TaskExecArgs};
+use super::launch::LaunchArgs;
 use super::logs::LogsArgs;
 use super::ordered::{TaskOrderArgs, TaskSetArgs};
 use super::output::{ListOptions, WatchedListOptions};
 use super::tags::{
     NodeBenchArgs, NodeCordonArgs, NodeLabelArgs, NodeTaintArgs, NodeUncordonArgs, taint,
 };
-use super::value_parser::{duration, variable};
+use super::value_parser::duration;
 use crate::complete;
 
 /// Verbs about nodes.
@@ -91,6 +92,7 @@ pub(crate) struct NodeDrainArgs {
 
 /// Arguments of `rmctl request create`.
 #[derive(Debug, Args)]
+#[command(mut_arg("command", |command| command.required(false).required_unless_present("file")))]
 pub(crate) struct RequestCreateArgs {
     /// The job; its master must be registered
     #[arg(add = Completer::new(complete::jobs))]
@@ -142,15 +144,11 @@ pub(crate) struct RequestCreateArgs {
     /// Drop the containers that are missing after this time, such as 10m
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) deadline: Option<Duration>,
-    /// Environment variable, NAME=VALUE; can be repeated
-    #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
-    pub(crate) env: Vec<String>,
+    #[command(flatten)]
+    pub(crate) launch: LaunchArgs,
     /// Only validate the request
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// The command with its arguments
-    #[arg(last = true, required_unless_present = "file", value_name = "CMD")]
-    pub(crate) command: Vec<String>,
 }
 
 /// Verbs about queues.

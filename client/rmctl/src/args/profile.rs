@@ -7,8 +7,9 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath};
 
+use super::launch::LaunchArgs;
 use super::output::ListOptions;
-use super::value_parser::{duration, variable};
+use super::value_parser::duration;
 use crate::complete;
 
 /// Verbs about profiles of the cluster.
@@ -69,18 +70,14 @@ pub(crate) struct ProfileTestArgs {
     /// Only on this node; can be repeated
     #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
     pub(crate) nodes: Vec<NodeId>,
-    /// Environment variable, NAME=VALUE; can be repeated
-    #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
-    pub(crate) env: Vec<String>,
+    #[command(flatten)]
+    pub(crate) launch: LaunchArgs,
     /// Longest run time, such as 10m
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
     /// Queue of the job
     #[arg(long, value_name = "QUEUE", add = Completer::new(complete::queues))]
     pub(crate) queue: Option<QueuePath>,
-    /// The command with its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<String>,
 }
 
 /// Arguments of `rmctl profile set`.

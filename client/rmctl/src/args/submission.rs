@@ -8,7 +8,8 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::value_parser::{duration, variable};
+use super::launch::LaunchArgs;
+use super::value_parser::duration;
 use crate::complete;
 
 /// Arguments of `rmctl submit`.
@@ -53,9 +54,8 @@ pub(crate) struct RunArgs {
     /// Processors of the command
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) cpus: headroom_types::Cpus,
-    /// Environment variable, NAME=VALUE; can be repeated
-    #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
-    pub(crate) env: Vec<String>,
+    #[command(flatten)]
+    pub(crate) launch: LaunchArgs,
     /// Name of the job [default: name of the program]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -68,7 +68,4 @@ pub(crate) struct RunArgs {
     /// Print the id of the job and return
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
-    /// The command with its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<String>,
 }

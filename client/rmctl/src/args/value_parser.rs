@@ -20,17 +20,16 @@ pub(super) fn enforcer(text: &str) -> Result<EnforcerKind, String> {
         .ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
 }
 
-/// Parses an environment variable; its text stays as it is.
-pub(super) fn variable(text: &str) -> Result<String, String> {
-    let named = text.split_once('=').is_some_and(|(name, _)| {
+/// Parses an environment variable to its name and value.
+pub(super) fn variable(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(word)
-    });
-    if named {
-        Ok(text.to_owned())
-    } else {
-        Err("write NAME=VALUE".to_owned())
-    }
+    };
+    text.split_once('=')
+        .filter(|(name, _)| is_name(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| "write NAME=VALUE".to_owned())
 }
 
 /// Parses `500ms`, `90s`, `10m`, `2h`, `1d`; a bare number counts seconds.

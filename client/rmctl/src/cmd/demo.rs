@@ -117,7 +117,7 @@ async fn play(
             }
         };
     }
-    let wish = LocalClusterParams {
+    let params = LocalClusterParams {
         nodes: 1,
         memory: None,
         cpus: Some(Cpus::from_cores(
@@ -128,7 +128,7 @@ async fn play(
         keep: Some(dir.join("cluster")),
         log: LOG,
     };
-    let cluster = LocalCluster::start(&wish).await?;
+    let cluster = LocalCluster::start(&params).await?;
     for node in cluster.nodes() {
         let label = if node.enforcer.is_kernel() {
             ""

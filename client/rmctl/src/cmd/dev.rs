@@ -20,7 +20,7 @@ pub(crate) async fn run(
     args: DevClusterArgs,
 ) -> Result<CommandExitCode, CommandFailure> {
     begin_log(LOG, context.term.live);
-    let wish = LocalClusterParams {
+    let params = LocalClusterParams {
         nodes: args.nodes,
         memory: args.memory,
         cpus: None::<Cpus>,
@@ -30,7 +30,7 @@ pub(crate) async fn run(
         log: LOG,
     };
     let interrupt = Interrupt::listen()?;
-    let mut cluster = LocalCluster::start(&wish).await?;
+    let mut cluster = LocalCluster::start(&params).await?;
     greet(context, &cluster, args.keep.is_some());
     let failed = tokio::select! {
         () = interrupt.asked() => None,

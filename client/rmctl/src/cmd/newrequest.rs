@@ -116,15 +116,9 @@ fn typed(args: &RequestCreateArgs) -> Result<PlacementRequest, CommandFailure> {
         )
         .help("add --name NAME --memory SIZE, or --file FILE"));
     };
-    let env = args
-        .env
-        .iter()
-        .filter_map(|e| e.split_once('='))
-        .map(|(k, v)| (k.to_owned(), v.to_owned()))
-        .collect();
     let launch = LaunchSpec {
-        command: args.command.clone(),
-        env,
+        command: args.launch.command.clone(),
+        env: args.launch.env.iter().cloned().collect(),
         heap: args.heap,
         ..LaunchSpec::default()
     };
@@ -133,7 +127,7 @@ fn typed(args: &RequestCreateArgs) -> Result<PlacementRequest, CommandFailure> {
         request,
         resource: Resource::new(memory, args.cpus),
         count: args.count,
-        settled: 0,
+        ended: 0,
         priority: args.priority,
         avoid_nodes: args.avoid.clone(),
         nodes: args.nodes.clone(),

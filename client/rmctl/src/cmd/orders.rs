@@ -42,7 +42,7 @@ pub(crate) enum TaskCommand {
 /// Sends an order about one task and waits until it is carried out.
 pub(crate) async fn run(
     context: &CommandContext,
-    wish: TaskCommand,
+    command: TaskCommand,
     ordered: TaskOrderArgs,
 ) -> Result<CommandExitCode, CommandFailure> {
     let client = context.client()?;
@@ -53,23 +53,23 @@ pub(crate) async fn run(
             .help(format!("write for example {}/map/7", app.id)));
     };
     let row = target::task(&app, &task)?;
-    let would = format!("{}/{task} {}", app.id, would(row, wish));
+    let would = format!("{}/{task} {}", app.id, would(row, command));
     if ordered.sure.dry_run {
         context.term.line(&would);
         return Ok(CommandExitCode::Ok);
     }
-    match wish {
+    match command {
         TaskCommand::Cancel | TaskCommand::Retry => context.confirm(ordered.sure, &would)?,
         TaskCommand::Resize { .. } | TaskCommand::Rank { .. } => {}
     }
     let reason = ordered
         .reason
         .or_else(|| user().map(|user| format!("by {user}")));
-    let before = give(&client, &app.id, &task, wish, reason).await?;
+    let before = give(&client, &app.id, &task, command, reason).await?;
     if ordered.no_wait || context.curl {
         return Ok(CommandExitCode::Ok);
     }
-    let after = watch(&client, &app.id, &before, wish).await?;
+    let after = watch(&client, &app.id, &before, command).await?;
     let found = MachineOutput {
         items: std::slice::from_ref(&after),
         list: false,
@@ -77,7 +77,7 @@ pub(crate) async fn run(
     let text = found.text(&context.output, |row| format!("{}/{}", app.id, row.task));
     context
         .term
-        .print(&text.unwrap_or_else(|| people(&app.id, &after, wish)));
+        .print(&text.unwrap_or_else(|| people(&app.id, &after, command)));
     Ok(CommandExitCode::Ok)
 }
 
@@ -85,10 +85,10 @@ async fn give(
     client: &Client,
     app: &AppId,
     task: &TaskId,
-    wish: TaskCommand,
+    command: TaskCommand,
     reason: Option<String>,
 ) -> Result<TaskRow, ClientError> {
-    match wish {
+    match command {
         TaskCommand::Cancel => client.kill_task(app, task, reason).await,
         TaskCommand::Retry => client.retry_task(app, task, reason).await,
         TaskCommand::Resize { memory } => {
@@ -110,12 +110,12 @@ async fn watch(
     client: &Client,
     app: &AppId,
     before: &TaskRow,
-    wish: TaskCommand,
+    command: TaskCommand,
 ) -> Result<TaskRow, CommandFailure> {
     let until = tokio::time::Instant::now() + ORDER_TIMEOUT;
     loop {
         let now = client.task(app, &before.task).await?;
-        if is_so(before, &now, wish) {
+        if is_so(before, &now, command) {
             return Ok(now);
         }
         if tokio::time::Instant::now() >= until {
@@ -137,7 +137,7 @@ async fn watch(
 }
 
 /// True when the task row shows the effect of the order.
-fn is_so(before: &TaskRow, now: &TaskRow, wish: TaskCommand) -> bool {
+fn is_so(before: &TaskRow, now: &TaskRow, command: TaskCommand) -> bool {
     let over = matches!(now.state, TaskState::Done | TaskState::Failed);
     let ended = |row: &TaskRow| {
         row.attempts
@@ -145,7 +145,7 @@ fn is_so(before: &TaskRow, now: &TaskRow, wish: TaskCommand) -> bool {
             .filter(|attempt| attempt.ended.is_some())
             .count()
     };
-    match wish {
+    match command {
         TaskCommand::Cancel => over,
         TaskCommand::Retry => over || ended(now) > ended(before),
         TaskCommand::Resize { memory } => {
@@ -155,9 +155,9 @@ fn is_so(before: &TaskRow, now: &TaskRow, wish: TaskCommand) -> bool {
     }
 }
 
-fn would(row: &TaskRow, wish: TaskCommand) -> String {
+fn would(row: &TaskRow, command: TaskCommand) -> String {
     let size = row.profile.memory();
-    match wish {
+    match command {
         TaskCommand::Cancel => match row.state {
             TaskState::Running => format!(
                 "would end with its attempt {} of {size}",
@@ -174,9 +174,9 @@ fn would(row: &TaskRow, wish: TaskCommand) -> String {
     }
 }
 
-fn people(app: &AppId, row: &TaskRow, wish: TaskCommand) -> String {
+fn people(app: &AppId, row: &TaskRow, command: TaskCommand) -> String {
     let task = &row.task;
-    let done = match (wish, row.state) {
+    let done = match (command, row.state) {
         (_, TaskState::Done) => "had already finished".to_owned(),
         (TaskCommand::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
         (

@@ -20,18 +20,16 @@ pub(crate) async fn test(
     let ProfileTestArgs {
         name,
         nodes,
-        env,
+        launch,
         timeout,
         queue,
-        command,
     } = args;
     let wanted = RunArgs {
         profile: Some(name.clone()),
         nodes,
-        env,
+        launch,
         timeout,
         queue,
-        command,
         memory: Bytes::ZERO,
         cap: None,
         no_escalate: true,

@@ -121,7 +121,7 @@ async fn cancel(
 ) -> Result<CommandExitCode, CommandFailure> {
     let (app, _) = context.app_figures(client, job).await?;
     let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
-    let open = ask.count.saturating_sub(ask.settled);
+    let open = ask.count.saturating_sub(ask.ended);
     let what = format!(
         "{} of {}",
         count(open, "container"),

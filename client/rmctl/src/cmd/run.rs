@@ -226,13 +226,11 @@ fn job_file(args: &RunArgs, size: Option<&Profile>) -> String {
     use serde_json::Value;
     let quoted = |text: &str| Value::from(text).to_string();
     // Braces are placeholders in job files, so they are escaped.
-    let word = |text: &String| quoted(&text.replace('{', "{{").replace('}', "}}"));
-    let command: Vec<String> = args.command.iter().map(word).collect();
-    let env: Vec<String> = args
-        .env
-        .iter()
-        .filter_map(|e| e.split_once('='))
-        .map(|(k, v)| format!("{k} = {}", word(&v.to_owned())))
+    let word = |text: &str| quoted(&text.replace('{', "{{").replace('}', "}}"));
+    let command: Vec<String> = args.launch.command.iter().map(|text| word(text)).collect();
+    let variables = args.launch.env.iter();
+    let env: Vec<String> = variables
+        .map(|(name, value)| format!("{name} = {}", word(value)))
         .collect();
     let queue = args
         .queue
@@ -286,6 +284,7 @@ const RESERVE: Bytes = Bytes::from_mib(32);
 /// The requested name, or the valid characters of the program's name.
 fn name(args: &RunArgs) -> String {
     let program = args
+        .launch
         .command
         .first()
         .map(Path::new)

@@ -210,7 +210,7 @@ async fn unmanaged(
     job: &CompiledJob,
 ) -> Result<CommandExitCode, CommandFailure> {
     use headroom_appmaster::run::{self, StopRequest};
-    let (wish, leave) = tokio::sync::watch::channel(StopRequest::GoOn);
+    let (stop, leave) = tokio::sync::watch::channel(StopRequest::GoOn);
     let mut options = run::MasterOptions {
         job: args.file.clone(),
         app: None,
@@ -242,7 +242,7 @@ async fn unmanaged(
     let app = tokio::select! {
         app = &mut stay => app?,
         _ = tokio::signal::ctrl_c() => {
-            wish.send_replace(StopRequest::Stop);
+            stop.send_replace(StopRequest::Stop);
             stay.await?
         }
     };

@@ -44,7 +44,7 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: TextPainter) -> String {
     }
     let note = "USED/GIVEN: memory that tasks needed, as a part of the memory that they were given, over time.\n\
                 UTILIZED: the same as a part of the memory of the nodes. WAITED: attempts that did not start at once, and\n\
-                for how long. HELD: attempts at their limit whose node was full; EVICTED: attempts ended for them.\n\
+                for how long. FROZEN: attempts at their limit whose node was full; EVICTED: attempts ended for them.\n\
                 SHARED EXECUTORS: 4 slots that share 16 GiB; TIGHT EXECUTORS: one task in ten does not fit its share;\n\
                 COLLATERAL: killed within their size; CHARGED: of those, charged nevertheless.\n\
                 MAKESPAN: relative to a run in which every need is known in advance.";
@@ -89,8 +89,8 @@ fn on_nodes(rows: &[ReplayResultRow], paint: TextPainter) -> String {
         ">WAITED",
         ">HOURS",
         ">P99 s",
-        ">HELD",
-        ">HELD s",
+        ">FROZEN",
+        ">FROZEN s",
         ">EVICTED",
     ];
     let mut table = Table::new(&headers);
@@ -103,8 +103,8 @@ fn on_nodes(rows: &[ReplayResultRow], paint: TextPainter) -> String {
             row.waits.to_string(),
             format!("{:.1}", row.wait_s / 3600.0),
             format!("{:.1}", row.wait_p99_s),
-            row.held.to_string(),
-            format!("{:.0}", row.held_s),
+            row.frozen.to_string(),
+            format!("{:.0}", row.frozen_s),
             row.evictions.to_string(),
         ]);
     }
@@ -121,7 +121,7 @@ fn utilizations(rows: &[ReplayResultRow], paint: TextPainter) -> String {
         ">LOST",
         ">WAITED",
         ">P99 s",
-        ">HELD",
+        ">FROZEN",
         ">EVICTED",
         ">USED/GIVEN",
         ">MAKESPAN",
@@ -140,7 +140,7 @@ fn utilizations(rows: &[ReplayResultRow], paint: TextPainter) -> String {
             lost(row, paint),
             row.waits.to_string(),
             format!("{:.1}", row.wait_p99_s),
-            row.held.to_string(),
+            row.frozen.to_string(),
             row.evictions.to_string(),
             format!("{:.3}", row.maq),
             format!("{:.3}", row.makespan_ratio),
@@ -149,7 +149,7 @@ fn utilizations(rows: &[ReplayResultRow], paint: TextPainter) -> String {
     }
     let note = "UTILIZATION: memory that tasks need, as a part of the memory of the nodes, at the pace they are submitted at;\n\
                 UTILIZED: the same from the first task to the last, with the beginning and the end of each trace.\n\
-                WAITED: attempts that did not start at once. HELD: attempts at their limit whose node was full; EVICTED:\n\
+                WAITED: attempts that did not start at once. FROZEN: attempts at their limit whose node was full; EVICTED:\n\
                 attempts ended for them. USED/GIVEN: needed, as a part of the given memory. MAKESPAN: relative to a run in\n\
                 which every need is known. Each dataset by itself: -o json.\n";
     table.text() + "\n" + &paint.dim(note)
@@ -177,8 +177,8 @@ fn shared(
         let s = of(row);
         let counts = [
             s.kills,
-            s.innocent_kills,
-            s.innocent_charged,
+            s.collateral_kills,
+            s.collateral_charged,
             s.deaths,
             s.lost,
         ]
@@ -229,8 +229,8 @@ mod tests {
             grown: 7,
             shared: SharedResults {
                 kills: 12,
-                innocent_kills: 3,
-                innocent_charged: 1,
+                collateral_kills: 3,
+                collateral_charged: 1,
                 deaths: 5,
                 ..SharedResults::default()
             },
@@ -241,8 +241,8 @@ mod tests {
             waits: 7400,
             wait_s: 7200.0,
             wait_p99_s: 61.25,
-            held: if growth { 9 } else { 0 },
-            held_s: if growth { 41.5 } else { 0.0 },
+            frozen: if growth { 9 } else { 0 },
+            frozen_s: if growth { 41.5 } else { 0.0 },
             evictions: if growth { 2 } else { 0 },
             makespan_s: 3800.0,
             utilization: 0.4321,

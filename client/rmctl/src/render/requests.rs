@@ -43,7 +43,7 @@ pub(crate) fn screen(
         ];
         cells.extend([
             ask.count.to_string(),
-            ask.settled.to_string(),
+            ask.ended.to_string(),
             ask.priority.to_string(),
         ]);
         if look.wide {

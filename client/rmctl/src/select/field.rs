@@ -308,7 +308,7 @@ impl ListRow for PlacementRequest {
         vec![
             ("memory", json!(self.resource.memory)),
             ("cpus", json!(self.resource.cpus)),
-            ("open", json!(self.count.saturating_sub(self.settled))),
+            ("open", json!(self.count.saturating_sub(self.ended))),
         ]
     }
 }

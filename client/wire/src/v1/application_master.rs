@@ -76,7 +76,7 @@ pub struct PlacementRequest {
     /// Containers whose end the master has recorded. A restarted resource manager needs it to count
     /// correctly.
     #[serde(default)]
-    pub settled: u32,
+    pub ended: u32,
     /// Priority within the application; higher values go first.
     #[serde(default)]
     pub priority: i32,

@@ -443,8 +443,12 @@ pub struct AttemptGrowth {
     pub to: Bytes,
     /// From memory pressure to the new limit in the kernel; `None` until the executor has reported
     /// it. Microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_us: Option<u64>,
+    #[serde(
+        default,
+        alias = "held_us", // in stored jobs and journals of the version before
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub frozen_us: Option<u64>,
 }
 
 #[cfg(test)]
@@ -465,5 +469,20 @@ mod tests {
         assert_ne!(former, text);
         let read: JobTotals = serde_json::from_str(&former).expect("reads");
         assert_eq!(read, totals);
+    }
+
+    #[test]
+    fn a_growth_stored_by_the_version_before_is_read() {
+        let growth = AttemptGrowth {
+            at: UnixMillis(5),
+            from: Bytes::from_mib(64),
+            to: Bytes::from_mib(96),
+            frozen_us: Some(4711),
+        };
+        let text = serde_json::to_string(&growth).expect("writes");
+        let former = text.replace("frozen_us", "held_us");
+        assert_ne!(former, text);
+        let read: AttemptGrowth = serde_json::from_str(&former).expect("reads");
+        assert_eq!(read, growth);
     }
 }

@@ -82,7 +82,7 @@ pub enum FromExecutor {
         limit: Bytes,
         /// From memory pressure to the new limit in the kernel; `None` if the task was not frozen.
         /// Microseconds.
-        held_us: Option<u64>,
+        frozen_us: Option<u64>,
         /// Reason that the requested limit is not in force, for users.
         error: Option<String>,
     },
@@ -135,7 +135,7 @@ pub enum ToExecutor {
         limit: Bytes,
     },
     /// No more memory is available: release the frozen attempt.
-    LetGo {
+    Unfreeze {
         /// The task attempt.
         attempt: TaskAttemptId,
     },
@@ -175,7 +175,7 @@ impl FromExecutor {
 impl ToExecutor {
     /// All kinds of this version.
     pub const KINDS: [&'static str; 8] = [
-        "start", "stop", "resize", "let_go", "ack", "shutdown", "refused", "alive",
+        "start", "stop", "resize", "unfreeze", "ack", "shutdown", "refused", "alive",
     ];
 
     /// Parses one line.
@@ -305,7 +305,7 @@ pub struct TaskStart {
     /// Maximum time of a freeze. Set for a task that may grow: near its limit the executor freezes
     /// it and reports pressure to the master. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hold_ms: Option<u64>,
+    pub freeze_timeout_ms: Option<u64>,
     /// Output directory of this attempt. The executor creates it with its parents before the
     /// program starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -128,10 +128,10 @@ pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
                 .hint("request at least the memory that the program needs to start"),
         );
     }
-    if ask.count > MAX_CONTAINERS || ask.settled > ask.count {
+    if ask.count > MAX_CONTAINERS || ask.ended > ask.count {
         return Err(bad(format!(
-            "request {}: count {} and settled {} are out of range (count at most {MAX_CONTAINERS}, settled at most count)",
-            ask.request, ask.count, ask.settled
+            "request {}: count {} and ended {} are out of range (count at most {MAX_CONTAINERS}, ended at most count)",
+            ask.request, ask.count, ask.ended
         )));
     }
     check_launch(&ask.launch)

@@ -148,7 +148,7 @@ fn holds(end: &AppView) -> Result<Vec<u128>> {
         .flat_map(|task| &task.attempts)
         .flat_map(|attempt| &attempt.grown);
     Ok(grown
-        .filter_map(|growth| growth.held_us)
+        .filter_map(|growth| growth.frozen_us)
         .map(|us| u128::from(us) * 1000)
         .collect())
 }
@@ -254,7 +254,7 @@ impl SingleExecutor {
             heap: None,
             heap_exit_codes: Vec::new(),
             timeout_ms: None,
-            hold_ms: Some(60_000),
+            freeze_timeout_ms: Some(60_000),
             output: None,
         };
         let attempt = start.attempt.clone();
@@ -340,12 +340,12 @@ fn executor(dir: &Path, group: &EnforcedGroup, port: u16) -> Result<ChildProcess
     ];
     let log = std::fs::File::create(dir.join("stderr"))?;
     let (program, procs) = (programs::path("executor")?, group.procs_files());
+    let arguments = headroom_node_exec::ExecArguments::new([&program], &env)?;
     let command = headroom_node_exec::SpawnCommand {
-        env: &env,
         stderr: Some(&log),
         procs_files: &procs,
         new_session: true,
-        ..headroom_node_exec::SpawnCommand::new(&program, dir)
+        ..headroom_node_exec::SpawnCommand::new(&arguments, dir)
     };
     Ok(spawn(&command)?)
 }

@@ -166,7 +166,7 @@ fn one_by_one(
             received.ends.get(&id).map(|end| end.at)
         })?;
         ends.push(reported.duration_since(killed).as_nanos());
-        let_go(manager, &[id]);
+        release(manager, &[id]);
     }
     Ok((starts, ends))
 }
@@ -202,7 +202,7 @@ fn crowd_of(
             })
             .with_context(|| agent.log_tail())?;
         open.retain(|id| !done.contains(id));
-        let_go(manager, &done);
+        release(manager, &done);
     }
     let took = started.elapsed().as_secs_f64();
     let is_wrong = |reason: ExitReason| !["exit", "killed_externally"].contains(&reason.name());
@@ -217,7 +217,7 @@ fn crowd_of(
     })
 }
 
-fn let_go(manager: &FakeResourceManager, ids: &[ContainerId]) {
+fn release(manager: &FakeResourceManager, ids: &[ContainerId]) {
     manager.forget(ids.iter().cloned());
     manager.remove_desired(ids);
 }
@@ -328,9 +328,10 @@ fn run_in(main: &Path, mirror: Option<&Path>, entry: &str) -> Result<()> {
         .chain(mirror)
         .map(|dir| dir.join(entry))
         .collect();
+    let arguments = headroom_node_exec::ExecArguments::new([PROGRAM], &[])?;
     let command = headroom_node_exec::SpawnCommand {
         procs_files: &groups,
-        ..headroom_node_exec::SpawnCommand::new(Path::new(PROGRAM), Path::new("/"))
+        ..headroom_node_exec::SpawnCommand::new(&arguments, Path::new("/"))
     };
     let ended = headroom_node_exec::spawn(&command)?.wait()?;
     ensure!(

@@ -73,7 +73,7 @@ struct Run {
     /// Attempts that ended for lack of memory, of the task itself or of a task beside it.
     kills: u32,
     /// Attempts of tasks within their size that were killed together with others.
-    innocent_kills: u32,
+    collateral_kills: u32,
     /// Failed tasks.
     lost: usize,
     allocated_gib_s: f64,
@@ -251,7 +251,7 @@ fn run_results(stage: &'static str, (mode, growth, enforce): Way, end: &AppView)
         growth,
         enforce,
         kills: view.totals.memory_kills,
-        innocent_kills: view.totals.collateral_reruns,
+        collateral_kills: view.totals.collateral_reruns,
         lost: view
             .tasks
             .iter()

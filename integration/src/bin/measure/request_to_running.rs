@@ -130,7 +130,7 @@ impl Master {
             request: "sleeper".parse()?,
             resource: Resource::new(Bytes::from_mib(64), Cpus::from_milli(100)),
             count: n,
-            settled: n - 1,
+            ended: n - 1,
             priority: 0,
             avoid_nodes: Vec::new(),
             nodes: Vec::new(),

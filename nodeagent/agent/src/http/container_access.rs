@@ -361,7 +361,7 @@ pub(super) async fn run(
         .map_err(busy)?;
     let time = Duration::from_millis(asked.timeout_ms.unwrap_or(DEFAULT_EXEC_TIMEOUT_MS));
     tracing::info!(container_id = %id, program = asked.command.first(), "a caller runs an exec program");
-    let wish = ExecRequest {
+    let request = ExecRequest {
         id: id.clone(),
         order,
         group,
@@ -369,7 +369,7 @@ pub(super) async fn run(
         input,
         time,
     };
-    let words = exec::run(Arc::clone(&shared.site), wish, seat).await;
+    let words = exec::run(Arc::clone(&shared.site), request, seat).await;
     let words = words.map_err(|error| {
         refuse(
             ErrorCode::HR0500,

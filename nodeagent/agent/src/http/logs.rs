@@ -46,7 +46,7 @@ pub(super) struct LogReadQuery {
 pub(super) async fn log(
     State(shared): State<AgentHandlerState>,
     Path((id, name)): Path<(String, String)>,
-    Query(wish): Query<LogReadQuery>,
+    Query(query): Query<LogReadQuery>,
     headers: HeaderMap,
 ) -> Result<Response, RefusedRequest> {
     let id = parse(&id)?;
@@ -74,8 +74,8 @@ pub(super) async fn log(
             )
         }
     };
-    if wish.follow {
-        let (from, start) = file.first(range, wish.tail).await.map_err(failed)?;
+    if query.follow {
+        let (from, start) = file.first(range, query.tail).await.map_err(failed)?;
         let busy = |_| {
             refuse(
                 ErrorCode::HR0503,
@@ -88,7 +88,7 @@ pub(super) async fn log(
         return Ok(follow(file, from.max(start), permit));
     }
     let reader = Arc::clone(&file);
-    let read = tokio::task::spawn_blocking(move || reader.read(range, wish.tail)).await;
+    let read = tokio::task::spawn_blocking(move || reader.read(range, query.tail)).await;
     let piece = read
         .map_err(io::Error::other)
         .and_then(|read| read)

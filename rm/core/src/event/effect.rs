@@ -25,7 +25,7 @@ pub enum ClusterEffect {
         answer: CallResult,
     },
     /// Command for a node about one container.
-    Tell {
+    SendCommand {
         /// The node.
         node: NodeId,
         /// The container.

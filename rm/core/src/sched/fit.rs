@@ -78,9 +78,9 @@ impl<'a> PlacementNeed<'a> {
     /// True when only the size decides.
     pub(crate) fn is_plain(&self) -> bool {
         let p = self.place;
-        let wishes =
+        let preferences =
             self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
-        wishes == 0 && self.is_anywhere() && p.spread.is_none()
+        preferences == 0 && self.is_anywhere() && p.spread.is_none()
     }
     fn has_shy_neighbours(&self) -> bool {
         self.of

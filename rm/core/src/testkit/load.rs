@@ -182,7 +182,7 @@ impl ClusterLoad {
     pub fn take(&mut self, effects: impl IntoIterator<Item = ClusterEffect>) {
         for effect in effects {
             match effect {
-                ClusterEffect::Tell {
+                ClusterEffect::SendCommand {
                     node,
                     container,
                     want: ContainerCommand::Run(order),
@@ -201,7 +201,7 @@ impl ClusterLoad {
                     }
                 }
                 ClusterEffect::Update { app, update } => self.update(&app, update),
-                ClusterEffect::Tell {
+                ClusterEffect::SendCommand {
                     want: ContainerCommand::Stop { .. } | ContainerCommand::Forget,
                     ..
                 }
@@ -241,7 +241,7 @@ impl ClusterLoad {
         usize::try_from(self.random >> 33).unwrap_or(0) % below.max(1)
     }
     fn job(&mut self, app: AppId) {
-        let wish = |n: u32| {
+        let entry = |n: u32| {
             let request: RequestId = format!("request-{n:03}").parse().ok()?;
             Some(LoadRequest {
                 request,
@@ -251,10 +251,10 @@ impl ClusterLoad {
                 raised: false,
             })
         };
-        let wants: Vec<LoadRequest> = (0..self.shape.requests).filter_map(wish).collect();
+        let wants: Vec<LoadRequest> = (0..self.shape.requests).filter_map(entry).collect();
         let by_request = wants
             .iter()
-            .map(|wish| wish.request.clone())
+            .map(|entry| entry.request.clone())
             .zip(0..)
             .collect();
         let changed = (0..wants.len()).collect();
@@ -292,14 +292,14 @@ impl ClusterLoad {
         let (launch, epoch) = (self.launch.clone(), self.epoch);
         let job = self.jobs.get_mut(n)?;
         let mut asks = Vec::with_capacity(job.changed.len());
-        for wish in std::mem::take(&mut job.changed) {
-            let wish = job.wants.get_mut(wish)?;
-            wish.raised = false;
+        for entry in std::mem::take(&mut job.changed) {
+            let entry = job.wants.get_mut(entry)?;
+            entry.raised = false;
             asks.push(ContainerRequest {
-                request: wish.request.clone(),
-                resource: wish.size.clone(),
-                count: wish.count,
-                settled: wish.ended,
+                request: entry.request.clone(),
+                resource: entry.size.clone(),
+                count: entry.count,
+                ended: entry.ended,
                 priority: 0,
                 place: PlacementRules::default(),
                 deadline: None,
@@ -371,12 +371,12 @@ impl ClusterLoad {
         job.heard = update.cursor;
         match update.what {
             UpdateKind::Allocated(granted) => {
-                let wish = job.by_request.get(&granted.request).copied();
-                job.raise(wish, |wish| wish.count += 1);
+                let entry = job.by_request.get(&granted.request).copied();
+                job.raise(entry, |entry| entry.count += 1);
             }
             UpdateKind::Exited { request, .. } => {
-                let wish = job.by_request.get(&request).copied();
-                job.raise(wish, |wish| wish.ended += 1);
+                let entry = job.by_request.get(&request).copied();
+                job.raise(entry, |entry| entry.ended += 1);
             }
             UpdateKind::Running { .. }
             | UpdateKind::Resized { .. }
@@ -394,11 +394,11 @@ impl ClusterLoad {
 
 impl LoadApplication {
     fn raise(&mut self, which: Option<usize>, what: impl FnOnce(&mut LoadRequest)) {
-        let Some((n, wish)) = which.and_then(|n| Some((n, self.wants.get_mut(n)?))) else {
+        let Some((n, entry)) = which.and_then(|n| Some((n, self.wants.get_mut(n)?))) else {
             return;
         };
-        what(wish);
-        if !std::mem::replace(&mut wish.raised, true) {
+        what(entry);
+        if !std::mem::replace(&mut entry.raised, true) {
             self.changed.push(n);
         }
     }

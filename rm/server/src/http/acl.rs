@@ -502,12 +502,12 @@ async fn give(
 
 async fn rule(
     web: &WebHandlerState,
-    wish: AccessChange,
+    change: AccessChange,
 ) -> Result<Option<StoredToken>, ProblemResponse> {
-    let wish = Box::new(wish);
+    let change = Box::new(change);
     Ok(web
         .reader
         .handle
-        .ask(|reply| LoopInput::Access { wish, reply })
+        .ask(|reply| LoopInput::Access { change, reply })
         .await??)
 }

@@ -71,13 +71,13 @@ pub(crate) async fn submit(
     // A caller without a response sends the call again with the same key; the access lists are then
     // stored again.
     if !access.is_empty() {
-        let wish = Box::new(AccessChange::Share {
+        let change = Box::new(AccessChange::Share {
             app: app.clone(),
             access,
         });
         web.reader
             .handle
-            .ask(|reply| LoopInput::Access { wish, reply })
+            .ask(|reply| LoopInput::Access { change, reply })
             .await??;
     }
     let attempt = AttemptId {
@@ -444,13 +444,13 @@ pub(crate) async fn share(
         )
     };
     let before = words(&web.reader.shared.access.borrow().shared(&app));
-    let wish = Box::new(AccessChange::Share {
+    let change = Box::new(AccessChange::Share {
         app,
         access: body.clone(),
     });
     web.reader
         .handle
-        .ask(|reply| LoopInput::Access { wish, reply })
+        .ask(|reply| LoopInput::Access { change, reply })
         .await??;
     Ok((
         Extension(AuditChange {

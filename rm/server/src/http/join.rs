@@ -88,10 +88,10 @@ pub(crate) async fn join(
         peer.map(|Extension(PeerAddress(peer))| peer),
     )?;
     let certificate = signer.sign(&body, now)?;
-    let wish = Box::new(AccessChange::Spend { accessor });
+    let change = Box::new(AccessChange::Spend { accessor });
     web.reader
         .handle
-        .ask(|reply| LoopInput::Access { wish, reply })
+        .ask(|reply| LoopInput::Access { change, reply })
         .await??;
     let changed = AuditChange {
         before: format!("token {accessor}"),

@@ -121,7 +121,7 @@ pub(crate) async fn delete(
 async fn change(
     web: &WebHandlerState,
     name: Name,
-    wish: ProfileAction,
+    action: ProfileAction,
     headers: &HeaderMap,
     dry_run: bool,
 ) -> Result<ProfileOutcome, ProblemResponse> {
@@ -132,7 +132,7 @@ async fn change(
     };
     let change = Box::new(ProfileChange {
         name,
-        wish,
+        action,
         matched: if_match(headers)?,
         how,
     });

@@ -138,11 +138,11 @@ async fn order(
     app: AppId,
     task: TaskId,
     reason: Option<String>,
-    wish: impl FnOnce(&TaskRow) -> TaskOrderAction,
+    action: impl FnOnce(&TaskRow) -> TaskOrderAction,
 ) -> TaskOrderResult {
     let row = find(web, &app, &task).await?;
-    let wish = wish(&row);
-    if let Some(problem) = not_now(&app, &row, wish) {
+    let action = action(&row);
+    if let Some(problem) = not_now(&app, &row, action) {
         return Err(problem.into());
     }
     let reason = reason
@@ -152,7 +152,11 @@ async fn order(
         .handle
         .call(ClusterCall::Order {
             app,
-            order: JobOrder::Task(TaskOrder { task, wish, reason }),
+            order: JobOrder::Task(TaskOrder {
+                task,
+                action,
+                reason,
+            }),
         })
         .await?;
     Ok((StatusCode::ACCEPTED, Json(row)))
@@ -192,11 +196,11 @@ fn outgoing(refusal: &CallRefusal) -> ProblemResponse {
 }
 
 /// Problem for an order that the state of the task does not allow.
-fn not_now(app: &AppId, row: &TaskRow, wish: TaskOrderAction) -> Option<ProblemDetails> {
+fn not_now(app: &AppId, row: &TaskRow, action: TaskOrderAction) -> Option<ProblemDetails> {
     let says = |why: &str, fix: String| {
         Some(ProblemDetails::new(ErrorCode::HR0409, format!("{app}/{} {why}", row.task)).hint(fix))
     };
-    match (row.state, wish) {
+    match (row.state, action) {
         (TaskState::Done, _) => says("is done", format!("rmctl task show {app}/{}", row.task)),
         (TaskState::Failed, _) => {
             says("was given up", format!("rmctl diagnose {app}/{}", row.task))

@@ -468,7 +468,7 @@ impl FakeMaster {
             request: id(request),
             resource,
             count,
-            settled: u32::try_from(self.ended.len()).expect("few"),
+            ended: u32::try_from(self.ended.len()).expect("few"),
             priority: 0,
             avoid_nodes: Vec::new(),
             nodes: Vec::new(),

@@ -128,7 +128,7 @@
     <${$e} text=${`rmctl logs ${e}/${t.attempt} --stderr --tail 50`} />`}function cm({app:e,a:t}){let[o,n]=Gr(t.charge),r=Ne((t.ended??ot.value)-t.started),i=t.diagnosis[0];return d`<div class=${`verdict ${n}`} data-verdict=${t.verdict??"running"} data-attempt=${t.attempt}>
     <p class="line"><i aria-hidden="true">${o}</i><b>${t.verdict??"running"}</b>${t.sentence?d`<span>${t.sentence}</span>`:d`<span>in use ${k(t.used)} of ${k(mi(t))}</span>`}</p>
     <p>${t.attempt} in <a href=${J("container",t.container)}>${t.container}</a> on <a href=${J("node",t.node)}>${t.node}</a>, ${t.ended?d`${rn(t.started)}–${xo(t.ended)} UTC, ran ${r}`:d`since ${rn(t.started)} UTC, ${r}`}; limit <b>${k(mi(t))}</b>${t.profile.overhead?` (heap ${k(t.profile.heap)} + ${k(t.profile.overhead)})`:""}${t.dimension?d`; <b>${t.dimension}</b> ran out`:""}${t.peak&&t.ended?`; peak ${k(t.peak)}, ${_e(t.peak,mi(t))}`:""}.</p>
-    ${t.grown?.length?d`<p>▲ Grew while it ran: ${t.grown.map(l=>`${k(l.from)} → ${k(l.to)} at ${rn(l.at)}${l.held_us?`, held ${Ne(l.held_us/1e3)}`:""}`).join("; ")}.</p>`:""}
+    ${t.grown?.length?d`<p>▲ Grew while it ran: ${t.grown.map(l=>`${k(l.from)} → ${k(l.to)} at ${rn(l.at)}${l.frozen_us?`, frozen ${Ne(l.frozen_us/1e3)}`:""}`).join("; ")}.</p>`:""}
     ${t.treatment?d`<p data-treatment=${t.treatment.treatment}><b>Treatment:</b> ${hu(t.treatment)} for ${t.treatment.cause}</p>`:""}
     ${t.decision?d`<p><b>Then:</b> ${t.decision}</p>`:""}
     ${t.why?d`<p class="hint">Its size: ${t.why}</p>`:""}

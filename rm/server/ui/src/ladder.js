@@ -16,7 +16,7 @@ function under(a) {
 }
 
 /** @param {any} a the size before it grew, if it did */
-function born(a) {
+function firstSize(a) {
   return a.grown?.length ? a.grown[0].from : a.heap + a.overhead;
 }
 
@@ -24,7 +24,7 @@ function born(a) {
 function Step({ a, app, task }) {
   const [glyph, tone] = endOf(a.charge);
   const size = a.heap + a.overhead;
-  const grown = a.grown?.length ? html`<small class="grown" title=${`grew ${a.grown.length} times while it ran`}>${short(born(a))} ▲ </small>` : '';
+  const grown = a.grown?.length ? html`<small class="grown" title=${`grew ${a.grown.length} times while it ran`}>${short(firstSize(a))} ▲ </small>` : '';
   const fill = a.reason ? a.peak : a.used;
   const words = `attempt ${a.n}, ${bytes(size)}, ${a.reason ?? 'running'}${a.dimension ? `, ${a.dimension} ran out` : ''}`;
   return html`<a class=${`step ${tone}`} href=${`${to('task', `${app}/${task}`)}?attempt=${a.n}`} aria-label=${words} title=${`${words}${a.cause && a.treatment ? ` · ${a.cause} → ${a.treatment}` : ''}${a.decision ? ` · ${a.decision}` : ''}`} data-charge=${a.charge ?? 'running'}>

@@ -332,8 +332,8 @@ fn uber_isolates_all_tasks_of_the_executor_without_a_charge() {
         spike: false,
     };
     let (account, next) = Given::shared(MemoryFailureMode::Uber)
-        .decide_with(AttemptEndClass::Memory(failure), AttemptFate::Innocent);
-    assert_eq!(account, ChargeAccount::Innocent);
+        .decide_with(AttemptEndClass::Memory(failure), AttemptFate::Bystander);
+    assert_eq!(account, ChargeAccount::Bystander);
     assert!(matches!(next, TaskDecision::Again { size, .. } if size.slots == 4));
 }
 
@@ -382,10 +382,10 @@ fn headroom_separates_blamed_and_collateral_tasks_of_a_dead_executor() {
         }
         TaskDecision::Done | TaskDecision::GiveUp { .. } => None,
     };
-    let (account, next) = after(AttemptFate::Innocent);
+    let (account, next) = after(AttemptFate::Bystander);
     assert_eq!(
         (account, sized(next)),
-        (ChargeAccount::Innocent, Some((64, 1, AttemptPlace::Own))),
+        (ChargeAccount::Bystander, Some((64, 1, AttemptPlace::Own))),
         "its own size, alone in a container"
     );
     let (account, next) = after(AttemptFate::Blamed);

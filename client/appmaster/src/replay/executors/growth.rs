@@ -38,7 +38,7 @@ impl ExecutorRun<'_> {
         self.held.push(n);
         let freed = self.grow_held(now);
         if self.held.contains(&n) {
-            self.sums.held += 1;
+            self.sums.frozen += 1;
             self.events.push(Reverse((
                 now + CONTENTION_AFTER,
                 n,
@@ -49,7 +49,7 @@ impl ExecutorRun<'_> {
                 now + FREEZE_TIMEOUT,
                 n,
                 number,
-                SlotEvent::HoldOver,
+                SlotEvent::FreezeTimeout,
             )));
         }
         freed
@@ -181,7 +181,7 @@ impl ExecutorRun<'_> {
         let attempt = container.attempts.remove(&n)?;
         let (needs, place) = (container.needs(), container.place);
         self.held.retain(|held| *held != n);
-        self.sums.held_s += attempt.hold.map_or(0.0, |hold| seconds(now - hold.since));
+        self.sums.frozen_s += attempt.hold.map_or(0.0, |hold| seconds(now - hold.since));
         self.leaves(n);
         match place {
             AttemptPlace::Own if self.growth => self.close(id, now),
@@ -219,7 +219,7 @@ impl ExecutorRun<'_> {
         let number = attempt.try_;
         self.held.retain(|held| *held != n);
         self.sums.grown += u64::try_from(steps).unwrap_or(u64::MAX);
-        self.sums.held_s += seconds(now - hold.since);
+        self.sums.frozen_s += seconds(now - hold.since);
         self.schedule(n, number, now, hold.step);
         false
     }

@@ -86,7 +86,7 @@ enum SlotEvent {
     /// The task has been frozen so long that other attempts are evicted.
     Contention,
     /// The freeze ends.
-    HoldOver,
+    FreezeTimeout,
 }
 
 /// A replay in progress.
@@ -189,7 +189,7 @@ impl<'a> ExecutorRun<'a> {
                 SlotEvent::Step(step) => self.rises(id, n, step, now),
                 SlotEvent::End => self.ends(id, n, now),
                 SlotEvent::Contention => self.evict_for(n, now),
-                SlotEvent::HoldOver => {
+                SlotEvent::FreezeTimeout => {
                     self.on_hold_over(id, n, now);
                     true
                 }
@@ -261,12 +261,12 @@ impl<'a> ExecutorRun<'a> {
         if let Some(size) = self.sized.get(ask.kind).and_then(|of| of.get(&ask.input)) {
             return Some(size.clone());
         }
-        let told = self.sizer.first(&ask);
-        let size = if told.learned {
+        let first = self.sizer.first(&ask);
+        let size = if first.learned {
             place_sized_task(
                 &self.site.stage,
                 &self.site.set,
-                (&told.profile, false),
+                (&first.profile, false),
                 self.cap(),
             )
         } else {
@@ -544,7 +544,7 @@ impl<'a> ExecutorRun<'a> {
             let within =
                 !alone && attempt.charged.saturating_sub(slack(n)) <= attempt.size.memory();
             self.sums.kills += 1;
-            self.sums.innocent_kills += u64::from(within);
+            self.sums.collateral_kills += u64::from(within);
             self.leaves(n);
             self.decides(n, &attempt, fate, within);
         }
@@ -590,7 +590,7 @@ impl<'a> ExecutorRun<'a> {
             treated: None,
         });
         let charged = account == ChargeAccount::Memory;
-        self.sums.innocent_charged += u64::from(charged && within);
+        self.sums.collateral_charged += u64::from(charged && within);
         if charged {
             self.sizer.killed(&ask, Dimension::Native, profile);
             self.sized.remove(ask.kind);

@@ -66,7 +66,7 @@ function Verdict({ app, a }) {
   return html`<div class=${`verdict ${tone}`} data-verdict=${a.verdict ?? 'running'} data-attempt=${a.attempt}>
     <p class="line"><i aria-hidden="true">${glyph}</i><b>${a.verdict ?? 'running'}</b>${a.sentence ? html`<span>${a.sentence}</span>` : html`<span>in use ${bytes(a.used)} of ${bytes(size(a))}</span>`}</p>
     <p>${a.attempt} in <a href=${to('container', a.container)}>${a.container}</a> on <a href=${to('node', a.node)}>${a.node}</a>, ${a.ended ? html`${clock(a.started)}–${fineClock(a.ended)} UTC, ran ${ran}` : html`since ${clock(a.started)} UTC, ${ran}`}; limit <b>${bytes(size(a))}</b>${a.profile.overhead ? ` (heap ${bytes(a.profile.heap)} + ${bytes(a.profile.overhead)})` : ''}${a.dimension ? html`; <b>${a.dimension}</b> ran out` : ''}${a.peak && a.ended ? `; peak ${bytes(a.peak)}, ${percentText(a.peak, size(a))}` : ''}.</p>
-    ${a.grown?.length ? html`<p>▲ Grew while it ran: ${a.grown.map((/** @type {any} */ g) => `${bytes(g.from)} → ${bytes(g.to)} at ${clock(g.at)}${g.held_us ? `, held ${span(g.held_us / 1000)}` : ''}`).join('; ')}.</p>` : ''}
+    ${a.grown?.length ? html`<p>▲ Grew while it ran: ${a.grown.map((/** @type {any} */ g) => `${bytes(g.from)} → ${bytes(g.to)} at ${clock(g.at)}${g.frozen_us ? `, frozen ${span(g.frozen_us / 1000)}` : ''}`).join('; ')}.</p>` : ''}
     ${a.treatment ? html`<p data-treatment=${a.treatment.treatment}><b>Treatment:</b> ${treatment(a.treatment)} for ${a.treatment.cause}</p>` : ''}
     ${a.decision ? html`<p><b>Then:</b> ${a.decision}</p>` : ''}
     ${a.why ? html`<p class="hint">Its size: ${a.why}</p>` : ''}
