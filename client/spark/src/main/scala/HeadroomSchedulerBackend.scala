@@ -200,9 +200,9 @@ private[headroom] class HeadroomSchedulerBackend(
     () => table(_.containers))
 
   private def finishLoss(id: String, reason: ExecutorLossReason): Unit = {
+    val registered = table(_.isRegistered(id))
     table(_.gone(id))
-    removeExecutor(id, reason)
-    scheduler.executorGone(id)
+    if (registered) removeExecutor(id, reason) else scheduler.executorGone(id)
     want(table(_.target))
   }
 

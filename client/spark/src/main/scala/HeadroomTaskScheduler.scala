@@ -7,7 +7,7 @@ import scala.collection.mutable
 import org.apache.spark.{SparkContext, TaskState}
 import org.apache.spark.TaskFailedReason
 import org.apache.spark.TaskState.TaskState
-import org.apache.spark.scheduler.{ExecutorLossReason, TaskDescription, TaskSchedulerImpl, TaskSet, TaskSetManager, WorkerOffer}
+import org.apache.spark.scheduler.{ExecutorLossReason, LossReasonPending, TaskDescription, TaskSchedulerImpl, TaskSet, TaskSetManager, WorkerOffer}
 
 /** One raised task that is offered to one executor. */
 private[headroom] final class OfferedTask(
@@ -34,7 +34,7 @@ private[headroom] trait RungListener {
       dimension: MemoryDimension,
       sentence: String): Unit
   def exhausted(task: StagePartition, dimension: MemoryDimension, sentence: String): Unit
-  def launched(tid: Long, task: StagePartition, rung: Rung): Unit
+  def recalled(task: StagePartition, rung: Rung): Unit
 }
 
 /**
@@ -82,6 +82,7 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
 
   def executorRequested(executor: String, size: ExecutorSize): Unit = sizes.put(executor, size)
 
+  /** Forgets an executor after its tasks were judged, or one that never registered. */
   def executorGone(executor: String): Unit = {
     sizes.remove(executor)
     synchronized {
@@ -106,8 +107,9 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
     val manager = new HeadroomTaskSetManager(this, taskSet, maxTaskFailures)
     val known = rungs.recall(
       taskSet.stageId, stageName(taskSet), manager.tasks.map(_.partitionId).toSeq)
-    if (known > 0) {
-      logInfo(s"$known tasks of stage ${taskSet.stageId} start on the size with which they " +
+    if (known.nonEmpty) {
+      known.foreach { case (task, rung) => rungListener.foreach(_.recalled(task, rung)) }
+      logInfo(s"${known.size} tasks of stage ${taskSet.stageId} start on the size with which they " +
         "succeeded in an earlier run of the stage")
     }
     manager
@@ -191,10 +193,6 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
       if (launched.exists(_.nonEmpty)) {
         free(offer.executorId) -= cpus
         if (reserved.contains(offer.executorId)) reserved = None
-        launched.flatten.foreach { description =>
-          rungListener.foreach(_.launched(
-            description.taskId, StagePartition(manager.stageId, description.partitionId), rung))
-        }
         Some(launched)
       } else None
     }
@@ -287,6 +285,7 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
       case _ => ()
     }
     super.executorLost(executor, reason)
+    if (reason != LossReasonPending) executorGone(executor)
   }
 
   private def runningOn(executor: String): Seq[Long] =

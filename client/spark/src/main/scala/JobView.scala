@@ -22,7 +22,6 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
   // All below is guarded by this object; no method of Spark is called while it is held.
   private val tasks = mutable.LinkedHashMap.empty[StagePartition, TaskRow]
   private val running = mutable.HashMap.empty[Long, (TaskRow, AttemptRow)]
-  private val plannedRungs = mutable.HashMap.empty[Long, Rung]
   private val containers = mutable.HashMap.empty[String, (String, String)]
   private val ends = mutable.LinkedHashMap.empty[String, (ContainerEnd, ContainerLost)]
   private val dirty = mutable.LinkedHashSet.empty[StagePartition]
@@ -109,8 +108,12 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
     touch()
   }
 
-  override def launched(tid: Long, task: StagePartition, rung: Rung): Unit = synchronized {
-    plannedRungs(tid) = rung
+  override def recalled(task: StagePartition, rung: Rung): Unit = synchronized {
+    val row = rowOf(task)
+    row.rung = rung.number
+    row.size = rung.executor
+    row.cpus = rung.cpus
+    mark(row)
   }
 
   // ---- events of Spark
@@ -124,9 +127,11 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
     val info = event.taskInfo
     val task = StagePartition(event.stageId, partitionOf(info))
     val row = rowOf(task)
-    val rung = plannedRungs.remove(info.taskId)
-      .getOrElse(Rung(1, settings.cpusPerTask, settings.executor))
-    val attempt = new AttemptRow(row.attempts.size + 1, info.executorId, rung, info.launchTime)
+    val attempt = new AttemptRow(
+      row.attempts.size + 1,
+      info.executorId,
+      Rung(row.rung, row.cpus, row.size),
+      info.launchTime)
     containers.get(info.executorId).foreach { case (container, node) =>
       attempt.container = container
       attempt.node = node

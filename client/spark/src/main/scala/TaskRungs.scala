@@ -67,17 +67,25 @@ private[headroom] final class TaskRungs(ladder: MemoryLadder) {
     count
   }
 
-  /** Starts the tasks of a stage on the rungs on which they succeeded in an earlier run. */
-  def recall(stage: Int, name: String, partitions: Seq[Int]): Int = {
-    if (learned.isEmpty) 0
+  /**
+   * Starts the tasks of a stage on the rungs on which they succeeded in an earlier run. Returns the
+   * tasks with their rungs.
+   */
+  def recall(
+      stage: Int,
+      name: String,
+      partitions: Seq[Int]): Seq[(StagePartition, Rung)] =
+    if (learned.isEmpty) Nil
     else {
-      val known = partitions.flatMap { partition =>
-        learned.get((name, partitions.size, partition)).map(rung => partition -> rung)
-      }.filterNot { case (partition, _) => isRaised(StagePartition(stage, partition)) }
-      known.foreach { case (partition, rung) => put(StagePartition(stage, partition), rung) }
-      known.size
+      val known = for {
+        partition <- partitions
+        rung <- learned.get((name, partitions.size, partition))
+        task = StagePartition(stage, partition)
+        if !isRaised(task)
+      } yield (task, rung)
+      known.foreach { case (task, rung) => put(task, rung) }
+      known
     }
-  }
 
   /** Keeps the rung of a task that succeeded. */
   def learn(task: StagePartition, name: String, tasks: Int): Unit =
