@@ -9,6 +9,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBackend};
 use headroom_wire::v1::queues::QueueSpec;
 
+use crate::aux_services::AuxServiceConfig;
 use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
 use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry};
 use crate::toml_reader::parse_duration;
@@ -214,6 +215,8 @@ pub struct NodeAgentConfig {
     pub exclusive: bool,
     /// Named values that a request can compare.
     pub attributes: BTreeMap<Name, String>,
+    /// Auxiliary services by name.
+    pub aux_services: BTreeMap<Name, AuxServiceConfig>,
     /// Isolation of programs on the host.
     pub isolation: Isolation,
     /// Retention of program logs.
@@ -265,6 +268,7 @@ impl Default for NodeAgentConfig {
             labels: BTreeSet::new(),
             exclusive: false,
             attributes: BTreeMap::new(),
+            aux_services: BTreeMap::new(),
             isolation: Isolation::default(),
             logs: LogRetention::default(),
             health: HealthChecks::default(),

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{FileProblem, ProblemCollector};
 use crate::toml_reader::{self, KeyHint, TomlSection, hint};
-use crate::{node, queues, telemetry};
+use crate::{aux_services, node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
 const MAX_ATTRIBUTE_CHARS: usize = 256;
@@ -244,6 +244,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         self_fence: root.read_or("self_fence", fence, usual.self_fence, |v| {
             toml_reader::text(v)?.parse()
         }),
+        aux_services: aux_services::read(&mut root),
         isolation: node::isolation(&mut root),
         logs: node::logs(&mut root),
         health: node::health(&mut root),
@@ -252,6 +253,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         ..traits(&mut root, addresses)
     };
     node::check_tmpfs_sizes(&root, &config);
+    aux_services::check_memory(&root, config.memory, &config.aux_services);
     root.reject_unknown_keys();
     report.finish(Some(config))
 }

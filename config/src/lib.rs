@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aux_services;
 pub mod checked;
 pub mod compile;
 pub mod job;
@@ -22,6 +23,7 @@ pub mod reference;
 pub mod telemetry;
 pub mod toml_reader;
 
+pub use aux_services::{AuxServiceConfig, total_memory};
 pub use checked::{
     AnonymousAccess, CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence,
 };

@@ -19,10 +19,10 @@ pub const MANAGER_KEYS: &[ConfigKey<ResourceManagerConfig>] = manager::KEYS;
 /// Keys of `nodeagent.toml`.
 pub const AGENT_KEYS: &[ConfigKey<NodeAgentConfig>] = agent::KEYS;
 
-/// A key of the files of `rmctl`.
+/// A key with its description: of the files of `rmctl`, or of the table of an auxiliary service.
 #[derive(Debug)]
-pub struct ClientKey {
-    /// Name of the key in the table of a context, and at the top of the host-wide file.
+pub struct PlainKey {
+    /// Name of the key.
     pub name: &'static str,
     /// Form of its value.
     pub kind: ValueKind,
@@ -34,48 +34,94 @@ pub struct ClientKey {
 
 /// Keys of a context in `~/.config/rmctl/config.toml`, and of `/etc/headroom/client.toml`. `rmctl`
 /// reads both files at every call.
-pub const CLIENT_KEYS: &[ClientKey] = &[
-    ClientKey {
+pub const CLIENT_KEYS: &[PlainKey] = &[
+    PlainKey {
         name: "addr",
         kind: ValueKind::Url,
         default: "\"http://127.0.0.1:7070\"",
         meaning: "The resource manager.",
     },
-    ClientKey {
+    PlainKey {
         name: "ca",
         kind: ValueKind::Path,
         default: "none",
         meaning: "Authority of the resource manager, PEM.",
     },
-    ClientKey {
+    PlainKey {
         name: "cert",
         kind: ValueKind::Path,
         default: "none",
         meaning: "Certificate of the user, PEM.",
     },
-    ClientKey {
+    PlainKey {
         name: "key",
         kind: ValueKind::Path,
         default: "none",
         meaning: "Key of the certificate, PEM.",
     },
-    ClientKey {
+    PlainKey {
         name: "token_file",
         kind: ValueKind::Path,
         default: "none",
         meaning: "File with a token.",
     },
-    ClientKey {
+    PlainKey {
         name: "output",
         kind: ValueKind::Text,
         default: "\"table\"",
         meaning: "Output format, as for `-o`.",
     },
-    ClientKey {
+    PlainKey {
         name: "timeout",
         kind: ValueKind::Time,
         default: "\"10s\"",
         meaning: "Timeout of one call.",
+    },
+];
+
+/// Keys of `[aux_services.NAME]` in `nodeagent.toml`.
+pub const AUX_SERVICE_KEYS: &[PlainKey] = &[
+    PlainKey {
+        name: "command",
+        kind: ValueKind::Words,
+        default: "required",
+        meaning: "Program and arguments. A program without a slash is searched in the directory of the agent, then on its PATH. `{memory}` and `{node}` are replaced.",
+    },
+    PlainKey {
+        name: "env",
+        kind: ValueKind::Table,
+        default: "none",
+        meaning: "Environment variables, added to a minimal environment.",
+    },
+    PlainKey {
+        name: "memory",
+        kind: ValueKind::Size,
+        default: "required",
+        meaning: "Memory limit of its cgroup, at least 4 MiB. The node offers less by this size.",
+    },
+    PlainKey {
+        name: "port",
+        kind: ValueKind::Number,
+        default: "none",
+        meaning: "The service is ready when 127.0.0.1 accepts a connection at this TCP port; without it, as soon as its program runs.",
+    },
+    PlainKey {
+        name: "start_timeout",
+        kind: ValueKind::Time,
+        default: "\"30s\"",
+        meaning: "Time from its start until it is ready; then it counts as failed.",
+    },
+    PlainKey {
+        name: "user",
+        kind: ValueKind::Text,
+        default: "the user of the agent",
+        meaning: "User of the program; needs an agent that is root.",
+    },
+    PlainKey {
+        name: "stop_grace",
+        kind: ValueKind::Time,
+        default: "\"10s\"",
+        meaning: "Time between SIGTERM and SIGKILL.",
     },
 ];
 
@@ -153,17 +199,13 @@ pub fn page() -> String {
         AGENT_SAMPLE,
         &NodeAgentConfig::default(),
     );
+    text.push_str(AUX_SERVICES_HEAD);
+    for key in AUX_SERVICE_KEYS {
+        plain_row(&mut text, key);
+    }
     text.push_str(CLIENT_HEAD);
     for key in CLIENT_KEYS {
-        row(
-            &mut text,
-            &[
-                &format!("`{}`", key.name),
-                key.kind.as_str(),
-                &format!("`{}`", key.default),
-                key.meaning,
-            ],
-        );
+        plain_row(&mut text, key);
     }
     text.push_str(ENVIRONMENT);
     text
@@ -197,6 +239,18 @@ fn tables<C>(text: &mut String, keys: &[ConfigKey<C>], sample: &str, usual: &C) 
             ],
         );
     }
+}
+
+fn plain_row(text: &mut String, key: &PlainKey) {
+    row(
+        text,
+        &[
+            &format!("`{}`", key.name),
+            key.kind.as_str(),
+            &format!("`{}`", key.default),
+            key.meaning,
+        ],
+    );
 }
 
 fn row(text: &mut String, cells: &[&str]) {
@@ -234,6 +288,15 @@ const AGENT_HEAD: &str = "
 
 `nodeagent --config FILE`; as a service `/etc/headroom/nodeagent.toml`. Containers continue during a restart of the agent. After `systemctl reload`,
 the agent reports the result to the resource manager, which records it as an event.
+";
+const AUX_SERVICES_HEAD: &str = "
+### [aux_services.NAME]
+
+An auxiliary service: a program that the containers of a node share. Launches refer to it by its name ([auxiliary services](auxiliary-services.md)). Changed by a
+restart of the agent; a running service keeps its configuration until it ends.
+
+| key | kind | default | meaning |
+| --- | --- | --- | --- |
 ";
 const CLIENT_HEAD: &str = "
 ## rmctl

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use headroom_config::compile::{nodeagent, resourcemanager};
 use headroom_config::reference::{
-    AGENT_KEYS, ConfigKey, MANAGER_KEYS, TakesEffect, ValueRange, changes, page,
+    AGENT_KEYS, AUX_SERVICE_KEYS, ConfigKey, MANAGER_KEYS, TakesEffect, ValueRange, changes, page,
 };
 use headroom_config::{FileProblem, NodeAgentConfig, ResourceManagerConfig};
 
@@ -88,6 +88,19 @@ fn exactly_the_known_keys_are_in_the_reference() {
         (manager.len() - 1, names(AGENT_KEYS).len()),
         "each key is listed once"
     );
+}
+
+#[test]
+fn exactly_the_known_keys_of_a_service_are_in_the_reference() {
+    let problems = nodeagent("[aux_services.a]\nqqqqqqqqqqqqqqqqqqqq = 1\n", "f");
+    let problems = problems.expect_err("an unknown key is an error");
+    let known = problems
+        .iter()
+        .find_map(|p| p.fix.split("known here: ").nth(1))
+        .expect("the list of keys");
+    let known: BTreeSet<&str> = known.split(", ").collect();
+    let listed: BTreeSet<&str> = AUX_SERVICE_KEYS.iter().map(|key| key.name).collect();
+    assert_eq!(listed, known);
 }
 
 /// Checks each key of the reference: default, accepted values, rejected value, and the field that

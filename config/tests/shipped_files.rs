@@ -85,10 +85,11 @@ fn commented_keys_compile_and_are_complete() {
     ];
     assert!(all.iter().all(|there| *there) && node.bin_dir.is_some());
     assert!(node.rack.is_some() && node.attributes.len() == 2 && node.cache.ca_file.is_some());
+    assert_eq!(node.aux_services.len(), 1);
     assert!(resourcemanager(&switched_on(RM), "resourcemanager.toml").is_ok());
     assert_eq!(
         (documented(RM).len(), documented(NODE).len()),
-        (30, 46),
+        (30, 47),
         "one comment for each key of the checked types"
     );
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, FetchedFile};
+use crate::{Bytes, FetchedFile, Name};
 
 /// Command, environment and files of a container. Part of the request, so that the node receives
 /// grant and launch in one message.
@@ -13,9 +13,9 @@ use crate::{Bytes, FetchedFile};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LaunchSpec {
-    /// Program and arguments. The node agent replaces `{memory}` `{heap}` `{container}` `{node}` in
-    /// arguments and values. It looks for a program without a slash in its own directory, then on
-    /// its PATH.
+    /// Program and arguments. The node agent replaces `{memory}` `{heap}` `{container}` `{node}`
+    /// `{app_dir}` in arguments and values. It looks for a program without a slash in its own
+    /// directory, then on its PATH.
     pub command: Vec<String>,
     /// Environment variables, added to a minimal environment.
     #[serde(default)]
@@ -27,6 +27,10 @@ pub struct LaunchSpec {
     /// Larger files and archives that the node fetches into the working directory before the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fetch: Vec<FetchedFile>,
+    /// Auxiliary services of the node that run before the program starts. The node must have each
+    /// of them in its configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aux_services: Vec<Name>,
     /// Heap budget of its runtime; `None` without a declared runtime. Bytes.
     #[serde(default)]
     pub heap: Option<Bytes>,

@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use super::key::ValueRange::{Any, Between, From, OneOf};
 use super::key::{self, ConfigKey, ValueKind, ValueRange, fence, part, quoted, size, time};
+use crate::aux_services::AuxServiceConfig;
 use crate::checked::NodeAgentConfig as Config;
 use crate::node_settings::{IdleCpuBound, RunAsUser};
 
@@ -127,6 +128,13 @@ pub(super) const KEYS: &[ConfigKey<Config>] = &[
         Any("{ kernel = \"6.1\" }"),
         "{ kernel = 6.1 }",
         |c| table(&c.attributes),
+    ),
+    key(
+        "aux_services",
+        ValueKind::Tables,
+        Any("{ cache = { command = [\"/opt/cache\", \"-v\"], memory = \"64MiB\", port = 7337 } }"),
+        "{ cache = { command = [], memory = \"64MiB\" } }",
+        |c| services(&c.aux_services),
     ),
     key(
         "isolation.run_as",
@@ -342,4 +350,32 @@ fn table<K: Display + Ord>(named: &BTreeMap<K, String>) -> Option<String> {
         .map(|(name, value)| format!("{name} = {}", quoted(value)))
         .collect();
     (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
+}
+
+/// The services as one inline table. Keys with their default are left out.
+fn services<K: Display + Ord>(named: &BTreeMap<K, AuxServiceConfig>) -> Option<String> {
+    let one = |service: &AuxServiceConfig| {
+        let mut keys = vec![format!("command = {}", list(&service.command))];
+        keys.extend(table(&service.env).map(|env| format!("env = {env}")));
+        keys.push(format!("memory = {}", size(service.memory)));
+        keys.extend(service.port.map(|port| format!("port = {port}")));
+        if service.start_timeout != AuxServiceConfig::usual_start_timeout() {
+            keys.push(format!("start_timeout = {}", time(service.start_timeout)));
+        }
+        keys.extend(
+            service
+                .user
+                .as_ref()
+                .map(|user| format!("user = {}", quoted(user))),
+        );
+        if service.stop_grace != AuxServiceConfig::usual_stop_grace() {
+            keys.push(format!("stop_grace = {}", time(service.stop_grace)));
+        }
+        keys.join(", ")
+    };
+    let tables: Vec<String> = named
+        .iter()
+        .map(|(name, service)| format!("{name} = {{ {} }}", one(service)))
+        .collect();
+    (!tables.is_empty()).then(|| format!("{{ {} }}", tables.join(", ")))
 }

@@ -41,6 +41,8 @@ pub enum ValueKind {
     Octal,
     /// A table of strings by name.
     Table,
+    /// A table of tables by name.
+    Tables,
 }
 
 impl ValueKind {
@@ -62,6 +64,7 @@ impl ValueKind {
             ValueKind::Switch => "true or false",
             ValueKind::Octal => "octal bits",
             ValueKind::Table => "table of texts",
+            ValueKind::Tables => "tables by name",
         }
     }
 }

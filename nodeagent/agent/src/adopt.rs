@@ -1,24 +1,27 @@
 //! Adoption of the containers of an earlier agent: running containers, finished records,
-//! undelivered reports.
+//! undelivered reports, auxiliary services.
 //!
 //! Runs once, before the loop. It launches nothing and loses no report. Groups without a container
 //! are ended.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::sync::Arc;
 
-use headroom_container_shim::record::{self, ExitRecord, ProcessIdentity};
+use headroom_container_shim::record::{self, ExitRecord};
 use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::agent::AdoptedState;
 use headroom_node_exec::WatchedProcess;
-use headroom_types::ContainerId;
+use headroom_types::{ContainerId, Name};
 use headroom_wire::v1::nodes::RunOrder;
 
+use crate::aux_service;
 use crate::collect;
 use crate::disk::OrderRecord;
 use crate::exec;
 use crate::node_context::NodeContext;
+use crate::recorded_process;
 use crate::resize;
 
 /// One adopted container.
@@ -37,8 +40,11 @@ pub(crate) struct AdoptedContainer {
 }
 
 /// Reads the state directory and the kernel's groups.
-pub(crate) fn adopt(site: &NodeContext) -> io::Result<Vec<AdoptedContainer>> {
+///
+/// Returns the containers, and the auxiliary services that run.
+pub(crate) fn adopt(site: &NodeContext) -> io::Result<(Vec<AdoptedContainer>, Vec<Name>)> {
     let mut adopted = Vec::new();
+    let services = aux_service::adopt(site);
     for id in site.layout.list()? {
         if !site.layout.is_forgotten(&id)
             && let Some(found) = look_at(site, id)
@@ -46,8 +52,13 @@ pub(crate) fn adopt(site: &NodeContext) -> io::Result<Vec<AdoptedContainer>> {
             adopted.push(found);
         }
     }
-    end_unknown_groups(site, &adopted);
-    Ok(adopted)
+    let known: BTreeSet<String> = adopted
+        .iter()
+        .map(|a| a.id.to_string())
+        .chain(services.iter().map(aux_service::group_name))
+        .collect();
+    end_unknown_groups(site, &known);
+    Ok((adopted, services))
 }
 
 fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
@@ -84,8 +95,9 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
         return None;
     }
     let asked = site.layout.stop(&id).map(|s| s.cause);
-    let program = identity(site, &id, record::file::PID);
-    let shim = shim(site, &id);
+    let dir = site.layout.container(&id);
+    let program = recorded_process::identity(&dir, record::file::PID);
+    let shim = recorded_process::shim(&dir);
     let has_record = fs::read(site.layout.container(&id).join(record::file::EXIT))
         .is_ok_and(|r| ExitRecord::decode(&r).is_ok());
     let found = match (&shim, has_record) {
@@ -122,59 +134,15 @@ fn open_group(site: &NodeContext, id: &ContainerId) -> Option<Arc<EnforcedGroup>
     }
 }
 
-fn identity(site: &NodeContext, id: &ContainerId, name: &str) -> Option<ProcessIdentity> {
-    ProcessIdentity::decode(&fs::read_to_string(site.layout.container(id).join(name)).ok()?)
-}
-
 /// The shim that a container's directory names, if it lives.
 pub(crate) fn named_shim(site: &NodeContext, id: &ContainerId) -> Option<WatchedProcess> {
-    let known = identity(site, id, record::file::SHIM_PID)?;
-    WatchedProcess::open(known.pid, known.starttime)
-        .ok()?
+    recorded_process::process(&site.layout.container(id), record::file::SHIM_PID)
         .filter(WatchedProcess::is_alive)
 }
 
-/// The shim by its recorded identity. If the agent was killed between the start and the record, by
-/// its command line.
-fn shim(site: &NodeContext, id: &ContainerId) -> Option<WatchedProcess> {
-    let known = identity(site, id, record::file::SHIM_PID).or_else(|| by_command_line(site, id))?;
-    WatchedProcess::open(known.pid, known.starttime)
-        .ok()?
-        .filter(WatchedProcess::is_alive)
-}
-
-fn by_command_line(site: &NodeContext, id: &ContainerId) -> Option<ProcessIdentity> {
-    let dir = site
-        .layout
-        .container(id)
-        .into_os_string()
-        .into_encoded_bytes();
-    for entry in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<i32>().ok())
-        else {
-            continue;
-        };
-        let Ok(line) = fs::read(entry.path().join("cmdline")) else {
-            continue;
-        };
-        let mut words = line.split(|b| *b == 0);
-        let is_shim = words
-            .next()
-            .is_some_and(|program| program.ends_with(b"container-shim"));
-        if is_shim && words.next() == Some(dir.as_slice()) {
-            let starttime = headroom_node_exec::pidfd::starttime_of(pid).ok()??;
-            return Some(ProcessIdentity { pid, starttime });
-        }
-    }
-    None
-}
-
-/// Ends groups below the agent's root that belong to no known container. No other code would remove
-/// them.
-fn end_unknown_groups(site: &NodeContext, adopted: &[AdoptedContainer]) {
+/// Ends groups below the agent's root that belong to no known container or service. No other code
+/// would remove them.
+fn end_unknown_groups(site: &NodeContext, known: &BTreeSet<String>) {
     let names = match site.enforcer.list() {
         Ok(names) => names,
         Err(error) => {
@@ -183,7 +151,7 @@ fn end_unknown_groups(site: &NodeContext, adopted: &[AdoptedContainer]) {
         }
     };
     for name in names {
-        if adopted.iter().any(|a| a.id.to_string() == name) {
+        if known.contains(&name) {
             continue;
         }
         tracing::warn!(

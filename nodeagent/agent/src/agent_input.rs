@@ -8,7 +8,7 @@ use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::LaunchFailure;
 use headroom_node_core::size::OrderedSize;
-use headroom_types::{ContainerId, ExitReport};
+use headroom_types::{ContainerId, ExitReport, Name};
 use headroom_wire::v1::nodes::ConfigReload;
 use tokio::sync::oneshot;
 
@@ -37,6 +37,8 @@ pub(crate) enum AgentInput {
     Sampled(Vec<(ContainerId, SamplerAction)>),
     /// From the link to the resource manager.
     Link(NodeLinkEvent),
+    /// From the process of an auxiliary service, with the number of its start.
+    AuxService(Name, u32, AuxServiceReport),
     Health(Vec<String>),
     Unattributed(UnattributedFinding),
     Question(AgentQuery),
@@ -44,6 +46,16 @@ pub(crate) enum AgentInput {
     /// A caller requests SIGKILL for every process of a container. The reply is true if it runs.
     Kill(ContainerId, oneshot::Sender<bool>),
     Shutdown(ShutdownContainers, oneshot::Sender<()>),
+}
+
+/// A report about one start of an auxiliary service.
+#[derive(Debug)]
+pub(crate) enum AuxServiceReport {
+    /// The service is ready.
+    Ready,
+    /// The service could not be started, or ended. No process of it is left. The text is one
+    /// sentence with the cause, and the end of its log.
+    Ended(String),
 }
 
 /// Treatment of the containers when the agent ends.

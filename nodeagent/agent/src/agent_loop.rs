@@ -11,6 +11,7 @@ use std::time::Duration;
 use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::agent::{self, AgentOutcome};
+use headroom_node_core::aux_services::AuxServicesEvent;
 use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
 use headroom_node_core::fence::{FenceTimeout, NodeFence};
 use headroom_node_core::size::OrderedSize;
@@ -38,6 +39,8 @@ use crate::shim_process::ShimProcess;
 use crate::stop;
 use crate::unattributed_memory::UnattributedFinding;
 use crate::view;
+
+mod aux_services;
 
 /// Time that a closing node waits for its containers beyond their grace.
 const CONTAINERS_END_TIMEOUT: Duration = Duration::from_secs(15);
@@ -112,6 +115,7 @@ impl NodeAgentLoop {
         let mut sampler = tokio::time::interval(sample::SAMPLE_INTERVAL);
         sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
+            self.update_aux_service_use();
             let wake = self.clock.instant(self.send_due_messages());
             if self.homeless || self.is_closed() {
                 break;
@@ -124,6 +128,7 @@ impl NodeAgentLoop {
                 _ = sampler.tick() => self.sample(),
                 () = tokio::time::sleep_until(wake) => {
                     self.step(agent::AgentEvent::Time);
+                    self.step_aux_services(AuxServicesEvent::Time);
                 }
             }
             self.watchdog.feed(self.clock.now());
@@ -156,7 +161,8 @@ impl NodeAgentLoop {
                 }
             }
         }
-        self.state.core.deadline().map_or(wake, |at| at.min(wake))
+        let deadlines = [self.state.core.deadline(), self.state.services.deadline()];
+        deadlines.into_iter().flatten().fold(wake, Tick::min)
     }
 
     fn on_input(&mut self, input: AgentInput) {
@@ -193,6 +199,9 @@ impl NodeAgentLoop {
             AgentInput::Collected(report) => self.collected(report),
             AgentInput::Sampled(findings) => self.sampled(findings),
             AgentInput::Link(event) => self.linked(event),
+            AgentInput::AuxService(service, run, report) => {
+                self.aux_service_reported(service, run, report);
+            }
             AgentInput::Health(ills) => self.felt(ills),
             AgentInput::Unattributed(found) => self.left_behind(found),
             AgentInput::Question(question) => {
@@ -528,13 +537,8 @@ impl NodeAgentLoop {
 
     fn act(&mut self, id: ContainerId, what: ContainerEffect) {
         match what {
-            ContainerEffect::Prepare => {
-                match self.state.live.get(&id).and_then(|l| l.order.clone()) {
-                    Some(order) => self.jobs.prepare(id, order),
-                    None => error!(container_id = %id, "an order without a launch, ignoring"),
-                }
-            }
-            ContainerEffect::Abandon => self.state.facts.site.localizer.abandon(&id),
+            ContainerEffect::Prepare => self.prepare(id),
+            ContainerEffect::Abandon => self.abandon(id),
             ContainerEffect::Spawn => self.jobs.start_shim(id),
             ContainerEffect::Collect(end) => {
                 let (group, meter) = self
@@ -577,9 +581,14 @@ impl NodeAgentLoop {
             .map(|(_, c)| c.order.grace)
             .max()
             .unwrap_or_default();
+        let services = &self.state.facts.site.aux_services;
+        let service_grace = services.values().map(|service| service.stop_grace).max();
         let give_up_at = match containers {
             ShutdownContainers::Keep => now,
-            ShutdownContainers::Kill => now.plus(grace).plus(CONTAINERS_END_TIMEOUT),
+            ShutdownContainers::Kill => now
+                .plus(grace)
+                .plus(service_grace.unwrap_or_default())
+                .plus(CONTAINERS_END_TIMEOUT),
         };
         self.state.closing = Some(AgentShutdown {
             give_up_at,
@@ -596,6 +605,17 @@ impl NodeAgentLoop {
     fn is_closed(&mut self) -> bool {
         let now = self.clock.now();
         let quiet = self.state.core.is_quiet();
+        if quiet
+            && self
+                .state
+                .closing
+                .as_ref()
+                .is_some_and(|c| now < c.give_up_at)
+        {
+            // Containers may use the services until they end.
+            self.step_aux_services(AuxServicesEvent::StopAll);
+        }
+        let quiet = quiet && self.state.services.is_quiet();
         let reported = self.state.core.unreceived().next().is_none();
         let Some(closing) = &mut self.state.closing else {
             return false;

@@ -2,13 +2,14 @@
 //!
 //! A reply is a copy: no handler changes the loop's state.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use headroom_node_cgroup::EnforcedGroup;
 use headroom_telemetry::MetricsPage;
 use headroom_types::exit::MemorySample;
-use headroom_types::{ContainerId, ExitReport};
+use headroom_types::{ContainerId, ExitReport, Name};
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeTraits, ObservedContainer, RunOrder,
 };
@@ -71,4 +72,8 @@ pub(crate) struct DoctorReport {
     pub(crate) notes: Vec<String>,
     /// Findings about the host at the start of the agent. Unattributed memory is current.
     pub(crate) host: Vec<DoctorFinding>,
+    /// Auxiliary services with their phase: `stopped`, `starting`, `ready`, `failing`, `backoff` or
+    /// `stopping`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) aux_services: BTreeMap<Name, &'static str>,
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use headroom_config::MetricsGranularity;
 use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::agent::AgentCore;
+use headroom_node_core::aux_service::AuxServiceTimes;
+use headroom_node_core::aux_services::AuxServices;
 use headroom_node_core::fence::NodeFence;
 use headroom_types::{ContainerId, Tick};
 use headroom_wire::v1::attached::NodeReady;
@@ -28,6 +30,8 @@ pub(crate) struct AgentState {
     pub(crate) core: AgentCore,
     /// Further data about the containers of the core.
     pub(crate) live: BTreeMap<ContainerId, LiveContainer>,
+    /// The auxiliary services, and the launches that wait for them.
+    pub(crate) services: AuxServices,
     pub(crate) counts: AgentMetrics,
     /// Problems of the host. While there are any, the node takes no work.
     pub(crate) ills: Vec<String>,
@@ -40,8 +44,17 @@ pub(crate) struct AgentState {
 impl AgentState {
     /// The state of an agent without containers.
     pub(crate) fn new(facts: AgentSetup, fence: NodeFence) -> Self {
+        let times = facts.site.aux_services.iter().map(|(name, service)| {
+            let times = AuxServiceTimes {
+                start_timeout: service.start_timeout,
+                stop_grace: service.stop_grace,
+            };
+            (name.clone(), times)
+        });
+        let services = AuxServices::new(facts.site.node.clone(), times);
         AgentState {
             facts,
+            services,
             core: AgentCore::new(fence),
             live: BTreeMap::new(),
             counts: AgentMetrics::new(),

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -94,8 +94,14 @@ pub(crate) fn give_secret(identity: &ContainerUser, path: &Path, text: &str) -> 
 }
 
 /// Gives the container's user its own files: the working directory with its contents, its task
-/// logs, its `/tmp`, and the directory of its application.
-pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> anyhow::Result<()> {
+/// logs, its `/tmp`, and the directory of its application. `reader` is the group of an auxiliary
+/// service that may read the last.
+pub(crate) fn hand_over(
+    identity: &ContainerUser,
+    dir: &Path,
+    app: &Path,
+    reader: Option<u32>,
+) -> anyhow::Result<()> {
     let tmp = dir.join(file::TMP);
     let Some(user) = &identity.user else {
         return Ok(());
@@ -105,7 +111,7 @@ pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> any
             .with_context(|| format!("cannot give {} to its user", path.display()))
     };
     let work = dir.join(file::WORK);
-    for own in [&work, &dir.join(file::TASKS), &tmp, app] {
+    for own in [&work, &dir.join(file::TASKS), &tmp] {
         give(own)?;
     }
     // Fetched files are shared with other containers and stay the agent's. Files that were written
@@ -113,11 +119,26 @@ pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> any
     for entry in fs::read_dir(&work).with_context(|| format!("cannot list {}", work.display()))? {
         let entry = entry?;
         let facts = entry.metadata()?;
-        if facts.is_file() && std::os::unix::fs::MetadataExt::nlink(&facts) == 1 {
+        if facts.is_file() && facts.nlink() == 1 {
             give(&entry.path())?;
         }
     }
-    fs::set_permissions(app, fs::Permissions::from_mode(0o700))
+    give_app_dir(user, app, reader)
+}
+
+/// Gives the directory of an application to its user. With a reader, that group may read it, and
+/// new files and directories in it get the group (setgid).
+fn give_app_dir(user: &ProcessUser, app: &Path, reader: Option<u32>) -> anyhow::Result<()> {
+    let about = || format!("cannot give {} to its user", app.display());
+    let facts = fs::metadata(app).with_context(about)?;
+    let (gid, mode) = match reader {
+        Some(gid) if gid != user.gid => (gid, 0o2750),
+        // An earlier launch of the application has given it, perhaps with a reader.
+        Some(_) | None if facts.uid() == user.uid && facts.mode() & 0o007 == 0 => return Ok(()),
+        Some(_) | None => (user.gid, 0o700),
+    };
+    chown(app, Some(user.uid), Some(gid)).with_context(about)?;
+    fs::set_permissions(app, fs::Permissions::from_mode(mode))
         .with_context(|| format!("cannot close {}", app.display()))
 }
 
@@ -199,6 +220,35 @@ mod tests {
             let failure = decide(&usual, who).expect_err("refused");
             assert!(failure.why.contains(word), "{who:?}: {failure:?}");
             assert_eq!(failure.kind, kind, "{who:?}");
+        }
+    }
+
+    /// A launch without a service does not take the directory from the group of one.
+    #[test]
+    fn the_group_of_a_service_keeps_access_to_the_directory_of_an_application() {
+        let dir = tempfile::tempdir().expect("dir");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("opens");
+        let own = rustix::process::getgid().as_raw();
+        let user = ProcessUser {
+            uid: rustix::process::getuid().as_raw(),
+            gid: own,
+            groups: vec![own],
+        };
+        let after = |reader| {
+            give_app_dir(&user, dir.path(), reader).expect("gives");
+            let facts = fs::metadata(dir.path()).expect("facts");
+            (facts.gid(), facts.mode() & 0o7777)
+        };
+        assert_eq!(after(None), (own, 0o700));
+        assert_eq!(
+            after(Some(own)),
+            (own, 0o700),
+            "the same user needs no more"
+        );
+        // Only root can give a file to a group of others.
+        if user.uid == 0 {
+            assert_eq!(after(Some(1)), (1, 0o2750));
+            assert_eq!(after(None), (1, 0o2750));
         }
     }
 

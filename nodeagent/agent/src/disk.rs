@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use anyhow::Context as _;
 use headroom_container_shim::record;
 use headroom_types::exit::MemoryEvents;
-use headroom_types::{AppId, ContainerId, ExitReport, Resource, StopCause, UnixMillis};
+use headroom_types::{AppId, ContainerId, ExitReport, Name, Resource, StopCause, UnixMillis};
 use headroom_wire::v1::nodes::RunOrder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -233,6 +233,14 @@ impl StateLayout {
     /// The directories of all applications.
     pub(crate) fn apps(&self) -> PathBuf {
         self.state.join("apps")
+    }
+    /// The directories of all auxiliary services. It exists if one was started.
+    pub(crate) fn aux_services(&self) -> PathBuf {
+        self.state.join("aux")
+    }
+    /// The directory of an auxiliary service: its records and logs.
+    pub(crate) fn aux_service(&self, service: &Name) -> PathBuf {
+        self.aux_services().join(service.as_str())
     }
     /// The state directory itself.
     pub(crate) fn state(&self) -> &Path {

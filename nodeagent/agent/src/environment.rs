@@ -108,7 +108,7 @@ pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsStri
 }
 
 /// Placeholders in arguments and environment values, with their values.
-pub(crate) struct PlaceholderValues([(&'static str, String); 4]);
+pub(crate) struct PlaceholderValues([(&'static str, String); 5]);
 
 impl PlaceholderValues {
     /// The values for one container.
@@ -121,6 +121,10 @@ impl PlaceholderValues {
             ),
             ("{container}", id.to_string()),
             ("{node}", site.node.to_string()),
+            (
+                "{app_dir}",
+                site.layout.app(&order.app).display().to_string(),
+            ),
         ])
     }
     /// The text with the values in place of the placeholders.
@@ -159,10 +163,11 @@ mod tests {
             ("{heap}", "8m".into()),
             ("{container}", "c".into()),
             ("{node}", "n".into()),
+            ("{app_dir}", "/apps/a.1".into()),
         ]);
         assert_eq!(
-            words.fill("-Xmx{heap} {memory}{memory} {other}"),
-            "-Xmx8m 99 {other}"
+            words.fill("-Xmx{heap} {memory}{memory} {other} {app_dir}/x"),
+            "-Xmx8m 99 {other} /apps/a.1/x"
         );
     }
 

@@ -10,8 +10,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use headroom_client::Client;
+use headroom_client::{Client, ClientError, TaskRowScope};
 use headroom_types::{AppId, ContainerId};
+use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ErrorCode;
 use tokio::sync::mpsc;
 
@@ -26,9 +27,9 @@ const BOUND: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(60);
 /// Interval of queries whether applications without containers here have ended.
 const ASK: Duration = Duration::from_secs(10);
-/// Maximum interval between two queries about the same application. An answer contains its whole
-/// job.
-const RARELY: Duration = Duration::from_secs(600);
+/// Maximum interval between two queries about the same application. Data of an ended application
+/// occupies the disk no longer than this.
+const MAX_QUERY_INTERVAL: Duration = Duration::from_secs(120);
 
 /// Collects garbage until the loop has ended.
 pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sender<AgentInput>) {
@@ -58,14 +59,13 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
 }
 
 /// Removes the directories of ended applications. The agent must ask: an application may have no
-/// container here for hours, and a restarted master finds its journal in the directory.
+/// container here for hours. A restarted master finds its journal in the directory, and auxiliary
+/// services read data of its containers there. Without an answer, nothing is removed.
 async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId>) {
     for app in resting {
-        let over = match rm.app(&app).await {
-            Ok(view) => view.state.is_final(),
-            // So long ago that the resource manager no longer knows it.
-            Err(error) => error.code() == Some(ErrorCode::HR0404),
-        };
+        let answer = rm.app_with(&app, TaskRowScope::None).await;
+        let answer = answer.map(|view| view.state);
+        let over = has_ended(&answer);
         let (layout, of) = (layout.clone(), app.clone());
         if over
             && let Ok(Err(error)) =
@@ -74,6 +74,15 @@ async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId
         {
             tracing::warn!(%app, %error, "the directory of an ended application cannot be removed, trying again");
         }
+    }
+}
+
+/// Whether an application has ended, by an answer about it. Without an answer it has not.
+fn has_ended(answer: &Result<AppState, ClientError>) -> bool {
+    match answer {
+        Ok(state) => state.is_final(),
+        // So long ago that the resource manager no longer knows it.
+        Err(error) => error.code() == Some(ErrorCode::HR0404),
     }
 }
 
@@ -91,7 +100,10 @@ impl QuerySchedule {
             let (at, pause) = self.0.entry(app.clone()).or_insert((now, ASK));
             let due = *at <= now;
             if due {
-                (*at, *pause) = (now + *pause, pause.saturating_mul(2).min(RARELY));
+                (*at, *pause) = (
+                    now + *pause,
+                    pause.saturating_mul(2).min(MAX_QUERY_INTERVAL),
+                );
             }
             due
         };
@@ -121,10 +133,12 @@ fn bound_logs(site: &NodeContext, quiet: &mut LogsWithinLimits) {
         still.insert(id, lengths);
     }
     *quiet = still;
+    for service in site.aux_services.keys() {
+        logs::keep_within(&site.layout.aux_service(service), &site.logs());
+    }
 }
 
-/// Removes forgotten containers after their retention, and directories of applications without
-/// containers.
+/// Removes forgotten containers after their retention.
 fn sweep_away(layout: &StateLayout, keep: Duration) {
     if let Err(error) = layout.remove_older(keep, SystemTime::now()) {
         tracing::warn!(%error, "old logs cannot be removed, trying again in a minute");
@@ -153,21 +167,11 @@ impl StateLayout {
     /// Removes containers that were forgotten more than `keep` before `now`.
     pub(crate) fn remove_older(&self, keep: Duration, now: SystemTime) -> io::Result<()> {
         let old = |since: SystemTime| now.duration_since(since).is_ok_and(|age| age > keep);
-        let mut needed = BTreeSet::new();
         for id in self.list()? {
             let dir = self.container(&id);
             match fs::metadata(dir.join(file::FORGOTTEN)).and_then(|m| m.modified()) {
                 Ok(since) if old(since) => fs::remove_dir_all(&dir)?,
-                Ok(_) | Err(_) => {
-                    needed.insert(id.app.to_string());
-                }
-            }
-        }
-        for entry in fs::read_dir(self.apps())? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if !needed.contains(&name) && old(entry.metadata()?.modified()?) {
-                fs::remove_dir_all(entry.path())?;
+                Ok(_) | Err(_) => {}
             }
         }
         Ok(())
@@ -176,6 +180,8 @@ impl StateLayout {
 
 #[cfg(test)]
 mod tests {
+    use headroom_wire::v1::error::ProblemDetails;
+
     use super::*;
 
     #[test]
@@ -193,14 +199,32 @@ mod tests {
         }
         assert_eq!(asked.get(..5), Some([0, 10, 30, 70, 150].as_slice()));
         assert!(
-            asked.windows(2).all(|w| w[1] - w[0] <= 600) && asked.len() < 15,
+            asked.windows(2).all(|w| w[1] - w[0] <= 120) && asked.len() < 40,
             "{asked:?}"
         );
         assert!(schedule.due(Vec::new(), started).is_empty() && schedule.0.is_empty());
     }
 
     #[test]
-    fn only_old_forgotten_containers_and_unused_applications_are_removed() {
+    fn without_an_answer_an_application_has_not_ended() {
+        let problem = |code| {
+            let details = ProblemDetails::new(code, "no");
+            Err(ClientError::Problem(Box::new(details)))
+        };
+        assert!(has_ended(&Ok(AppState::Finished)) && has_ended(&Ok(AppState::Failed)));
+        assert!(has_ended(&problem(ErrorCode::HR0404)));
+        for answer in [
+            Ok(AppState::Running),
+            problem(ErrorCode::HR0500),
+            problem(ErrorCode::HR0403),
+            Err(ClientError::NotSent),
+        ] {
+            assert!(!has_ended(&answer), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn only_old_forgotten_containers_are_removed() {
         let dir = tempfile::tempdir().expect("dir");
         let layout = StateLayout::open(dir.path()).expect("opens");
         let ids = ["old.1.e1.c1", "old.1.e1.c2", "new.2.e1.c3"].map(|id| id.parse().expect("id"));
@@ -241,6 +265,9 @@ mod tests {
         assert_eq!(layout.resting().expect("lists"), [ids[1].app.clone()]);
         layout.remove_older(day, later).expect("sweeps");
         assert_eq!(layout.list().expect("lists"), [ids[2].clone()]);
-        assert!(!layout.app(&ids[0].app).exists() && layout.app(&ids[2].app).exists());
+        assert!(
+            layout.app(&ids[0].app).exists() && layout.app(&ids[2].app).exists(),
+            "only the resource manager knows whether an application has ended"
+        );
     }
 }

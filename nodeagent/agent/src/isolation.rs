@@ -34,14 +34,7 @@ pub(crate) fn restrain(
     });
     spec.umask = Some(site.isolation.umask);
     spec.privileges = Privileges::Drop;
-    spec.rlimits = vec![
-        open_files(site),
-        RlimitRecord {
-            resource: RlimitKind::Core.kernel_number(),
-            soft: 0,
-            hard: 0,
-        },
-    ];
+    spec.rlimits = rlimits(site);
     if site.has_private_tmp() {
         spec.private_tmp = Some(dir.join(file::TMP));
         spec.tmp_size = site
@@ -51,6 +44,16 @@ pub(crate) fn restrain(
         spec.visible = vec![dir.to_owned(), app.to_owned(), site.bin_dir.clone()];
     }
     give_ipc_namespace(site, identity, order, spec);
+}
+
+/// The resource limits of each process: open files, and no core dumps.
+pub(crate) fn rlimits(site: &NodeContext) -> Vec<RlimitRecord> {
+    let no_core = RlimitRecord {
+        resource: RlimitKind::Core.kernel_number(),
+        soft: 0,
+        hard: 0,
+    };
+    vec![open_files(site), no_core]
 }
 
 /// Size limit of the container's `/dev/shm`. Bytes.

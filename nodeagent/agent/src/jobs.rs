@@ -11,7 +11,7 @@ use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_node_exec::ChildProcess;
-use headroom_types::ContainerId;
+use headroom_types::{ContainerId, Name};
 use headroom_wire::v1::nodes::RunOrder;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::sync::{Semaphore, mpsc};
@@ -20,6 +20,7 @@ use tracing::{error, warn};
 
 use crate::adopt;
 use crate::agent_input::AgentInput;
+use crate::aux_service::{self, AuxServiceRun};
 use crate::clock::AgentClock;
 use crate::collect::{self, ContainerRemains};
 use crate::crash;
@@ -313,6 +314,47 @@ impl JobStarter {
     pub(crate) fn abort_launch(&self, id: ContainerId, group: Option<Arc<EnforcedGroup>>) {
         self.blocking(move |site| {
             stop::kill(site, &id, group.as_ref());
+            None
+        });
+    }
+
+    /// Starts an auxiliary service and follows it to its end.
+    pub(crate) fn start_aux_service(&self, service: Name, run: u32) {
+        if let Some(process) = self.aux_service_run(service, run) {
+            tokio::spawn(process.start());
+        }
+    }
+
+    /// Follows an auxiliary service of an earlier agent to its end.
+    pub(crate) fn resume_aux_service(&self, service: Name, run: u32) {
+        if let Some(process) = self.aux_service_run(service, run) {
+            tokio::spawn(process.resume());
+        }
+    }
+
+    fn aux_service_run(&self, service: Name, run: u32) -> Option<AuxServiceRun> {
+        let config = self.site.aux_services.get(&service)?.clone();
+        Some(AuxServiceRun {
+            site: Arc::clone(&self.site),
+            service,
+            config,
+            run,
+            inputs: self.inputs.clone(),
+        })
+    }
+
+    /// Sends SIGTERM to the program of an auxiliary service.
+    pub(crate) fn terminate_aux_service(&self, service: Name) {
+        self.blocking(move |site| {
+            aux_service::terminate(site, &service);
+            None
+        });
+    }
+
+    /// Sends SIGKILL to all processes of an auxiliary service.
+    pub(crate) fn kill_aux_service(&self, service: Name) {
+        self.blocking(move |site| {
+            aux_service::kill(site, &service);
             None
         });
     }

@@ -87,7 +87,8 @@ pub(crate) fn prepare(
         container_user::give_secret(&identity, &path, &token.0)
             .context("cannot write the token file")?;
     }
-    container_user::hand_over(&identity, &dir, &site.layout.app(&order.app))?;
+    let reader = site.aux_service_group(&order.launch.aux_services)?;
+    container_user::hand_over(&identity, &dir, &site.layout.app(&order.app), reader)?;
     crash::at("files-made");
     let group = site
         .enforcer
@@ -300,8 +301,8 @@ fn specification(
     })
 }
 
-/// `oom_score_adj` of a container. A value below the agent's own would need `CAP_SYS_RESOURCE`.
-fn oom_score(request: Option<&RequestId>, own: i32) -> i32 {
+/// `oom_score_adj` of a container; without a request, that of a master. A value below the agent's own would need `CAP_SYS_RESOURCE`.
+pub(crate) fn oom_score(request: Option<&RequestId>, own: i32) -> i32 {
     let wanted = if request.is_none() {
         OOM_SCORE_MASTER
     } else {
@@ -310,7 +311,8 @@ fn oom_score(request: Option<&RequestId>, own: i32) -> i32 {
     wanted.max(own)
 }
 
-fn own_oom_score() -> i32 {
+/// `oom_score_adj` of this agent.
+pub(crate) fn own_oom_score() -> i32 {
     fs::read_to_string("/proc/self/oom_score_adj")
         .ok()
         .and_then(|text| text.trim().parse().ok())
@@ -318,7 +320,11 @@ fn own_oom_score() -> i32 {
 }
 
 /// The command with the resolved path of the program.
-fn arguments(site: &NodeContext, mut words: Vec<OsString>, work: &Path) -> Vec<OsString> {
+pub(crate) fn arguments(
+    site: &NodeContext,
+    mut words: Vec<OsString>,
+    work: &Path,
+) -> Vec<OsString> {
     if let Some(program) = words.first_mut()
         && let Some(path) = beside_or_on_path(site, Path::new(&program), work)
     {

@@ -1,13 +1,15 @@
 //! The node context: the data about this node that every job of the agent needs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use headroom_config::{IpcScope, Isolation, LogRetention};
+use anyhow::Context as _;
+use headroom_config::{AuxServiceConfig, IpcScope, Isolation, LogRetention};
 use headroom_node_cgroup::Enforcer;
 use headroom_node_exec::{Privilege, ProcessUser};
 use headroom_transport::ReloadingKeys;
-use headroom_types::{EnforcerKind, NodeId};
+use headroom_types::{EnforcerKind, Name, NodeId};
 
 use crate::container_user::{self, ContainerUser};
 use crate::disk::StateLayout;
@@ -46,6 +48,8 @@ pub(crate) struct NodeContext {
     pub(crate) rights: AgentPrivileges,
     /// Memory that ended containers left.
     pub(crate) leftovers: Leftovers,
+    /// Auxiliary services by name.
+    pub(crate) aux_services: BTreeMap<Name, AuxServiceConfig>,
 }
 
 impl NodeContext {
@@ -71,6 +75,34 @@ impl NodeContext {
             });
         }
         container_user::choose(&self.isolation, submitter, ProcessUser::by_name)
+    }
+    /// The group that may read the directories of applications whose launches name `services`: the
+    /// primary group of the first one's user. `None` without services, and if all programs run as
+    /// the agent's user.
+    pub(crate) fn aux_service_group(&self, services: &[Name]) -> anyhow::Result<Option<u32>> {
+        let named = services.iter().find_map(|name| self.aux_services.get(name));
+        let Some(service) = named.filter(|_| self.is_root()) else {
+            return Ok(None);
+        };
+        let user = self.aux_service_user(service)?;
+        Ok(Some(user.map_or_else(
+            || rustix::process::getegid().as_raw(),
+            |user| user.gid,
+        )))
+    }
+    /// The user of an auxiliary service. `None` means the agent's own user.
+    pub(crate) fn aux_service_user(
+        &self,
+        service: &AuxServiceConfig,
+    ) -> anyhow::Result<Option<ProcessUser>> {
+        let Some(name) = service.user.as_ref().filter(|_| self.is_root()) else {
+            return Ok(None);
+        };
+        let user = ProcessUser::by_name(name)
+            .with_context(|| format!("the user {name:?} cannot be looked up"))?;
+        user.map(Some).with_context(|| {
+            format!("the user {name:?} of an auxiliary service is not known on this node")
+        })
     }
     /// Whether the agent can start programs as other users.
     pub(crate) fn is_root(&self) -> bool {

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headroom_client::{Client, ClientCredentials};
-use headroom_config::{HealthChecks, Isolation, NodeAgentConfig, RunAsUser, SelfFence};
+use headroom_config::{
+    HealthChecks, Isolation, NodeAgentConfig, RunAsUser, SelfFence, total_memory,
+};
 use headroom_identity::CertificateRole;
 use headroom_node_cgroup::{EnforcerRequest, detect};
 use headroom_node_core::fence::FenceTimeout;
 use headroom_transport::{CertificateFiles, ReloadingKeys};
-use headroom_types::{Bytes, EnforcerKind, NodeId, Resource};
+use headroom_types::{Bytes, EnforcerKind, Name, NodeId, Resource};
 use headroom_wire::v1::attached::NodeReady;
 use headroom_wire::v1::nodes::{NodeHealthState, NodeTraits};
 use serde::Serialize;
@@ -131,6 +133,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     .await?;
     let HostExamination {
         found,
+        services,
         health,
         host,
     } = examine_host(&site, config.clone()).await?;
@@ -163,6 +166,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         link,
         inputs.clone(),
     );
+    agent.adopt_aux_services(services);
     agent.adopt(found);
     let checks = start_background_tasks(&mut agent, config.health.clone(), client, &inputs);
     let end = CancellationToken::new();
@@ -217,6 +221,8 @@ fn node_name(config: &NodeAgentConfig) -> anyhow::Result<NodeId> {
 struct HostExamination {
     /// The containers of an earlier agent.
     found: Vec<AdoptedContainer>,
+    /// The auxiliary services of an earlier agent that run.
+    services: Vec<Name>,
     /// The result of the proof of the enforcer.
     health: NodeHealthState,
     /// The findings of the doctor.
@@ -242,8 +248,10 @@ async fn examine_host(
     let (found, health, host) = tokio::task::spawn_blocking(look)
         .await
         .context("cannot examine the host")?;
+    let (found, services) = found.context("the containers of an earlier agent cannot be listed")?;
     Ok(HostExamination {
-        found: found.context("the containers of an earlier agent cannot be listed")?,
+        found,
+        services,
         health,
         host,
     })
@@ -496,12 +504,19 @@ fn bin_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 fn offers(config: &NodeAgentConfig) -> anyhow::Result<Resource> {
+    let services = total_memory(&config.aux_services);
     let memory = config
         .memory
-        .unwrap_or_else(|| host::memory().total.saturating_sub(config.reserve));
+        .unwrap_or_else(|| host::memory().total.saturating_sub(config.reserve))
+        .saturating_sub(services);
     if memory < LEAST {
+        let kept = if services.is_zero() {
+            String::new()
+        } else {
+            format!(", because its auxiliary services need {services}")
+        };
         bail!(
-            "this node would offer {memory}, less than {LEAST}; lower --reserve or give --memory"
+            "this node would offer {memory}, less than {LEAST}{kept}; lower --reserve or give --memory"
         );
     }
     Ok(Resource::new(
@@ -528,11 +543,10 @@ async fn enforce(
             .unwrap_or_else(|| format!("headroom-{node}")),
         attached: options.attached,
     };
-    let (memory, node, rm) = (
-        offers.memory,
-        node.clone(),
-        config.rm.trim_end_matches('/').to_owned(),
-    );
+    let aux_services = config.aux_services.clone();
+    // The limit around all containers also contains the services.
+    let fence = offers.memory.saturating_add(total_memory(&aux_services));
+    let (node, rm) = (node.clone(), config.rm.trim_end_matches('/').to_owned());
     let for_masters = for_masters(config);
     let (isolation, logs, rights) = (
         config.isolation.clone(),
@@ -547,7 +561,7 @@ async fn enforce(
         let found = detect(&wanted)?;
         found
             .enforcer
-            .set_fence(memory)
+            .set_fence(fence)
             .context("the limit around all containers cannot be set")?;
         let localizer = Localizer::open(layout.state(), cache)?;
         let shim = LauncherProgram {
@@ -569,6 +583,7 @@ async fn enforce(
             launcher: ShimLauncher::new(shim, lock),
             rights,
             leftovers: Leftovers::default(),
+            aux_services,
         };
         Ok((Arc::new(site), found.notes))
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use headroom_container_shim::record::{self, ProcessIdentity};
+use headroom_container_shim::record;
 use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_exec::{WatchedProcess, starttime_of};
 use headroom_types::{ContainerId, StopCause};
@@ -12,6 +12,7 @@ use crate::clock;
 use crate::crash;
 use crate::disk::{self, StopRecord, file};
 use crate::node_context::NodeContext;
+use crate::recorded_process;
 
 /// SIGTERM.
 const TERM: i32 = 15;
@@ -84,7 +85,7 @@ fn write_down(
 
 /// Signals the program, if its process is still the one that was started.
 pub(crate) fn signal(site: &NodeContext, id: &ContainerId, number: i32) {
-    if let Some(program) = process(site, id, record::file::PID)
+    if let Some(program) = recorded_process::process(&site.layout.container(id), record::file::PID)
         && let Err(error) = program.signal(number)
     {
         tracing::warn!(container_id = %id, number, %error, "the program cannot be signalled");
@@ -107,7 +108,11 @@ pub(crate) fn deliver(
             .map(Option::unwrap_or_default)
     };
     let processes: Vec<WatchedProcess> = match whom {
-        SignalTarget::Program => process(site, id, record::file::PID).into_iter().collect(),
+        SignalTarget::Program => {
+            recorded_process::process(&site.layout.container(id), record::file::PID)
+                .into_iter()
+                .collect()
+        }
         SignalTarget::All => {
             let open = |pid: i32| WatchedProcess::open(pid, starttime_of(pid).ok()??).ok()?;
             let held: Vec<WatchedProcess> = members()?.into_iter().filter_map(open).collect();
@@ -137,11 +142,4 @@ pub(crate) fn kill(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Enfo
         tracing::warn!(container_id = %id, %error, "the agent cannot kill all processes of the container at once; trying again");
         signal(site, id, KILL);
     }
-}
-
-/// The process that a file of the container names. `None` if it is gone.
-fn process(site: &NodeContext, id: &ContainerId, name: &str) -> Option<WatchedProcess> {
-    let text = std::fs::read_to_string(site.layout.container(id).join(name)).ok()?;
-    let ProcessIdentity { pid, starttime } = ProcessIdentity::decode(&text)?;
-    WatchedProcess::open(pid, starttime).ok()?
 }

@@ -1,8 +1,10 @@
 //! External views of the agent: registrations, reports, answers to queries. Reads the state
 //! of the agent and changes nothing.
 
+use std::collections::BTreeMap;
+
 use headroom_node_core::report_schedule::ReportScope;
-use headroom_types::{ContainerId, Epoch};
+use headroom_types::{ContainerId, Epoch, Name};
 use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, ObservedContainer, RegisterNode};
 
 use crate::agent_query::{AccessTarget, AgentQuery, ContainerDetail, DoctorReport};
@@ -112,8 +114,16 @@ pub(crate) fn reply(state: &AgentState, membership: NodeMembership, question: Ag
             traits: state.facts.traits.clone(),
             notes: state.facts.ready.notes.clone(),
             host: host_findings(state),
+            aux_services: aux_services(state),
         })),
     }
+}
+
+fn aux_services(state: &AgentState) -> BTreeMap<Name, &'static str> {
+    let phases = state.services.phases();
+    phases
+        .map(|(name, phase)| (name.clone(), phase.as_str()))
+        .collect()
 }
 
 /// The findings of the start, with the current value of unattributed memory.

@@ -62,13 +62,17 @@ pub enum LaunchFailureKind {
     AlreadyStarted,
     /// A cgroup cannot be created or entered.
     Cgroup,
+    /// The node does not have an auxiliary service of the launch.
+    AuxServiceMissing,
+    /// An auxiliary service could not be started, or was not ready in time.
+    AuxServiceFailed,
     /// An internal failure; the log of the agent has its details.
     Internal,
 }
 
 impl LaunchFailureKind {
     /// All kinds.
-    pub const ALL: [LaunchFailureKind; 19] = [
+    pub const ALL: [LaunchFailureKind; 21] = [
         LaunchFailureKind::ProgramNotFound,
         LaunchFailureKind::ProgramNotExecutable,
         LaunchFailureKind::ProgramFormat,
@@ -87,6 +91,8 @@ impl LaunchFailureKind {
         LaunchFailureKind::DiskFull,
         LaunchFailureKind::AlreadyStarted,
         LaunchFailureKind::Cgroup,
+        LaunchFailureKind::AuxServiceMissing,
+        LaunchFailureKind::AuxServiceFailed,
         LaunchFailureKind::Internal,
     ];
     /// The next step for the user whose container could not be started.
@@ -153,6 +159,14 @@ impl LaunchFailureKind {
             LaunchFailureKind::Cgroup => {
                 "see the findings of its enforcer in `GET /v1/doctor` of the node"
             }
+            LaunchFailureKind::AuxServiceMissing => {
+                "configure the service under [aux_services] on every node that may run the \
+                 container, or request a label that only nodes with the service have"
+            }
+            LaunchFailureKind::AuxServiceFailed => {
+                "see aux/NAME/stderr in the state directory of the node, or raise start_timeout \
+                 of the service"
+            }
             LaunchFailureKind::Internal => "see the log of the node agent at that time",
         }
     }
@@ -183,6 +197,8 @@ mod tests {
             LaunchFailureKind::DiskFull => "free space on the disk",
             LaunchFailureKind::AlreadyStarted => "no action",
             LaunchFailureKind::Cgroup => "/v1/doctor",
+            LaunchFailureKind::AuxServiceMissing => "under [aux_services]",
+            LaunchFailureKind::AuxServiceFailed => "aux/NAME/stderr",
             LaunchFailureKind::Internal => "log of the node agent",
         };
         for kind in LaunchFailureKind::ALL {

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod aux_service;
+pub mod aux_services;
 pub mod classify;
 pub mod container;
 pub mod diagnose;

@@ -43,6 +43,7 @@ fn managed() -> AppSubmission {
         env: BTreeMap::from([("A".into(), "b".into())]),
         files: BTreeMap::from([("job.toml".into(), "x".repeat(200_000))]),
         fetch: vec![],
+        aux_services: vec!["spark-shuffle".parse().expect("name")],
         heap: Some(Bytes::from_mib(64)),
         heap_exit_codes: vec![3],
         stop_grace_ms: Some(500),

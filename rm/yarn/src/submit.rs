@@ -258,6 +258,7 @@ fn launch(command: String, env: BTreeMap<String, String>) -> LaunchSpec {
         env,
         files: BTreeMap::new(),
         fetch: Vec::new(),
+        aux_services: Vec::new(),
         heap: None,
         heap_exit_codes: Vec::new(),
         stop_grace_ms: None,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{FetchedFile, LaunchSpec};
+use headroom_types::{FetchedFile, LaunchSpec, Name};
 
 use super::application_master::PlacementRequest;
 use super::apps::{ApplicationMaster, SubmitApplicationRequest};
@@ -14,6 +14,8 @@ pub const MAX_CONTAINERS: u32 = 100_000;
 pub const MAX_SMALL_FILE_BYTES: usize = 256 << 10;
 /// Maximum number of fetched files and archives of one launch.
 pub const MAX_FETCHED_FILES: usize = 64;
+/// Maximum number of auxiliary services of one launch.
+pub const MAX_AUX_SERVICES: usize = 8;
 /// Maximum number of arguments and environment variables of one launch.
 pub const MAX_ARGS_AND_VARIABLES: usize = 1024;
 
@@ -66,6 +68,7 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
             format!("launch.fetch names more than {MAX_FETCHED_FILES} files"),
         ));
     }
+    check_aux_services(&launch.aux_services)?;
     let mut names: BTreeSet<&str> = launch.files.keys().map(String::as_str).collect();
     for file in &launch.fetch {
         check_fetched(file)
@@ -76,6 +79,23 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
         }
     }
     Ok(())
+}
+
+fn check_aux_services(services: &[Name]) -> Result<(), ProblemDetails> {
+    if services.len() > MAX_AUX_SERVICES {
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0413,
+            format!("launch.aux_services names more than {MAX_AUX_SERVICES} services"),
+        ));
+    }
+    let mut names = BTreeSet::new();
+    match services.iter().find(|name| !names.insert(*name)) {
+        Some(name) => Err(
+            bad(format!("launch.aux_services: \"{name}\" is named twice"))
+                .hint("name each service once"),
+        ),
+        None => Ok(()),
+    }
 }
 
 /// Checks a file to be fetched. Returns the error and the correction.
@@ -216,6 +236,23 @@ mod tests {
             let text = problem(name, from, sha256).unwrap_or_default();
             assert!(text.contains(word), "{name} {from}: {text}");
         }
+    }
+
+    #[test]
+    fn a_launch_names_at_most_eight_services_each_once() {
+        let with = |names: &[String]| {
+            let mut l = launch();
+            l.aux_services = names.iter().map(|n| n.parse().expect("a name")).collect();
+            check_launch(&l).err().map(|p| (p.code, p.detail))
+        };
+        let names: Vec<String> = (0..9).map(|n| format!("s{n}")).collect();
+        assert_eq!(with(&names[..8]), None);
+        let (code, detail) = with(&names).expect("too many");
+        assert_eq!(code, ErrorCode::HR0413);
+        assert!(detail.contains("more than 8 services"), "{detail}");
+        let (code, detail) = with(&["a".into(), "b".into(), "a".into()]).expect("twice");
+        assert_eq!(code, ErrorCode::HR0400);
+        assert!(detail.contains("\"a\" is named twice"), "{detail}");
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub(crate) fn launch() -> headroom_types::LaunchSpec {
             kind: FetchedFileKind::File,
             most: Some(Bytes::from_mib(64)),
         }],
+        aux_services: vec!["spark-shuffle".parse().expect("a name")],
         heap: Some(Bytes::from_mib(256)),
         heap_exit_codes: vec![3],
         stop_grace_ms: Some(500),
