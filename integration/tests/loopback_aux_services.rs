@@ -130,7 +130,7 @@ fn ask(request: &str, service: &str, script: &str) -> PlacementRequest {
         request: request.parse().expect("a request"),
         resource: Resource::new(Bytes::from_mib(64), Cpus::from_milli(500)),
         count: 1,
-        settled: 0,
+        ended: 0,
         priority: 0,
         avoid_nodes: Vec::new(),
         nodes: Vec::new(),
