@@ -11,11 +11,13 @@ private[headroom] object ExecutorLaunch {
   /** Exit codes by which an executor reports a full heap: 52 of Spark, 3 of the JVM. */
   val HeapExitCodes: Seq[Int] = Seq(52, 3)
 
-  // The directory of the application on the node outlives the container, so that a shuffle service
-  // can serve the files of an executor that ended.
-  private val Shell =
-    """SPARK_EXECUTOR_DIRS="${HEADROOM_APP_DIR:-$PWD}/spark" && mkdir -p "$SPARK_EXECUTOR_DIRS" && """ +
-      """export SPARK_EXECUTOR_DIRS && exec "$@""""
+  /** Leaves the secret of the application where the shuffle service of the node reads it. */
+  private val WriteSecret: Seq[String] = Seq(
+    "sh",
+    "-c",
+    """umask 027; f="$HEADROOM_APP_DIR/.shuffle-secret"; printf %s "$_SPARK_AUTH_SECRET" > "$f.$$" """ +
+      """&& mv "$f.$$" "$f" && exec "$@"""",
+    "spark-executor")
 
   def launch(
       json: ObjectMapper,
@@ -29,7 +31,9 @@ private[headroom] object ExecutorLaunch {
       managerAddress: String,
       executorEnvironment: Map[String, String],
       user: String): JsonNode = {
-    val command = Seq("sh", "-c", Shell, "spark-executor") ++
+    val shuffleService = conf.getBoolean("spark.shuffle.service.enabled", defaultValue = false)
+    val authenticated = authentication(conf)
+    val command = (if (shuffleService && authenticated.isDefined) WriteSecret else Nil) ++
       javaCommand(conf, settings, size) ++
       Seq(
         "org.apache.spark.executor.CoarseGrainedExecutorBackend",
@@ -43,14 +47,18 @@ private[headroom] object ExecutorLaunch {
       "SPARK_USER" -> user,
       "SPARK_HOME" -> settings.sparkHome,
       "JAVA_HOME" -> settings.javaHome,
+      // The directory of the application on the node outlives the container, so that a shuffle
+      // service can serve the files of an executor that ended.
+      "SPARK_EXECUTOR_DIRS" -> "{app_dir}",
       "SPARK_LOG_URL_STDOUT" -> s"$logs/stdout",
       "SPARK_LOG_URL_STDERR" -> s"$logs/stderr") ++
       loopbackOf(conf) ++
       conf.getOption("spark.executor.extraLibraryPath").map("LD_LIBRARY_PATH" -> _) ++
+      authenticated ++
       executorEnvironment
     val services =
-      if (conf.getBoolean("spark.shuffle.service.enabled", defaultValue = false)) {
-        Seq("aux_services" -> Seq(conf.get("spark.headroom.shuffleService", "spark_shuffle")))
+      if (shuffleService) {
+        Seq("aux_services" -> Seq(conf.get("spark.headroom.shuffleService", "spark-shuffle")))
       } else Nil
     ResourceManagerClient.objectOf(
       json,
@@ -78,6 +86,12 @@ private[headroom] object ExecutorLaunch {
       early ++
       Seq("-cp", classPath)
   }
+
+  /** The secret of the application, in the variable from which Spark's executors read it. */
+  private def authentication(conf: SparkConf): Option[(String, String)] =
+    if (conf.getBoolean("spark.authenticate", defaultValue = false)) {
+      conf.getOption("spark.authenticate.secret").map("_SPARK_AUTH_SECRET" -> _)
+    } else None
 
   /** A driver on the loopback interface can be reached only by executors that use it as well. */
   private def loopbackOf(conf: SparkConf): Map[String, String] =

@@ -90,9 +90,10 @@ private[headroom] final class ExecutorTable(settings: Settings) {
       entry.registered = true
       entry.idleSince = System.currentTimeMillis()
     }
-    if (live.contains(id)) failedStarts = 0
     live.contains(id)
   }
+
+  def startSucceeded(): Unit = failedStarts = 0
 
   def startFailed(): Int = {
     failedStarts += 1

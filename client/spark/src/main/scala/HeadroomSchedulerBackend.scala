@@ -217,14 +217,14 @@ private[headroom] class HeadroomSchedulerBackend(
     }
 
     override def exited(executor: String, end: ContainerEnd): Unit = later {
-      val (size, registered, released) = table { known =>
-        (known.sizeOf(executor), known.isRegistered(executor), known.isReleased(executor))
-      }
+        val (size, released) = table(known => (known.sizeOf(executor), known.isReleased(executor)))
       val loss = MemoryFailure.lossOf(executor, size, end)
       view.lost(executor, end, loss)
       if (released && loss.memory.isEmpty) logInfo(s"executor $executor ended, as requested")
       else logWarning(loss.message)
-      if (!registered && !released) startFailed(loss)
+      val blamed = loss.exitCausedByApp || end.reason == "launch_failed"
+      if (scheduler.isProven(executor)) table(_.startSucceeded())
+      else if (blamed && !released && loss.memory.isEmpty) startFailed(loss)
       finishLoss(executor, loss)
     }
 
@@ -257,11 +257,11 @@ private[headroom] class HeadroomSchedulerBackend(
         "its blocks first")
     }
 
-  /** An executor that ends before it registers will do so again: give up after a few. */
+  /** An executor that ends before any task succeeds on it will do so again: give up after a few. */
   private def startFailed(loss: ContainerLost): Unit = {
     val failures = table(_.startFailed())
     if (failures >= settings.mostFailedStarts) {
-      fail(s"$failures executors in a row ended before they registered with the driver " +
+      fail(s"$failures executors in a row ended before a task succeeded on them " +
         s"(spark.headroom.maxFailedStarts); the last one: ${loss.message}")
     }
   }

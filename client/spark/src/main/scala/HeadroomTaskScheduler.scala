@@ -85,6 +85,7 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
   /** Forgets an executor after its tasks were judged, or one that never registered. */
   def executorGone(executor: String): Unit = {
     sizes.remove(executor)
+    proven.remove(executor)
     synchronized {
       undecoded.remove(executor)
       doomed.remove(executor)
@@ -94,6 +95,13 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
       if (reserved.contains(executor)) reserved = None
     }
   }
+
+  /** Executors on which a task succeeded. */
+  private val proven = java.util.concurrent.ConcurrentHashMap.newKeySet[String]()
+
+  def taskSucceededOn(executor: String): Unit = proven.add(executor)
+
+  def isProven(executor: String): Boolean = proven.contains(executor)
 
   def retriesMemoryFailures: Boolean = settings.mode != MemoryFailureMode.Off
 

@@ -128,6 +128,7 @@ private[headroom] class HeadroomTaskSetManager(
 
   override def handleSuccessfulTask(tid: Long, result: DirectTaskResult[_]): Unit = {
     taskInfos.get(tid).foreach { info =>
+      scheduler.taskSucceededOn(info.executorId)
       rungs.learn(taskAt(info.index), scheduler.stageName(taskSet), numTasks)
     }
     super.handleSuccessfulTask(tid, result)
