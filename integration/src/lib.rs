@@ -26,6 +26,7 @@ pub mod simulation;
 pub mod single_agent;
 pub mod skew;
 pub mod source_metrics;
+pub mod spark;
 pub mod sweep;
 pub mod test_packages;
 pub mod treatments;

@@ -96,6 +96,9 @@ private[headroom] class HeadroomTaskSetManager(
         val alone = !scheduler.runsOthers(executor)
         new UncountedFailure(failure, raise(info.index, dimension, alone, failure.description))
       case Some(_) => failure
+      case None if MemoryFailure.isRejected(failure) =>
+        scheduler.expectLoss(executor)
+        new UncountedFailure(failure, "the executor exits and did not start the task")
       case None if MemoryFailure.isPythonCrash(failure) && scheduler.retriesMemoryFailures =>
         // The kernel may have killed the worker for the limit of the container. The report of the
         // node follows; it raises this task. Until then the task must not fail elsewhere again.

@@ -46,6 +46,10 @@ private[headroom] object MemoryFailure {
   def isFatal(failure: ExceptionFailure): Boolean =
     failure.className == "java.lang.OutOfMemoryError"
 
+  /** True if the executor did not start the task, because it is about to exit. */
+  def isRejected(failure: ExceptionFailure): Boolean =
+    failure.className == "java.util.concurrent.RejectedExecutionException"
+
   /** True if a Python worker ended without an exception of its own. */
   def isPythonCrash(failure: ExceptionFailure): Boolean =
     failure.className == classOf[SparkException].getName &&

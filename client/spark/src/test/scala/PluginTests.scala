@@ -1,0 +1,206 @@
+package org.apache.spark.scheduler.headroom
+
+import org.apache.spark.{SparkConf, SparkException}
+
+import com.fasterxml.jackson.databind.ObjectMapper
+
+/** Tests of the parts without a cluster. A failed check ends the program with code 1. */
+object PluginTests {
+
+  private var failures = 0
+
+  private def check(name: String)(condition: => Boolean): Unit = {
+    val passed =
+      try condition
+      catch {
+        case error: Throwable =>
+          println(s"  $error")
+          false
+      }
+    if (!passed) {
+      failures += 1
+      println(s"FAILED $name")
+    }
+  }
+
+  private val base = ExecutorSize(512, 0, 384, 0, 4)
+
+  private def ladder(mode: MemoryFailureMode, largest: Long = 100000): MemoryLadder =
+    new MemoryLadder(mode, base, 1, largest)
+
+  private def next(step: LadderStep): Rung = step match {
+    case LadderStep.Next(rung) => rung
+    case LadderStep.Exhausted(sentence) => throw new AssertionError(sentence)
+  }
+
+  private def sentence(step: LadderStep): String = step match {
+    case LadderStep.Next(rung) => throw new AssertionError(rung.toString)
+    case LadderStep.Exhausted(sentence) => sentence
+  }
+
+  def main(arguments: Array[String]): Unit = {
+    rungs()
+    modes()
+    sizes()
+    masterUrls()
+    versions()
+    keptRungs()
+    reports()
+    executors()
+    growth()
+    if (failures > 0) sys.exit(1)
+    println("all checks of the plugin passed")
+  }
+
+  private def rungs(): Unit = {
+    val steps = ladder(MemoryFailureMode.Headroom)
+    val wide = next(steps.after(steps.first, MemoryDimension.Heap, alone = false))
+    check("rung 2 doubles the processors")(wide == Rung(2, 2, base))
+    val double = next(steps.after(wide, MemoryDimension.Heap, alone = false))
+    check("rung 3 doubles the heap only")(double.executor == ExecutorSize(1024, 0, 384, 0, 1))
+    val triple = next(steps.after(double, MemoryDimension.Heap, alone = true))
+    check("rung 4 is three times the heap")(triple.executor.heap == 1536)
+    val other = next(steps.after(triple, MemoryDimension.Overhead, alone = true))
+    check("another dimension keeps the first")(other.executor == ExecutorSize(1536, 0, 768, 0, 1))
+    val top = next(steps.after(triple, MemoryDimension.Heap, alone = true))
+    check("the last rung is four times the heap")(top.executor.heap == 2048)
+    check("above it nothing is left")(
+      sentence(steps.after(top, MemoryDimension.Heap, alone = true)).contains("spark.executor.memory"))
+    check("a task that was alone gets no more processors")(
+      next(steps.after(steps.first, MemoryDimension.Overhead, alone = true)).executor.overhead == 768)
+    val capped = ladder(MemoryFailureMode.Headroom, largest = 1100)
+    val last = next(capped.after(capped.first, MemoryDimension.Heap, alone = true))
+    check("the largest container bounds a rung")(last.executor.heap == 716 && last.executor.memory == 1100)
+    check("and is named")(
+      sentence(capped.after(last, MemoryDimension.Heap, alone = true)).contains("1100 MiB"))
+    val python = ExecutorSize(512, 0, 300, 100, 1)
+    check("overhead and Python memory keep their ratio")(
+      python.withMemory(MemoryDimension.Overhead, 800) == ExecutorSize(512, 0, 600, 200, 1))
+  }
+
+  private def modes(): Unit = {
+    val pinterest = ladder(MemoryFailureMode.Pinterest)
+    check("pinterest grows every dimension")(
+      next(pinterest.after(pinterest.first, MemoryDimension.Heap, alone = true)).executor ==
+        ExecutorSize(1024, 0, 768, 0, 1))
+    val uber = ladder(MemoryFailureMode.Uber)
+    val whole = next(uber.after(uber.first, MemoryDimension.Heap, alone = false))
+    check("uber gives a whole executor")(whole == Rung(2, 4, base))
+    check("and no more")(
+      sentence(uber.after(whole, MemoryDimension.Heap, alone = true)).contains("alone"))
+  }
+
+  private def sizes(): Unit = {
+    val conf = new SparkConf(false)
+      .set("spark.executor.memory", "4g")
+      .set("spark.executor.cores", "2")
+    check("the overhead is a tenth, at least 384 MiB")(
+      Settings.executorSize(conf) == ExecutorSize(4096, 0, 409, 0, 2))
+    conf.set("spark.executor.memory", "1g").set("spark.memory.offHeap.enabled", "true")
+      .set("spark.memory.offHeap.size", "100m").set("spark.executor.pyspark.memory", "200m")
+    check("off-heap and Python memory count")(
+      Settings.executorSize(conf) == ExecutorSize(1024, 100, 384, 200, 2))
+    check("a wrong size names its key")(
+      message(Settings.executorSize(new SparkConf(false).set("spark.executor.memory", "big")))
+        .contains("spark.executor.memory"))
+  }
+
+  private def message(action: => Any): String =
+    try {
+      action
+      ""
+    } catch { case error: SparkException => error.getMessage }
+
+  private def masterUrls(): Unit = {
+    check("a plain address")(MasterUrl.parse("spark-headroom://rm:7070").toString == "http://rm:7070")
+    check("an address with TLS")(
+      MasterUrl.parse("spark-headroom+https://10.0.0.1:7070/").toString == "https://10.0.0.1:7070")
+    check("an IPv6 address")(MasterUrl.parse("spark-headroom://[::1]:7070").getPort == 7070)
+    Seq("spark-headroom://rm", "spark-headroom:7070", "spark-headroom://rm:0", "spark-headroom://rm:99999")
+      .foreach(url => check(s"$url is refused")(message(MasterUrl.parse(url)).contains("HOST:PORT")))
+  }
+
+  private def versions(): Unit = {
+    check("a supported version")(SupportedVersion.explain("4.0,4.1", "2.13", "4.1.4", "2.13.17") == null)
+    val wrong = SupportedVersion.explain("4.0,4.1", "2.13", "3.5.9", "2.12.18")
+    check("an unsupported version names both")(wrong.contains("4.1") && wrong.contains("3.5.9"))
+    check("10 is not 1")(SupportedVersion.explain("4.1", "2.13", "4.10.0", "2.13.1") != null)
+  }
+
+  private def keptRungs(): Unit = {
+    val kept = new TaskRungs(ladder(MemoryFailureMode.Headroom))
+    val task = StagePartition(7, 3)
+    kept.raise(task, MemoryDimension.Heap, alone = true)
+    check("a rung belongs to stage and partition")(kept.of(task).number == 2 && kept.isSeparate(task))
+    kept.learn(task, "count at X", 40)
+    kept.forget(7)
+    check("a stage that ended is forgotten")(!kept.isRaised(task) && !kept.hasSeparate)
+    val recalled = kept.recall(9, "count at X", 0 until 40)
+    check("a later run of the stage starts there")(
+      recalled.map(_._1) == Seq(StagePartition(9, 3)) && kept.of(StagePartition(9, 3)).number == 2)
+    check("another stage does not")(kept.recall(10, "count at Y", 0 until 40).isEmpty)
+    kept.hold(StagePartition(9, 5), until = 1000)
+    check("a held task waits")(kept.separatePartitions(9, now = 999).toSeq == Seq(3))
+    check("and is placed apart afterwards")(kept.separatePartitions(9, now = 1000).toSet == Set(3, 5))
+  }
+
+  private def reports(): Unit = {
+    val json = new ObjectMapper()
+    def end(reason: String, evidence: String) = ApplicationSession.containerEnd(json.readTree(
+      s"""{"container":"a.1.e1.c2","node":"n1","reason":$reason,"evidence":$evidence,
+         |"diagnosis":[{"name":"x","cause":"why","fix":"do"}],"started":1,"ended":2,"log_tail":"a\\nlast\\n"}"""
+        .stripMargin))
+    val overhead = MemoryFailure.lossOf("1", base,
+      end("""{"kind":"overhead_oom"}""", """{"exit_code":null,"own":{"limit":939524096,"peak":939524096}}"""))
+    check("an overhead kill")(
+      overhead.memory.contains(MemoryDimension.Overhead) && !overhead.exitCausedByApp &&
+        overhead.message.contains("896 MiB") && overhead.message.contains("do"))
+    val heap = MemoryFailure.lossOf("1", base, end("""{"kind":"exit","code":52}""", """{"exit_code":52}"""))
+    check("exit code 52 is a full heap")(heap.memory.contains(MemoryDimension.Heap))
+    val own = MemoryFailure.lossOf("1", base, end("""{"kind":"exit","code":1}""", """{"exit_code":1}"""))
+    check("another exit code counts")(
+      own.memory.isEmpty && own.exitCausedByApp && own.message.contains("last"))
+    Seq("preempted", "node_lost", "node_oom", "killed_externally", "stopped").foreach { reason =>
+      val lost = MemoryFailure.lossOf("1", base, end(s"""{"kind":"$reason"}""", "{}"))
+      check(s"$reason is not charged")(lost.memory.isEmpty && !lost.exitCausedByApp)
+    }
+    check("names of applications")(
+      Seq("My App: 1", "  ", "ä", "x" * 80).map(ApplicationSession.applicationName) ==
+        Seq("My-App--1", "spark", "spark", "x" * 48))
+  }
+
+  private def executors(): Unit = {
+    val conf = new SparkConf(false)
+      .set("spark.executor.memory", "512m")
+      .set("spark.executor.cores", "4")
+      .set("spark.headroom.sparkHome", "/opt/spark")
+    val settings = Settings.of(conf)
+    val table = new ExecutorTable(settings)
+    check("executors are requested")(table.setTarget(3) == ((Seq("1", "2", "3"), Nil)))
+    table.granted("1", "c1", "n1")
+    check("requests without a grant are withdrawn first")(table.setTarget(1) == ((Nil, Seq("2", "3"))))
+    check("a granted one is not")(table.setTarget(0) == ((Nil, Nil)))
+    val large = ExecutorSize(1024, 0, 384, 0, 1)
+    table.setTarget(1)
+    check("one larger executor for each task")(
+      table.setDemand(LargeDemand(Map(large -> 1))) == Seq(("4", large)))
+    check("not twice")(table.setDemand(LargeDemand(Map(large -> 1))).isEmpty)
+    check("at most as many as configured")(
+      table.setDemand(LargeDemand(Map(large -> 50))).size == settings.mostLargeExecutors - 1)
+    table.registered("1", "host")
+    val later = System.currentTimeMillis() + 60000
+    val room = table.makeRoom(_ == "1", later)
+    check("an idle executor makes room for a larger one that waits")(room.release == Seq("1"))
+    check("a mistake in the settings names the fix")(
+      message(Settings.of(conf.clone().set("spark.headroom.memory.mode", "more"))).contains("pinterest"))
+  }
+
+  private def growth(): Unit = {
+    val mib = 1L << 20
+    check("room is left alone")(GrowthInPlace.nextLimit(base, 700 * mib, 896 * mib).isEmpty)
+    check("near the limit the overhead grows by half")(
+      GrowthInPlace.nextLimit(base, 880 * mib, 896 * mib).contains((896 + 192) * mib))
+    check("up to four times")(
+      GrowthInPlace.nextLimit(base, 2040 * mib, 2048 * mib).isEmpty)
+  }
+}

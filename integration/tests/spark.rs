@@ -1,0 +1,374 @@
+//! Unforked Apache Spark on real daemons: results equal, tasks that ran out of memory cured in the
+//! right dimension, and nothing left behind.
+
+#![allow(missing_docs)] // a test binary has no public API
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::{AppId, Bytes, Dimension};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::TaskRow;
+use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
+use integration::spark::{APPLICATION, SparkInstallation, VERSIONS, last_lines, lines_of};
+
+/// Enough for two executors of 896 MiB and a larger one beside them.
+fn shape() -> NodeShape {
+    NodeShape {
+        memory: Bytes::from_mib(6144),
+        cpus: 8,
+        enforcer: None,
+    }
+}
+
+fn master(cluster: &Cluster) -> String {
+    format!(
+        "spark-headroom://{}",
+        cluster.url().trim_start_matches("http://")
+    )
+}
+
+/// The only application of the cluster.
+fn only_app(cluster: &Cluster) -> Result<AppView> {
+    let apps = cluster.call(cluster.client().apps())?;
+    let [app] = apps.as_slice() else {
+        anyhow::bail!("{} applications", apps.len())
+    };
+    cluster.app(&app.id)
+}
+
+/// Checks that the application ended with success and left no container.
+fn ended_clean(cluster: &Cluster, output: &ProgramOutput) -> Result<AppView> {
+    ensure!(
+        output.code == 0,
+        "the driver ended with {}:\n{}\n{}",
+        output.code,
+        output.stdout,
+        last_lines(&output.stderr, 60)
+    );
+    let app = until("the application to finish", SOON, || {
+        let app = only_app(cluster)?;
+        Ok(app.state.is_final().then_some(app))
+    })?;
+    ensure!(app.state == AppState::Finished, "{app:#?}");
+    without_containers(cluster, &app.id)?;
+    Ok(app)
+}
+
+fn without_containers(cluster: &Cluster, app: &AppId) -> Result<()> {
+    until("all containers to end", SOON, || {
+        let all = cluster.call(cluster.client().containers(Some(app)))?;
+        Ok(all.iter().all(|c| c.state == "exited").then_some(()))
+    })
+}
+
+/// Tasks that had a memory failure, with their rows.
+fn with_memory_failures(app: &AppView) -> Vec<&TaskRow> {
+    app.job
+        .iter()
+        .flat_map(|job| &job.tasks)
+        .filter(|row| row.attempts.iter().any(|a| a.dimension.is_some()))
+        .collect()
+}
+
+#[test]
+fn a_job_with_shuffles_and_sql_gives_the_right_results() -> Result<()> {
+    for version in VERSIONS {
+        let spark = SparkInstallation::of(version)?;
+        let cluster = Cluster::start(&[shape()])?;
+        let output = spark.submit(&master(&cluster), &[], "basics.py", &[])?;
+        let app = ended_clean(&cluster, &output)?;
+        let results = lines_of(&output, "RESULT");
+        ensure!(
+            results
+                == [
+                    "pi 70681",
+                    "words [('be', 1000), ('is', 500), ('not', 500), ('or', 500), ('question', 500), \
+                     ('that', 500), ('the', 500), ('to', 1000)]",
+                    "sql [('k0', 1819), ('k1', 1819), ('k10', 1818), ('k2', 1818), ('k3', 1818), \
+                     ('k4', 1818), ('k5', 1818), ('k6', 1818), ('k7', 1818), ('k8', 1818), ('k9', 1818)]",
+                ],
+            "{version}: {results:#?}"
+        );
+        let job = app.job.context("a view of the job")?;
+        ensure!(
+            job.totals.memory_kills == 0 && job.totals.failed == 0,
+            "{job:#?}"
+        );
+        ensure!(job.totals.done >= 14, "{} tasks", job.totals.done);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_skewed_group_by_fails_on_stock_spark_and_finishes_with_more_heap_for_three_tasks() -> Result<()>
+{
+    let spark = SparkInstallation::of("4.1.4")?;
+    let stock = spark.submit("local-cluster[2,2,896]", &[], "skew.py", &["10000"])?;
+    ensure!(
+        stock.code != 0 && stock.stderr.contains("failed 4 times"),
+        "stock Spark: {}\n{}",
+        stock.code,
+        last_lines(&stock.stderr, 30)
+    );
+    let cluster = Cluster::start(&[shape()])?;
+    let output = spark.submit(&master(&cluster), &[], "skew.py", &["10000"])?;
+    let app = ended_clean(&cluster, &output)?;
+    let results = lines_of(&output, "RESULT");
+    ensure!(
+        results == ["[Row(sum(key)=780, sum(n)=610000, sum(l)=40000)]"],
+        "{results:?}"
+    );
+    let failed = with_memory_failures(&app);
+    let mut indices: Vec<u32> = failed.iter().map(|row| row.task.index).collect();
+    indices.sort_unstable();
+    ensure!(
+        indices.iter().all(|index| [5, 17, 29].contains(index)) && !indices.is_empty(),
+        "tasks {indices:?} ran out of memory"
+    );
+    for row in failed {
+        for attempt in row.attempts.iter().filter(|a| a.dimension.is_some()) {
+            ensure!(attempt.dimension == Some(Dimension::Heap), "{attempt:#?}");
+        }
+        let last = row.attempts.last().context("an attempt")?;
+        // Only the heap grows: the configured overhead is 384 MiB.
+        ensure!(
+            last.rung > 1 && last.profile.overhead <= Bytes::from_mib(384),
+            "{last:#?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_python_worker_that_fills_the_container_runs_again_with_more_overhead() -> Result<()> {
+    for version in VERSIONS {
+        let spark = SparkInstallation::of(version)?;
+        let cluster = Cluster::start(&[shape()])?;
+        let settings = ["spark.headroom.growInPlace=false"];
+        let output = spark.submit(&master(&cluster), &settings, "python_memory.py", &["700"])?;
+        let app = ended_clean(&cluster, &output)?;
+        ensure!(
+            lines_of(&output, "RESULT") == ["28"],
+            "{version}: {}",
+            output.stdout
+        );
+        let failed = with_memory_failures(&app);
+        ensure!(
+            failed.len() == 1 && failed[0].task.index == 3,
+            "{version}: {failed:#?}"
+        );
+        let kill = failed[0]
+            .attempts
+            .iter()
+            .find(|a| a.dimension.is_some())
+            .context("a memory failure")?;
+        ensure!(kill.dimension == Some(Dimension::Overhead), "{kill:#?}");
+        ensure!(kill.evidence.is_some(), "{kill:#?}");
+        let last = failed[0].attempts.last().context("an attempt")?;
+        ensure!(last.profile.heap == Bytes::from_mib(512), "{last:#?}");
+        ensure!(last.profile.overhead >= Bytes::from_mib(768), "{last:#?}");
+        ensure!(
+            output.stderr.contains("out of overhead memory"),
+            "{version}"
+        );
+        ensure!(
+            output
+                .stderr
+                .contains("ran out of overhead memory with 896 MiB"),
+            "{version}"
+        );
+    }
+    Ok(())
+}
+
+/// A node with Spark's shuffle service, which authenticates its callers.
+fn with_shuffle_service(spark: &SparkInstallation) -> Result<(Cluster, Vec<String>)> {
+    let port = free_port()?;
+    let configuration = format!(
+        "[isolation]\nrun_as = \"agent\"\nallow_root = true\nprivate_tmp = false\n\
+         [aux_services.spark-shuffle]\nmemory = \"512MiB\"\nport = {port}\n\
+         command = [\"java\", \"-Xmx256m\", \"-Dspark.authenticate=true\", \
+         \"-Dspark.shuffle.service.port={port}\", \"-cp\", \"{}/jars/*:{}\", \
+         \"org.apache.spark.deploy.headroom.ShuffleService\"]\n",
+        spark.home().display(),
+        spark.plugin().display(),
+    );
+    let cluster = Cluster::start_configured(&[shape()], &configuration)?;
+    let settings = [
+        "spark.shuffle.service.enabled=true".to_owned(),
+        format!("spark.shuffle.service.port={port}"),
+        "spark.authenticate=true".to_owned(),
+        "spark.authenticate.secret=a-secret-of-this-test".to_owned(),
+    ];
+    Ok((cluster, settings.to_vec()))
+}
+
+#[test]
+fn with_the_shuffle_service_no_map_task_runs_again_after_executors_were_killed() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let (cluster, settings) = with_shuffle_service(&spark)?;
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let output = spark.submit(&master(&cluster), &settings, "shuffle_loss.py", &["2"])?;
+    let app = ended_clean(&cluster, &output)?;
+    ensure!(lines_of(&output, "RESULT") == ["True"], "{}", output.stdout);
+    ensure!(lines_of(&output, "MAPS") == ["12"], "{}", output.stdout);
+    ensure!(output.stderr.contains("was killed from outside"));
+    // The agent removes the files of the application after its end.
+    let dir = cluster
+        .state("node-1")
+        .join("apps")
+        .join(app.id.to_string());
+    until("the shuffle files to be removed", SOON, || {
+        Ok((!dir.exists()).then_some(()))
+    })
+}
+
+#[test]
+fn dynamic_allocation_goes_down_to_no_executor_and_up_again() -> Result<()> {
+    let spark = SparkInstallation::of("3.5.9")?;
+    let (cluster, mut settings) = with_shuffle_service(&spark)?;
+    settings.extend(
+        [
+            "spark.dynamicAllocation.enabled=true",
+            "spark.dynamicAllocation.minExecutors=0",
+            "spark.dynamicAllocation.maxExecutors=2",
+            "spark.dynamicAllocation.executorIdleTimeout=2s",
+            "spark.dynamicAllocation.schedulerBacklogTimeout=100ms",
+        ]
+        .map(str::to_owned),
+    );
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let output = spark.submit(&master(&cluster), &settings, "idle.py", &[])?;
+    ended_clean(&cluster, &output)?;
+    let results = lines_of(&output, "RESULT");
+    ensure!(
+        results == ["first 1770", "idle 0", "second 1770"],
+        "{results:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_job_survives_the_kill_of_the_resource_manager_and_of_the_agent() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let mut cluster = Cluster::start(&[shape()])?;
+    let dir = tempfile::tempdir()?;
+    let (started, end) = (dir.path().join("started"), dir.path().join("end"));
+    let files = [started.display().to_string(), end.display().to_string()];
+    let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+    let driver = spark.start(&master(&cluster), &[], "waiting.py", &arguments)?;
+    until("the first round", APPLICATION, || {
+        Ok(started.exists().then_some(()))
+    })?;
+    cluster.kill_daemon("resourcemanager")?;
+    cluster.start_resource_manager()?;
+    cluster.until_ready()?;
+    let app = only_app(&cluster)?.id;
+    cluster.kill_daemon("node-1")?;
+    cluster.start_node("node-1")?;
+    cluster.until_ready()?;
+    until("both executors to be known again", SOON, || {
+        let all = cluster.call(cluster.client().containers(Some(&app)))?;
+        Ok((all.iter().filter(|c| c.state == "running").count() == 2).then_some(()))
+    })?;
+    fs::write(&end, "")?;
+    let output = driver.wait(APPLICATION)?;
+    ended_clean(&cluster, &output)?;
+    ensure!(
+        lines_of(&output, "RESULT") == ["780 True"],
+        "{}",
+        output.stdout
+    );
+    ensure!(
+        !output.stderr.contains("Lost executor"),
+        "executors must live on:\n{}",
+        last_lines(&output.stderr, 40)
+    );
+    Ok(())
+}
+
+#[test]
+fn a_killed_driver_leaves_no_container() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let cluster = Cluster::start(&[shape()])?;
+    let dir = tempfile::tempdir()?;
+    let (started, end) = (dir.path().join("started"), dir.path().join("end"));
+    let files = [started.display().to_string(), end.display().to_string()];
+    let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+    let driver = spark.start(&master(&cluster), &[], "waiting.py", &arguments)?;
+    until("the first round", APPLICATION, || {
+        Ok(started.exists().then_some(()))
+    })?;
+    let app = only_app(&cluster)?.id;
+    Cluster::kill_process(driver.pid()?)?;
+    drop(driver);
+    let ended = cluster.until_ended(&app)?;
+    ensure!(ended.state == AppState::Failed, "{ended:#?}");
+    without_containers(&cluster, &app)
+}
+
+/// Runs the smallest job, which must fail, and returns the log of its driver.
+fn refused(spark: &SparkInstallation, master: &str, settings: &[&str]) -> Result<String> {
+    let output = spark.submit(master, settings, "python_memory.py", &["1"])?;
+    ensure!(output.code != 0, "it must fail:\n{}", output.stdout);
+    Ok(format!("{}\n{}", output.stdout, output.stderr))
+}
+
+#[test]
+fn mistakes_are_reported_with_their_fix() -> Result<()> {
+    let (spark, other) = (
+        SparkInstallation::of("4.1.4")?,
+        SparkInstallation::of("3.5.9")?,
+    );
+    let cluster = Cluster::start(&[shape()])?;
+    let here = master(&cluster);
+    let large = ["spark.executor.memory=64g"];
+    let absent = format!("spark-headroom://127.0.0.1:{}", free_port()?);
+    for (name, log, sentences) in [
+        (
+            "an executor larger than the cluster",
+            refused(&spark, &here, &large)?,
+            vec!["can never be granted", "spark.executor.memory"],
+        ),
+        (
+            "a wrong address",
+            refused(&spark, &absent, &[])?,
+            vec!["could not be registered", "check the address in --master"],
+        ),
+        (
+            "an address without a port",
+            refused(&spark, "spark-headroom://rm", &[])?,
+            vec!["is not of the form spark-headroom://HOST:PORT"],
+        ),
+        (
+            "a node without the shuffle service",
+            refused(&spark, &here, &["spark.shuffle.service.enabled=true"])?,
+            vec!["executors in a row ended", "spark-shuffle"],
+        ),
+        (
+            "a wrong Java",
+            refused(&spark, &here, &["spark.headroom.javaHome=/nowhere"])?,
+            vec!["executors in a row ended", "/nowhere/bin/java"],
+        ),
+        (
+            "a wrong mode",
+            refused(&spark, &here, &["spark.headroom.memory.mode=more"])?,
+            vec!["use headroom, pinterest, uber, off"],
+        ),
+        (
+            "the jar of another Spark",
+            refused(&spark.with_plugin(other.plugin()), &here, &[])?,
+            vec!["was built for Spark 3.5", "this is Spark 4.1.4"],
+        ),
+    ] {
+        for sentence in sentences {
+            ensure!(
+                log.contains(sentence),
+                "{name}: {sentence:?} is not in\n{}",
+                last_lines(&log, 40)
+            );
+        }
+    }
+    Ok(())
+}
