@@ -82,7 +82,7 @@ fn a_job_with_shuffles_and_sql_gives_the_right_results() -> Result<()> {
         ensure!(
             results
                 == [
-                    "pi 70681",
+                    "pi 70698",
                     "words [('be', 1000), ('is', 500), ('not', 500), ('or', 500), ('question', 500), \
                      ('that', 500), ('the', 500), ('to', 1000)]",
                     "sql [('k0', 1819), ('k1', 1819), ('k10', 1818), ('k2', 1818), ('k3', 1818), \
@@ -234,7 +234,7 @@ fn dynamic_allocation_goes_down_to_no_executor_and_up_again() -> Result<()> {
             "spark.dynamicAllocation.minExecutors=0",
             "spark.dynamicAllocation.maxExecutors=2",
             "spark.dynamicAllocation.executorIdleTimeout=2s",
-            "spark.dynamicAllocation.schedulerBacklogTimeout=100ms",
+            "spark.dynamicAllocation.schedulerBacklogTimeout=1s",
         ]
         .map(str::to_owned),
     );

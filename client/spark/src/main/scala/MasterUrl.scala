@@ -7,8 +7,11 @@ import org.apache.spark.SparkException
 /** The address of the resource manager: `spark-headroom://HOST:PORT`, with `+https` for TLS. */
 private[headroom] object MasterUrl {
 
-  /** Start of every master URL of the plugin. Spark accepts only masters that begin with `spark`. */
-  val Prefix = "spark-headroom"
+  /**
+   * Start of every master URL of the plugin. Spark accepts only masters that begin with `spark`. A
+   * constant of the compiler: its users do not load this object.
+   */
+  final val Prefix = "spark-headroom"
 
   private val Form = "spark-headroom(\\+https)?://([^:/@]+|\\[[0-9a-fA-F:]+\\]):(\\d{1,5})/?".r
 
