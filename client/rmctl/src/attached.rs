@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 
 /// Timeout of a start: a daemon reads its whole state and checks the enforcer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,12 +47,7 @@ impl DaemonProcess {
         arguments: &[String],
         log: &str,
     ) -> Result<(DaemonProcess, T), CommandFailure> {
-        let failed = |why: String| {
-            CommandFailure::new(
-                CommandExitCode::Failed,
-                format!("{what} did not start: {why}"),
-            )
-        };
+        let failed = |why: String| CommandFailure::failed(format!("{what} did not start: {why}"));
         let mut command = Command::new(program);
         command
             .arg("--attached")
@@ -114,11 +109,8 @@ impl DaemonProcess {
     pub(crate) async fn ended(&mut self) -> CommandFailure {
         let status = self.child.wait().await;
         let status = status.map_or_else(|e| e.to_string(), |status| status.to_string());
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("{} ended: {status}", self.what),
-        )
-        .help("see its last log lines above")
+        CommandFailure::failed(format!("{} ended: {status}", self.what))
+            .help("see its last log lines above")
     }
 
     /// Ends the daemon and waits for its end; a node agent ends all its containers first. False if

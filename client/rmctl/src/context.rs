@@ -129,10 +129,8 @@ impl CommandContext {
         if sure.yes || self.curl || self.term.confirm(what) {
             return Ok(());
         }
-        Err(
-            CommandFailure::new(CommandExitCode::Failed, "nothing was done")
-                .help("-y skips the question; --dry-run only shows the effect"),
-        )
+        Err(CommandFailure::failed("nothing was done")
+            .help("-y skips the question; --dry-run only shows the effect"))
     }
 
     /// The context for a list, without headers if the user omits them.
@@ -142,11 +140,22 @@ impl CommandContext {
         context
     }
 
+    /// Prints a result: the text in a machine format, or else the screen for users.
+    pub(crate) fn show(
+        &self,
+        machine: Option<String>,
+        screen: impl FnOnce() -> String,
+    ) -> CommandExitCode {
+        self.term.print(&machine.unwrap_or_else(screen));
+        CommandExitCode::Ok
+    }
+
     /// Appearance of a screen.
     pub(crate) fn look(&self) -> ListStyle {
         ListStyle {
             wide: self.format == OutputFormat::Wide,
             headers: self.output.headers,
+            paint: self.term.paint,
         }
     }
 }

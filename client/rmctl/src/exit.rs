@@ -99,6 +99,9 @@ pub(crate) struct CommandFailure {
     plain: bool,
 }
 
+/// Outcome of a verb: its exit code, or a failure to report.
+pub(crate) type CommandResult = Result<CommandExitCode, CommandFailure>;
+
 impl CommandFailure {
     /// A failure with a sentence that names the object.
     pub(crate) fn new(exit: CommandExitCode, sentence: impl Into<String>) -> Self {
@@ -109,6 +112,18 @@ impl CommandFailure {
             help: Vec::new(),
             plain: false,
         }
+    }
+    /// A failure of a job or a call.
+    pub(crate) fn failed(sentence: impl Into<String>) -> Self {
+        CommandFailure::new(CommandExitCode::Failed, sentence)
+    }
+    /// Invalid arguments, or an invalid file.
+    pub(crate) fn usage(sentence: impl Into<String>) -> Self {
+        CommandFailure::new(CommandExitCode::Usage, sentence)
+    }
+    /// An object that does not exist.
+    pub(crate) fn not_found(sentence: impl Into<String>) -> Self {
+        CommandFailure::new(CommandExitCode::NotFound, sentence)
     }
     /// A failure with an error code, which determines the exit code.
     pub(crate) fn coded(code: ErrorCode, sentence: impl Into<String>) -> Self {
@@ -184,13 +199,13 @@ impl From<ClientError> for CommandFailure {
                 let help = if problem.problems.is_empty() { problem.hints.clone() } else { each.collect() };
                 CommandFailure { code: Some(problem.code), help, ..failure }
             }
-            ClientError::Address { .. } => CommandFailure::new(CommandExitCode::Usage, e.to_string()),
+            ClientError::Address { .. } => CommandFailure::usage(e.to_string()),
             ClientError::Trust { .. } => CommandFailure::new(CommandExitCode::Auth, e.to_string())
                 .help("rmctl config show lists the files; --cacert, --client-cert, --client-key and --token-file name others"),
             ClientError::NotSent => CommandFailure::new(CommandExitCode::Ok, e.to_string()),
             ClientError::Answer { .. } if e.denied() => CommandFailure::new(CommandExitCode::Auth, e.to_string()),
             ClientError::Answer { .. } | ClientError::Unreachable { .. } => {
-                CommandFailure::new(CommandExitCode::Failed, e.to_string()).help("is this the address of a resource manager of the same version?")
+                CommandFailure::failed(e.to_string()).help("is this the address of a resource manager of the same version?")
             }
         }
     }

@@ -4,7 +4,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 
 /// Exit code of an interrupted process, as in shells.
 const INTERRUPTED: i32 = 130;
@@ -19,10 +19,7 @@ impl Interrupt {
     /// Installs handlers for both signals.
     pub(crate) fn listen() -> Result<Interrupt, CommandFailure> {
         let deaf = |e: std::io::Error| {
-            CommandFailure::new(
-                CommandExitCode::Failed,
-                format!("the signal handler cannot be installed: {e}"),
-            )
+            CommandFailure::failed(format!("the signal handler cannot be installed: {e}"))
         };
         let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;

@@ -42,7 +42,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use args::RmctlArguments;
 use context::CommandContext;
-use exit::{CommandExitCode, CommandFailure};
+use exit::{CommandExitCode, CommandFailure, CommandResult};
 use term::TerminalOutput;
 
 /// Runs the verb that the process's arguments name.
@@ -98,10 +98,7 @@ fn refuse(e: &clap::Error) -> ExitCode {
 
 /// Runs a verb. A sample program runs without an async runtime, so that its memory is that of its
 /// data. Short verbs use one thread; verbs that run daemons use all processors.
-fn execute(
-    verb: args::RootSubcommand,
-    context: &mut CommandContext,
-) -> Result<CommandExitCode, CommandFailure> {
+fn execute(verb: args::RootSubcommand, context: &mut CommandContext) -> CommandResult {
     if let args::RootSubcommand::Sample { program } = verb {
         return cmd::sample::run(program, context);
     }
@@ -110,12 +107,10 @@ fn execute(
     } else {
         tokio::runtime::Builder::new_current_thread()
     };
-    let runtime = builder.enable_all().build().map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the worker threads cannot start: {e}"),
-        )
-    })?;
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|e| CommandFailure::failed(format!("the worker threads cannot start: {e}")))?;
     let outcome = runtime.block_on(cmd::run(verb, context));
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     outcome

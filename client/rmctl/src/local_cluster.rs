@@ -17,7 +17,7 @@ use headroom_wire::v1::nodes::NodeHealthState;
 use tokio::time::Instant;
 
 use crate::attached::DaemonProcess;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 
 /// Timeout of the registration of nodes.
 const REGISTER: Duration = Duration::from_secs(20);
@@ -139,11 +139,8 @@ impl ClusterDirectory {
 }
 
 fn unwritable(dir: &Path, e: &std::io::Error) -> CommandFailure {
-    CommandFailure::new(
-        CommandExitCode::Failed,
-        format!("{} cannot be used: {e}", dir.display()),
-    )
-    .help("name another directory with --keep")
+    CommandFailure::failed(format!("{} cannot be used: {e}", dir.display()))
+        .help("name another directory with --keep")
 }
 
 impl LocalCluster {
@@ -211,11 +208,10 @@ impl LocalCluster {
                 log: params.log,
             });
             if let NodeHealthState::Unhealthy { reason } = health {
-                return Err(CommandFailure::new(
-                    CommandExitCode::Failed,
-                    format!("the node cannot take work: {reason}"),
-                )
-                .help("try --enforcer poll, which needs no privileges"));
+                return Err(
+                    CommandFailure::failed(format!("the node cannot take work: {reason}"))
+                        .help("try --enforcer poll, which needs no privileges"),
+                );
             }
         }
         self.registered().await
@@ -271,11 +267,10 @@ impl LocalCluster {
             }
         }
         let seconds = REGISTER.as_secs();
-        Err(CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("not every node was ready after {seconds} s"),
+        Err(
+            CommandFailure::failed(format!("not every node was ready after {seconds} s"))
+                .help("HEADROOM_LOG=info shows why"),
         )
-        .help("HEADROOM_LOG=info shows why"))
     }
 
     /// URL of the resource manager.
@@ -324,14 +319,11 @@ fn bin_dir() -> Result<PathBuf, CommandFailure> {
     if missing.is_empty() {
         return Ok(dir);
     }
-    Err(CommandFailure::new(
-        CommandExitCode::Failed,
-        format!(
-            "{} must be in {}, the directory of rmctl",
-            missing.join(", "),
-            dir.display()
-        ),
-    )
+    Err(CommandFailure::failed(format!(
+        "{} must be in {}, the directory of rmctl",
+        missing.join(", "),
+        dir.display()
+    ))
     .help("build the whole workspace, or set HEADROOM_BIN_DIR to the directory of the daemons"))
 }
 

@@ -5,7 +5,7 @@ use headroom_types::{Name, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 
 /// Several tasks of one stage, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,10 +84,10 @@ impl TaskSelector {
         found.sort_by(|a, b| a.task.cmp(&b.task));
         if found.is_empty() {
             let stages = rows.iter().map(|row| row.task.stage.as_str());
-            let failure = CommandFailure::new(
-                CommandExitCode::NotFound,
-                format!("{} has no such tasks of stage {}", app.id, self.stage),
-            );
+            let failure = CommandFailure::not_found(format!(
+                "{} has no such tasks of stage {}",
+                app.id, self.stage
+            ));
             let unknown = !rows.iter().any(|row| row.task.stage == self.stage);
             let failure = if unknown {
                 failure.near(self.stage.as_str(), stages)
@@ -103,6 +103,7 @@ impl TaskSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::CommandExitCode;
     use crate::render::fixture;
 
     #[test]

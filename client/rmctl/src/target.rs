@@ -7,7 +7,7 @@ use headroom_types::{AppId, ContainerId, TaskAttemptId, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 use crate::selector::TaskSelector;
 
 /// The target of a command, as typed.
@@ -87,10 +87,9 @@ pub(crate) fn parse(text: &str) -> Result<CommandTarget, CommandFailure> {
             };
             Ok(CommandTarget { job, part })
         }
-        Some(_) | None => Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{text:?} names no job, task or container"),
-        )
+        Some(_) | None => Err(CommandFailure::usage(format!(
+            "{text:?} names no job, task or container"
+        ))
         .help("write for example wordcount.7, wordcount.7/map/7, wordcount.7/map/7@2 or last")),
     }
 }
@@ -107,10 +106,8 @@ fn part(stage: &str, index: &str) -> Option<TargetPart> {
 pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> Result<AppId, CommandFailure> {
     let beginning = match &target.job {
         TargetJob::Last => {
-            let none = || {
-                CommandFailure::new(CommandExitCode::NotFound, "there is no job yet")
-                    .help("rmctl submit FILE")
-            };
+            let none =
+                || CommandFailure::not_found("there is no job yet").help("rmctl submit FILE");
             return apps.iter().map(|a| &a.id).max().cloned().ok_or_else(none);
         }
         TargetJob::Beginning(text) => text,
@@ -128,10 +125,7 @@ pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> Result<AppId,
         [one] => Ok((*one).clone()),
         [] => {
             let ids: Vec<String> = apps.iter().map(|a| a.id.to_string()).collect();
-            let failure = CommandFailure::new(
-                CommandExitCode::NotFound,
-                format!("there is no job {beginning}"),
-            );
+            let failure = CommandFailure::not_found(format!("there is no job {beginning}"));
             Err(failure
                 .near(beginning, ids.iter().map(String::as_str))
                 .help("rmctl ps lists all jobs"))
@@ -139,14 +133,11 @@ pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> Result<AppId,
         many => {
             let names: Vec<String> = many.iter().rev().take(5).map(ToString::to_string).collect();
             let more = if many.len() > 5 { " …" } else { "" };
-            Err(CommandFailure::new(
-                CommandExitCode::Usage,
-                format!(
-                    "{} jobs begin with {beginning}: {}{more}",
-                    many.len(),
-                    names.join(", ")
-                ),
-            )
+            Err(CommandFailure::usage(format!(
+                "{} jobs begin with {beginning}: {}{more}",
+                many.len(),
+                names.join(", ")
+            ))
             .help("write more of the id, or `last` for the newest"))
         }
     }
@@ -156,7 +147,7 @@ pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> Result<AppId,
 pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, CommandFailure> {
     let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
     rows.iter().find(|t| t.task == *id).ok_or_else(|| {
-        let failure = CommandFailure::new(CommandExitCode::NotFound, format!("{} has no task {id}", app.id));
+        let failure = CommandFailure::not_found(format!("{} has no task {id}", app.id));
         let folded = app.job.iter().flat_map(|job| &job.totals.folded).any(|folded| folded.stage == id.stage);
         if folded {
             failure.help("beyond the first 10,000 tasks of a job, tasks that succeeded at their first attempt are only counted")
@@ -178,10 +169,7 @@ pub(crate) fn attempt<'a>(
     let row = task(app, &id.task)?;
     let found = row.attempts.iter().find(|a| a.attempt == *id);
     let none = || {
-        let failure = CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!("{} has no attempt {id}", app.id),
-        );
+        let failure = CommandFailure::not_found(format!("{} has no attempt {id}", app.id));
         match row.attempts.last() {
             Some(last) => failure.help(format!("its last attempt is {}/{}", app.id, last.attempt)),
             None => failure.help("the task has not been started yet"),
@@ -193,6 +181,7 @@ pub(crate) fn attempt<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::CommandExitCode;
     use crate::render::fixture;
 
     fn apps(ids: &[&str]) -> Vec<AppView> {

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::json;
 use crate::select::field::ListRow;
@@ -31,7 +31,7 @@ pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
     path: &str,
     rows: impl Fn(A) -> Result<Vec<T>, CommandFailure>,
     mut draw: impl AsyncFnMut(Vec<T>) -> Result<String, CommandFailure>,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let redraw = context.term.screen && context.format.is_screen();
     let wait = if redraw { REDRAW } else { LONGEST };

@@ -43,6 +43,15 @@ pub enum DryRunMode {
 }
 
 impl DryRunMode {
+    /// The mode of a caller that may ask for a dry run.
+    pub fn of(dry_run: bool) -> Self {
+        if dry_run {
+            DryRunMode::DryRun
+        } else {
+            DryRunMode::Really
+        }
+    }
+
     pub(crate) fn dry_run(self) -> bool {
         self == DryRunMode::DryRun
     }

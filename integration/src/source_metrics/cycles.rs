@@ -2,14 +2,15 @@
 //!
 //! A file depends on another if its production code names an item of it by a path. The declaration
 //! of a module and a re-export are no dependency: a path that leads through a re-export depends on
-//! the file that defines the item. A path may begin with `crate`, `self`, `super` or a child
-//! module.
+//! the file that defines the item. A path may begin with `crate`, `self`, `super`, a child module
+//! or an imported name. Paths in the tokens of macros and attributes count like all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
+use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
 use super::SourceFile;
@@ -135,12 +136,16 @@ fn imports_of(module: &ModulePath, file: &syn::File) -> BTreeMap<String, ModuleP
     imports
 }
 
-/// Each path of a `use` with the name under which it is imported.
+/// Each path of a `use` with the name under which it is imported; empty for `self`, which is
+/// imported under the name before it.
 fn leaves(tree: &syn::UseTree) -> Vec<(Vec<String>, String)> {
     let below = |name: String, inner: Vec<(Vec<String>, String)>| {
         inner
             .into_iter()
-            .map(move |(path, leaf)| ([vec![name.clone()], path].concat(), leaf))
+            .map(move |(path, leaf)| {
+                let leaf = if leaf.is_empty() { &name } else { &leaf };
+                ([vec![name.clone()], path].concat(), leaf.clone())
+            })
             .collect()
     };
     match tree {
@@ -165,6 +170,7 @@ impl Resolver<'_> {
         let mut paths = Paths {
             module,
             children: children_of(file),
+            imports: &self.imports[module],
             found: BTreeSet::new(),
         };
         paths.visit_file(file);
@@ -194,13 +200,61 @@ impl Resolver<'_> {
 struct Paths<'a> {
     module: &'a ModulePath,
     children: BTreeSet<String>,
+    imports: &'a BTreeMap<String, ModulePath>,
     found: BTreeSet<ModulePath>,
 }
 
 impl Paths<'_> {
     fn add(&mut self, path: &[String]) {
-        self.found
-            .extend(absolute(self.module, &self.children, path));
+        let imported = match path {
+            [name, rest @ ..] if !rest.is_empty() => self
+                .imports
+                .get(name)
+                .map(|target| [target.as_slice(), rest].concat()),
+            _ => None,
+        };
+        let path = imported.or_else(|| absolute(self.module, &self.children, path));
+        self.found.extend(path);
+    }
+
+    /// Adds each path of at least two names in the tokens of a macro or an attribute. The paths
+    /// continue `prefix`, which precedes the tokens if they are a group of a `use`.
+    fn add_tokens(&mut self, prefix: &[String], tokens: TokenStream) {
+        let mut path = prefix.to_vec();
+        let mut colons = 0;
+        for token in tokens {
+            match token {
+                TokenTree::Ident(name) => {
+                    if colons != 2 {
+                        self.end_of_path(prefix, &mut path);
+                    }
+                    path.push(name.to_string());
+                    colons = 0;
+                }
+                TokenTree::Punct(mark) if mark.as_char() == ':' => colons += 1,
+                TokenTree::Group(group) => {
+                    let before = if colons == 2 { path.as_slice() } else { &[] };
+                    self.add_tokens(before, group.stream());
+                    if colons == 2 {
+                        path.clear();
+                    }
+                    self.end_of_path(prefix, &mut path);
+                    colons = 0;
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {
+                    self.end_of_path(prefix, &mut path);
+                    colons = 0;
+                }
+            }
+        }
+        self.end_of_path(prefix, &mut path);
+    }
+
+    fn end_of_path(&mut self, prefix: &[String], path: &mut Vec<String>) {
+        if path.len() > prefix.len().max(1) {
+            self.add(path);
+        }
+        *path = prefix.to_vec();
     }
 }
 
@@ -227,6 +281,16 @@ impl<'ast> Visit<'ast> for Paths<'_> {
             .collect();
         self.add(&names);
         syn::visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, invocation: &'ast syn::Macro) {
+        self.add_tokens(&[], invocation.tokens.clone());
+        syn::visit::visit_macro(self, invocation);
+    }
+
+    fn visit_meta_list(&mut self, list: &'ast syn::MetaList) {
+        self.add_tokens(&[], list.tokens.clone());
+        syn::visit::visit_meta_list(self, list);
     }
 
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {
@@ -320,5 +384,51 @@ mod tests {
             cycles(&[lib, a, inner]),
             [["c/src/a.rs", "c/src/a/inner.rs"]]
         );
+    }
+
+    /// The cycles of two files: `a` with these texts in a macro, and `b`, which imports `a`.
+    fn cycles_with(import: &str, tokens: &str) -> Vec<Vec<String>> {
+        let lib = file("c/src/lib.rs", "mod a; mod b; mod c;");
+        let a = format!("{import} pub struct A; fn f() {{ list!({tokens}); }}");
+        let b = file("c/src/b.rs", "use crate::a::A; pub struct B(A);");
+        let c = file("c/src/c.rs", "pub use crate::b::B;");
+        cycles(&[lib, file("c/src/a.rs", &a), b, c])
+    }
+
+    #[test]
+    fn a_path_in_the_tokens_of_a_macro_is_a_dependency() {
+        let both = [["c/src/a.rs", "c/src/b.rs"]];
+        for tokens in [
+            "crate::b::B",
+            "x, y => { super::b::B::new(1) }",
+            "Vec<super::c::B>",
+            "use crate::{c::C, b::{B, D}}; f()",
+        ] {
+            assert_eq!(cycles_with("", tokens), both, "{tokens}");
+        }
+        assert_eq!(cycles_with("use crate::c;", "c::B"), both);
+        assert_eq!(cycles_with("use super::c::{self};", "c::B, 1"), both);
+    }
+
+    #[test]
+    fn other_tokens_of_a_macro_are_no_dependency() {
+        for tokens in [
+            "b::B",
+            "pub(crate) b: B",
+            "self.b, super",
+            "\"crate::b::B\"",
+            "crate::c::D",
+            "x::crate_b::B",
+        ] {
+            assert!(cycles_with("", tokens).is_empty(), "{tokens}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_an_attribute_is_a_dependency() {
+        let lib = file("c/src/lib.rs", "mod a; mod b;");
+        let a = file("c/src/a.rs", "#[route(body = super::b::B)] pub fn f() {}");
+        let b = file("c/src/b.rs", "pub struct B; use crate::a::f;");
+        assert_eq!(cycles(&[lib, a, b]), [["c/src/a.rs", "c/src/b.rs"]]);
     }
 }

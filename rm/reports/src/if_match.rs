@@ -2,7 +2,7 @@
 //!
 //! Handlers and the main loop compare it with the current version. It changes nothing itself.
 
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 /// Content of `If-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl IfMatch {
         let mut versions = Vec::new();
         for value in values {
             let wrong = || {
-                ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of ETags")
+                ProblemDetails::bad_request("If-Match is not a list of ETags")
                     .hint("send the ETag as it was received, or *")
             };
             for tag in value.ok_or_else(wrong)?.split(',').map(str::trim) {
@@ -53,11 +53,8 @@ impl IfMatch {
             return Ok(None);
         };
         let wrong = || {
-            ProblemDetails::new(
-                ErrorCode::HR0400,
-                "If-Match does not name a version of this object",
-            )
-            .hint("send the ETag as it was received, or *")
+            ProblemDetails::bad_request("If-Match does not name a version of this object")
+                .hint("send the ETag as it was received, or *")
         };
         match versions.as_slice() {
             [one] => one.parse().map(Some).map_err(|_| wrong()),
@@ -71,10 +68,9 @@ impl IfMatch {
         match self {
             IfMatch::Absent | IfMatch::Any => Ok(()),
             IfMatch::Versions(versions) if versions.iter().any(|v| v == current) => Ok(()),
-            IfMatch::Versions(_) => Err(ProblemDetails::new(
-                ErrorCode::HR0409,
-                format!("{what} has changed since it was read"),
-            )
+            IfMatch::Versions(_) => Err(ProblemDetails::conflict(format!(
+                "{what} has changed since it was read"
+            ))
             .hint("read it again, and send its current ETag")),
         }
     }
@@ -83,6 +79,7 @@ impl IfMatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_wire::v1::error::ErrorCode;
 
     #[test]
     fn if_match_compares_the_version_without_the_content_hash() {

@@ -15,7 +15,7 @@ use headroom_identity::{
 use headroom_rm_store::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
 use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
 use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 /// Limit on stored tokens.
 const MOST_TOKENS: usize = 10_000;
@@ -198,9 +198,8 @@ impl AccessControl {
             AccessChange::Allow { subject, rights } => self.allow(subject, rights)?,
             AccessChange::Forget { subject } => {
                 let gone = self.policies.remove(&subject);
-                gone.map(|_| None).ok_or_else(|| {
-                    ProblemDetails::new(ErrorCode::HR0404, format!("{subject} has no policy"))
-                })?
+                gone.map(|_| None)
+                    .ok_or_else(|| ProblemDetails::not_found(format!("{subject} has no policy")))?
             }
             AccessChange::Share { app, access } => self.share(app, access)?,
         };
@@ -216,18 +215,15 @@ impl AccessControl {
         now: UnixMillis,
     ) -> AccessChangeResult {
         if first && self.bootstrapped {
-            let problem = ProblemDetails::new(
-                ErrorCode::HR0409,
-                "the first token of this cluster already exists",
-            );
+            let problem =
+                ProblemDetails::conflict("the first token of this cluster already exists");
             return Err(problem.hint("as root on the manager's host, create another one: rmctl acl token create --right admin"));
         }
         self.tokens.retain(|_, held| held.holds(now));
         if self.tokens.len() >= MOST_TOKENS {
-            return Err(ProblemDetails::new(
-                ErrorCode::HR0413,
-                format!("the cluster keeps at most {MOST_TOKENS} tokens"),
-            )
+            return Err(ProblemDetails::too_large(format!(
+                "the cluster keeps at most {MOST_TOKENS} tokens"
+            ))
             .hint("revoke one with rmctl acl token revoke ACCESSOR"));
         }
         self.bootstrapped |= first;
@@ -237,10 +233,9 @@ impl AccessControl {
 
     fn allow(&mut self, subject: String, rights: AccessRights) -> AccessChangeResult {
         if !self.policies.contains_key(&subject) && self.policies.len() >= MOST_POLICIES {
-            return Err(ProblemDetails::new(
-                ErrorCode::HR0413,
-                format!("the cluster keeps at most {MOST_POLICIES} policies"),
-            ));
+            return Err(ProblemDetails::too_large(format!(
+                "the cluster keeps at most {MOST_POLICIES} policies"
+            )));
         }
         self.policies.insert(subject, rights);
         Ok(None)
@@ -252,10 +247,9 @@ impl AccessControl {
             return Ok(None);
         }
         if !self.shares.contains_key(&app) && self.shares.len() >= MOST_SHARES {
-            return Err(ProblemDetails::new(
-                ErrorCode::HR0413,
-                format!("the cluster keeps the access lists of at most {MOST_SHARES} applications"),
-            ));
+            return Err(ProblemDetails::too_large(format!(
+                "the cluster keeps the access lists of at most {MOST_SHARES} applications"
+            )));
         }
         self.shares.insert(app, access);
         Ok(None)
@@ -448,7 +442,7 @@ pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
 pub(crate) fn checked(words: &[String]) -> Result<AccessRights, ProblemDetails> {
     let one = |word: &String| {
         word.parse::<AccessRight>()
-            .map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
+            .map_err(|error| ProblemDetails::bad_request(error.to_string()))
     };
     let rights = words
         .iter()
@@ -456,10 +450,8 @@ pub(crate) fn checked(words: &[String]) -> Result<AccessRights, ProblemDetails> 
         .collect::<Result<AccessRights, ProblemDetails>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
-        return Err(
-            ProblemDetails::new(ErrorCode::HR0400, "the list of rights is empty")
-                .hint(format!("name at least one of {known}")),
-        );
+        return Err(ProblemDetails::bad_request("the list of rights is empty")
+            .hint(format!("name at least one of {known}")));
     }
     Ok(rights)
 }
@@ -470,20 +462,20 @@ pub(crate) fn subject(text: &str) -> Result<String, ProblemDetails> {
         return Ok(text.to_owned());
     }
     let shown: String = text.chars().take(80).collect();
-    Err(ProblemDetails::new(
-        ErrorCode::HR0400,
-        format!("{shown:?} is neither a user nor a group"),
+    Err(
+        ProblemDetails::bad_request(format!("{shown:?} is neither a user nor a group")).hint(
+            "write a user as alice and a group as @etl: letters, digits, . _ and -, at most 32",
+        ),
     )
-    .hint("write a user as alice and a group as @etl: letters, digits, . _ and -, at most 32"))
 }
 
 fn unknown(detail: &str) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0401, detail)
+    ProblemDetails::unauthenticated(detail)
         .hint("create a token with rmctl acl token create, and present it with HEADROOM_TOKEN_FILE or --token-file")
 }
 
 fn no_token(accessor: &TokenAccessor) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}"))
+    ProblemDetails::not_found(format!("there is no token {accessor}"))
         .hint("rmctl acl token list shows all tokens")
 }
 

@@ -52,6 +52,26 @@ struct EventRingBuffer {
     counts: BTreeMap<&'static str, u64>,
 }
 
+/// Event of the resource manager, without application and node; the log assigns its number.
+pub(crate) fn event(
+    time: UnixMillis,
+    level: EventLevel,
+    reason: Reason,
+    object: String,
+    message: String,
+) -> LoggedEvent {
+    LoggedEvent {
+        index: 0,
+        time,
+        level,
+        reason: reason.as_str().to_owned(),
+        object,
+        app: None,
+        node: None,
+        message,
+    }
+}
+
 /// Selection of events. All conditions that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventFilter {

@@ -12,7 +12,7 @@ use headroom_wire::v1::application_master::{
     self, FinishApplicationRequest, MasterSync, PlacementRequest, RegisterMaster,
 };
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode,
     TagNodeRequest,
@@ -22,16 +22,11 @@ use headroom_wire::v1::validation::{check_launch, check_request, check_submit};
 /// Maximum number of items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
 
-fn bad(detail: String) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0400, detail)
-}
-
 fn few(what: &str, n: usize) -> Result<(), ProblemDetails> {
     if n > MAX_ITEMS {
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0413,
-            format!("{n} {what} in one message; at most {MAX_ITEMS}"),
-        ));
+        return Err(ProblemDetails::too_large(format!(
+            "{n} {what} in one message; at most {MAX_ITEMS}"
+        )));
     }
     Ok(())
 }
@@ -68,7 +63,7 @@ pub(crate) fn submit(app: SubmitApplicationRequest) -> Result<core::ClusterCall,
 
 fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
     if given != path {
-        return Err(bad(format!(
+        return Err(ProblemDetails::bad_request(format!(
             "attempt belongs to application {given}, but the path names {path}"
         )));
     }
@@ -85,8 +80,8 @@ pub fn register_master(
     let place =
         |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
     if body.master_url.as_ref().is_some_and(|url| !place(url)) {
-        return Err(bad(
-            "master_url must begin with tcp:// or tls:// and have at most 256 characters".into(),
+        return Err(ProblemDetails::bad_request(
+            "master_url must begin with tcp:// or tls:// and have at most 256 characters",
         ));
     }
     Ok((body.attempt, body.master_url))
@@ -245,8 +240,8 @@ pub fn register_node(
     if !(body.url.starts_with("http://") || body.url.starts_with("https://"))
         || body.url.len() > 256
     {
-        return Err(bad(
-            "url must begin with http:// or https:// and have at most 256 characters".into(),
+        return Err(ProblemDetails::bad_request(
+            "url must begin with http:// or https:// and have at most 256 characters",
         ));
     }
     own(&node, &body.exits)?;
@@ -319,8 +314,8 @@ pub(crate) fn tag(body: TagNodeRequest) -> Result<core::TagChange, ProblemDetail
         (Some(false), None) => Some(core::CordonState::Off),
         (None, None) => None,
         (Some(false) | None, Some(_)) => {
-            return Err(bad(
-                "reason is the reason of a cordon; send it with cordon: true".into(),
+            return Err(ProblemDetails::bad_request(
+                "reason is the reason of a cordon; send it with cordon: true",
             ));
         }
     };
@@ -329,7 +324,7 @@ pub(crate) fn tag(body: TagNodeRequest) -> Result<core::TagChange, ProblemDetail
             .as_ref()
             .is_some_and(|value| value.len() > 128 || value.chars().any(char::is_control))
         {
-            return Err(bad(format!(
+            return Err(ProblemDetails::bad_request(format!(
                 "the value of {name} has at most 128 bytes and no control characters"
             )));
         }
@@ -362,7 +357,7 @@ pub fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHeartbeat
 
 fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), ProblemDetails> {
     match exits.iter().find(|exit| exit.node != *node) {
-        Some(exit) => Err(bad(format!(
+        Some(exit) => Err(ProblemDetails::bad_request(format!(
             "the exit of {} is of node {}, but the path names {node}",
             exit.container, exit.node
         ))),

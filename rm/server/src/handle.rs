@@ -14,9 +14,11 @@ use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::NodeView;
 use tokio::sync::{oneshot, watch};
 
+use crate::access::{AccessChange, AccessChangeResult};
 use crate::clock::ManagerClock;
 use crate::inbox::{InputSenders, QueuedHeartbeat};
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::{ClusterQuery, DocumentChange, LoopInput};
+use crate::profiles::{ProfileChange, ProfileChangeResult};
 use crate::published::Published;
 use crate::to_wire;
 use crate::view::ClusterSnapshot;
@@ -150,12 +152,28 @@ impl MainLoopHandle {
         answer: SavedResponse,
         gone: Vec<String>,
     ) -> Result<(), ProblemDetails> {
-        self.ask(|reply| LoopInput::Keep {
-            answer: Box::new(answer),
-            gone,
-            reply,
+        self.ask(|reply| {
+            LoopInput::Document(DocumentChange::Response {
+                answer: Box::new(answer),
+                gone,
+                reply,
+            })
         })
         .await
+    }
+
+    /// Changes or deletes a profile. Returns when the change is durable.
+    pub(crate) async fn change_profile(&self, change: ProfileChange) -> ProfileChangeResult {
+        let change = Box::new(change);
+        self.ask(|reply| LoopInput::Document(DocumentChange::Profile { change, reply }))
+            .await?
+    }
+
+    /// Changes tokens, policies or shares. Returns when the change is durable.
+    pub(crate) async fn change_access(&self, change: AccessChange) -> AccessChangeResult {
+        let change = Box::new(change);
+        self.ask(|reply| LoopInput::Document(DocumentChange::Access { change, reply }))
+            .await?
     }
 
     /// Checks that the main loop runs.
@@ -238,17 +256,14 @@ impl MainLoopHandle {
 }
 
 fn ending() -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0503, "the resource manager is shutting down")
+    ProblemDetails::unavailable("the resource manager is shutting down")
         .hint("try again in a moment")
 }
 
 fn late() -> ProblemDetails {
-    ProblemDetails::new(
-        ErrorCode::HR0503,
-        format!(
-            "the resource manager did not respond within {} s",
-            REPLY_TIMEOUT.as_secs()
-        ),
-    )
+    ProblemDetails::unavailable(format!(
+        "the resource manager did not respond within {} s",
+        REPLY_TIMEOUT.as_secs()
+    ))
     .hint("the outcome is unknown; the same call may be sent again")
 }

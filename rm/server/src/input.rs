@@ -53,8 +53,19 @@ pub(crate) enum LoopInput {
         /// Receives the stream.
         reply: oneshot::Sender<Result<mpsc::Receiver<Vec<MasterUpdate>>, ProblemDetails>>,
     },
+    /// Changes a document that is saved beside the records of the core.
+    Document(DocumentChange),
+    /// A query.
+    Query(ClusterQuery),
+    /// Saves the state, closes all streams and ends.
+    Stop,
+}
+
+/// Changes of documents. The result of each is sent once it is durable.
+#[derive(Debug)]
+pub(crate) enum DocumentChange {
     /// Stores the response to a call with an idempotency key, and removes unused keys.
-    Keep {
+    Response {
         /// Response, stored before the caller receives it.
         answer: Box<SavedResponse>,
         /// Keys to remove.
@@ -66,20 +77,16 @@ pub(crate) enum LoopInput {
     Profile {
         /// The change.
         change: Box<ProfileChange>,
-        /// Receives the result, once it is durable.
+        /// Receives the result.
         reply: oneshot::Sender<ProfileChangeResult>,
     },
     /// Changes tokens, policies or shares.
     Access {
         /// The change.
         change: Box<AccessChange>,
-        /// Receives the result, once it is durable.
+        /// Receives the result.
         reply: oneshot::Sender<AccessChangeResult>,
     },
-    /// A query.
-    Query(ClusterQuery),
-    /// Saves the state, closes all streams and ends.
-    Stop,
 }
 
 /// Queries about the cluster in its state after the batch.

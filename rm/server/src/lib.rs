@@ -16,6 +16,7 @@ mod attempt_metrics;
 mod audit;
 mod clock;
 mod dispatch;
+mod durable_documents;
 mod eventfiles;
 mod eventlog;
 pub mod from_wire;

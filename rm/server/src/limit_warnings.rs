@@ -8,6 +8,8 @@ use headroom_types::{Bytes, ContainerId, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::nodes::{NodeContainerPhase, ObservedContainer};
 
+use crate::eventlog;
+
 /// Share of the limit from which a container gets a warning; page cache does not count. Percent.
 const NEAR: u64 = 90;
 /// Limit on containers whose warning is remembered.
@@ -67,15 +69,12 @@ fn event(
     now: UnixMillis,
     (container, anon, limit): &NearLimitContainer,
 ) -> LoggedEvent {
+    let message = format!("uses {anon} of {limit}, without page cache");
+    let (level, object) = (EventLevel::Warning, container.to_string());
     LoggedEvent {
-        index: 0,
-        time: now,
-        level: EventLevel::Warning,
-        reason: Reason::NearLimit.as_str().to_owned(),
-        object: container.to_string(),
         app: Some(container.app.clone()),
         node: Some(node.clone()),
-        message: format!("uses {anon} of {limit}, without page cache"),
+        ..eventlog::event(now, level, Reason::NearLimit, object, message)
     }
 }
 

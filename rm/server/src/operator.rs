@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use headroom_types::LogLevel;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::operator::{LogLevelView, ReloadResult};
 use tokio::sync::{mpsc, oneshot};
 
@@ -52,11 +52,24 @@ impl OperatorHandle {
         };
         let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
         let late = || {
-            ProblemDetails::new(
-                ErrorCode::HR0503,
+            ProblemDetails::unavailable(
                 "the daemon did not respond in time; it may be shutting down",
             )
         };
         answered.ok().flatten().ok_or_else(late)
+    }
+}
+
+/// Outcome of a reload as one line.
+pub(crate) fn reload_summary(reloaded: &ReloadResult) -> String {
+    let mut parts = reloaded.holds.clone();
+    if !reloaded.waits.is_empty() {
+        parts.push(format!("after a restart: {}", reloaded.waits.join(", ")));
+    }
+    parts.extend(reloaded.notes.iter().cloned());
+    if parts.is_empty() {
+        "no key has changed".to_owned()
+    } else {
+        parts.join("; ")
     }
 }

@@ -11,9 +11,11 @@ use headroom_rm_reports::IfMatch;
 use headroom_rm_store::{SavedProfile, SavedProfiles};
 use headroom_types::spelling::did_you_mean;
 use headroom_types::{Name, Reason, UnixMillis};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::profiles::{ClusterProfile, MAX_ABOUT_BYTES, ProfileSpec};
+
+use crate::eventlog;
 
 /// Limit on profiles.
 const MOST: usize = 512;
@@ -84,18 +86,9 @@ impl ProfileOutcome {
                 format!("was deleted; it was {}", words(was)),
             ),
         };
-        let (reason, object) = (reason.as_str().to_owned(), name.to_string());
+        let (level, object) = (EventLevel::Normal, name.to_string());
         let message = format!("profile {name} {message}");
-        Some(LoggedEvent {
-            index: 0,
-            time,
-            level: EventLevel::Normal,
-            reason,
-            object,
-            app: None,
-            node: None,
-            message,
-        })
+        Some(eventlog::event(time, level, reason, object, message))
     }
 }
 
@@ -152,11 +145,7 @@ impl ProfileCatalog {
         self.known.get(name).ok_or_else(|| {
             let near = did_you_mean(name.as_str(), self.known.keys().map(Name::as_str));
             let hint = near.unwrap_or_else(|| "rmctl profile list shows all profiles".to_owned());
-            ProblemDetails::new(
-                ErrorCode::HR0404,
-                format!("the cluster has no profile {name}"),
-            )
-            .hint(hint)
+            ProblemDetails::not_found(format!("the cluster has no profile {name}")).hint(hint)
         })
     }
 
@@ -202,26 +191,20 @@ impl ProfileCatalog {
             about,
         } = spec.clone();
         if heap.is_zero() {
-            let problem =
-                ProblemDetails::new(ErrorCode::HR0400, format!("profile {name} has no memory"));
+            let problem = ProblemDetails::bad_request(format!("profile {name} has no memory"));
             return Err(problem.hint(
                 "heap, in bytes, must be above 0; for a native program it is the whole memory",
             ));
         }
         if about.len() > MAX_ABOUT_BYTES {
-            return Err(ProblemDetails::new(
-                ErrorCode::HR0413,
-                format!(
-                    "about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed",
-                    about.len()
-                ),
-            ));
+            return Err(ProblemDetails::too_large(format!(
+                "about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed",
+                about.len()
+            )));
         }
         if !self.known.contains_key(name) && self.known.len() >= MOST {
-            let problem = ProblemDetails::new(
-                ErrorCode::HR0413,
-                format!("the cluster keeps at most {MOST} profiles"),
-            );
+            let problem =
+                ProblemDetails::too_large(format!("the cluster keeps at most {MOST} profiles"));
             return Err(problem.hint("delete one: rmctl profile unset NAME"));
         }
         Ok(ClusterProfile {
@@ -240,6 +223,7 @@ impl ProfileCatalog {
 mod tests {
     use super::*;
     use headroom_types::{Bytes, Cpus};
+    use headroom_wire::v1::error::ErrorCode;
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")

@@ -14,22 +14,20 @@ use crate::{reports, to_wire, view};
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
     match query {
         ClusterQuery::Refresh => {}
-        ClusterQuery::Turn(reply) => {
-            let _ = reply.send(());
-        }
+        ClusterQuery::Turn(reply) => _ = reply.send(()),
         ClusterQuery::Node(id, reply) => {
-            let _ = reply.send(
+            _ = reply.send(
                 cluster
                     .node(&id)
                     .map(|node| (view::node_view(cluster, node), node.heard)),
-            );
+            )
         }
         ClusterQuery::App(id, reply) => {
-            let _ = reply.send(
+            _ = reply.send(
                 cluster
                     .app(&id)
                     .map(|app| view::app_view(cluster, app, now)),
-            );
+            )
         }
         ClusterQuery::Facts(question) => reports::answer(cluster, now, question),
         ClusterQuery::Why(app, reply) => {
@@ -40,28 +38,22 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
             let _ = reply
                 .send(why(cluster, &app, now).map(|rows| rows.into_iter().map(kept).collect()));
         }
-        ClusterQuery::Requests(app, reply) => {
-            let _ = reply.send(requests(cluster, &app));
-        }
-        ClusterQuery::Containers(wanted, reply) => {
-            let _ = reply.send(containers(cluster, &wanted));
-        }
+        ClusterQuery::Requests(app, reply) => _ = reply.send(requests(cluster, &app)),
+        ClusterQuery::Containers(wanted, reply) => _ = reply.send(containers(cluster, &wanted)),
         ClusterQuery::Attempts(app, reply) => {
-            let _ = reply.send(cluster.app(&app).map(to_wire::attempts).unwrap_or_default());
+            _ = reply.send(cluster.app(&app).map(to_wire::attempts).unwrap_or_default())
         }
-        ClusterQuery::Container(id, reply) => {
-            let _ = reply.send(one_container(cluster, &id));
-        }
+        ClusterQuery::Container(id, reply) => _ = reply.send(one_container(cluster, &id)),
         ClusterQuery::Held(nodes, reply) => {
-            let _ = reply.send(
+            _ = reply.send(
                 nodes
                     .into_iter()
                     .map(|node| (node.clone(), held(cluster, &node)))
                     .collect(),
-            );
+            )
         }
         ClusterQuery::Waits(app, most, reply) => {
-            let _ = reply.send(waits(cluster, app.as_ref(), most, now));
+            _ = reply.send(waits(cluster, app.as_ref(), most, now))
         }
     }
 }

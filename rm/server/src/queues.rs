@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headroom_rm_core::queue::spec as core;
 use headroom_rm_core::{Cluster, QueueSnapshot as Shown};
 use headroom_types::{QueuePath, Resource};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::queues::{
     ApplicationOrder, Preemptable, QueueProblem, QueueRunState, QueueSpec, QueueUser, QueueView,
     QueuesView,
@@ -142,7 +142,7 @@ pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> ProblemDetails {
     };
     let detail = format!("{} {plural} in the tree of queues{first}", problems.len());
     let hint = problems.first().map(|p| p.fix.clone());
-    let mut problem = ProblemDetails::new(ErrorCode::HR0400, detail);
+    let mut problem = ProblemDetails::bad_request(detail);
     problem.hints.extend(hint);
     problem.problems = problems;
     problem

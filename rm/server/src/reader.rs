@@ -9,6 +9,7 @@ use headroom_types::{AppId, Epoch};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::JobView;
+use tokio::sync::oneshot;
 
 use crate::clock::ManagerClock;
 use crate::handle::MainLoopHandle;
@@ -31,22 +32,43 @@ pub(crate) struct ClusterReader {
 }
 
 impl ClusterReader {
+    /// Sends a query to the main loop and waits for the result.
+    ///
+    /// # Errors
+    /// The main loop does not respond.
+    pub(crate) async fn query<T>(
+        &self,
+        query: impl FnOnce(oneshot::Sender<T>) -> ClusterQuery,
+    ) -> Result<T, ProblemDetails> {
+        self.handle
+            .ask(|reply| LoopInput::Query(query(reply)))
+            .await
+    }
+
+    /// Sends a query about one application and waits for the result.
+    ///
+    /// # Errors
+    /// There is no such application, or the main loop does not respond.
+    pub(crate) async fn query_app<T>(
+        &self,
+        app: &AppId,
+        query: fn(AppId, oneshot::Sender<Option<T>>) -> ClusterQuery,
+    ) -> Result<T, ProblemDetails> {
+        match self.query(|reply| query(app.clone(), reply)).await? {
+            Some(found) => Ok(found),
+            None => {
+                let refusal = CallRefusal::NoSuchApp(app.clone());
+                Err(self.handle.refused(&refusal).await)
+            }
+        }
+    }
+
     /// Returns an application without its tasks.
     ///
     /// # Errors
     /// There is no such application, or the main loop does not respond.
     pub(crate) async fn app(&self, app: &AppId) -> Result<AppView, ProblemDetails> {
-        let found = self
-            .handle
-            .ask(|reply| LoopInput::Query(ClusterQuery::App(app.clone(), reply)))
-            .await?;
-        match found {
-            Some(found) => Ok(found),
-            None => Err(self
-                .handle
-                .refused(&CallRefusal::NoSuchApp(app.clone()))
-                .await),
-        }
+        self.query_app(app, ClusterQuery::App).await
     }
 
     /// Returns the job view from memory while the application lives, and from the store afterwards.

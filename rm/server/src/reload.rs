@@ -9,10 +9,12 @@ use headroom_config::{FileProblem, LogLevel, render};
 use headroom_rm_core::{CallAnswer, ClusterCall, LogObject, QueuesFrom};
 use headroom_types::Reason;
 use headroom_wire::v1::audit::AuditLine;
-use headroom_wire::v1::events::{EventLevel, LoggedEvent};
+use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::operator::ReloadResult;
 use tracing::warn;
 
+use crate::eventlog;
+use crate::operator::reload_summary;
 use crate::options::ManagerOptions;
 use crate::reason_log::log_reason;
 use crate::start::RunningManager;
@@ -54,7 +56,7 @@ impl RunningManager {
             Ok(taken) => (
                 Reason::ConfigReloaded,
                 EventLevel::Normal,
-                words(taken),
+                reload_summary(taken),
                 200,
             ),
             Err(why) => (
@@ -109,21 +111,9 @@ impl RunningManager {
             EventLevel::Normal => log_reason!(info, reason, "{reason}: {message}"),
             EventLevel::Warning => log_reason!(warn, reason, "{reason}: {message}"),
         }
-        let (time, reason, object) = (
-            self.clock.unix_now(),
-            reason.as_str().to_owned(),
-            LogObject::Manager.to_string(),
-        );
-        self.events.push([LoggedEvent {
-            index: 0,
-            time,
-            level,
-            reason,
-            object,
-            app: None,
-            node: None,
-            message: message.to_owned(),
-        }]);
+        let (now, object) = (self.clock.unix_now(), LogObject::Manager.to_string());
+        let event = eventlog::event(now, level, reason, object, message.to_owned());
+        self.events.push([event]);
     }
 
     fn record(&self, message: String, outcome: u16) {
@@ -165,20 +155,6 @@ fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) ->
     taken
 }
 
-/// Outcome of a reload as one line.
-pub(crate) fn words(reloaded: &ReloadResult) -> String {
-    let mut parts = reloaded.holds.clone();
-    if !reloaded.waits.is_empty() {
-        parts.push(format!("after a restart: {}", reloaded.waits.join(", ")));
-    }
-    parts.extend(reloaded.notes.iter().cloned());
-    if parts.is_empty() {
-        "no key has changed".to_owned()
-    } else {
-        parts.join("; ")
-    }
-}
-
 /// The first problem, and the number of further ones.
 fn in_one_line(problems: &[FileProblem]) -> String {
     let Some(first) = problems.first() else {
@@ -211,18 +187,18 @@ mod tests {
         (new.config.limits.streams, new.config.history.apps) = (7, 9);
         let taken = compare(&options(), &new, QueuesFrom::Settings);
         assert_eq!(
-            words(&taken),
+            reload_summary(&taken),
             "lost: \"30s\" → \"1m\"; history.apps: 500 → 9; after a restart: limits.streams"
         );
         assert_eq!(
-            words(&compare(&new, &new, QueuesFrom::Operator)),
+            reload_summary(&compare(&new, &new, QueuesFrom::Operator)),
             "no key has changed"
         );
         let mut in_force = options();
         in_force.take(new.clone());
         let again = compare(&in_force, &new, QueuesFrom::Settings);
         assert_eq!(
-            words(&again),
+            reload_summary(&again),
             "after a restart: limits.streams",
             "until the next restart"
         );

@@ -9,7 +9,6 @@
 //! only after all of them. The thread may block, and does so for the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headroom_rm_core::{
@@ -23,21 +22,20 @@ use headroom_wire::v1::job::JobViewPatch;
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use crate::access::{AccessChangeResult, AccessControl};
 use crate::clock::ManagerClock;
 use crate::dispatch::MailboxDispatcher;
+use crate::durable_documents::DurableDocuments;
+use crate::eventlog;
 use crate::inbox::{InputBatch, MainLoopInbox};
 use crate::input::{ClusterQuery, LoopInput};
-use crate::jobs::{JobRowSnapshot, RowCreation};
+use crate::jobs::RowCreation;
 use crate::metrics::ContainerDecision;
 use crate::notify::ManagerWatchdog;
-use crate::profiles::{ProfileCatalog, ProfileChangeResult};
 use crate::query;
 use crate::reason_log::log_reason;
 use crate::shared_state::SharedState;
 use crate::starving::StarvingRequests;
 use crate::to_wire;
-use crate::usage_history::{JobHistoryUpdate, saved};
 use crate::view::ClusterSnapshot;
 
 /// Maximum time between two turns.
@@ -74,18 +72,7 @@ pub(crate) struct ManagerLoop {
     waiting: BTreeMap<CallId, PendingCall>,
     /// Inputs that are processed after the batch.
     later: Vec<LoopInput>,
-    profiles: ProfileCatalog,
-    access: AccessControl,
-    /// Results of access changes, sent when the batch is durable.
-    ruled: Vec<(oneshot::Sender<AccessChangeResult>, AccessChangeResult)>,
-    /// Results of profile changes, sent when the batch is durable.
-    decided: Vec<(
-        oneshot::Sender<ProfileChangeResult>,
-        ProfileChangeResult,
-        Option<events::LoggedEvent>,
-    )>,
-    /// Notified when the batch is durable.
-    kept: Vec<oneshot::Sender<()>>,
+    documents: DurableDocuments,
     calls: u64,
     last_turn: Tick,
     next_snapshot: Tick,
@@ -122,26 +109,18 @@ impl ManagerLoop {
     ) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
-        let (shared_profiles, access) = (
-            shared.profiles.borrow().clone(),
-            AccessControl::clone(&shared.access.borrow()),
-        );
         ManagerLoop {
             clock,
             cluster: Cluster::new(settings, opened.restored, now),
             journal: opened.journal,
             inbox,
+            documents: DurableDocuments::restored(&shared),
             shared,
             dispatch: MailboxDispatcher::new(epoch),
             watchdog: ManagerWatchdog::from_environment(),
             effects: Vec::new(),
             waiting: BTreeMap::new(),
             later: Vec::new(),
-            profiles: ProfileCatalog::clone(&shared_profiles),
-            access,
-            ruled: Vec::new(),
-            decided: Vec::new(),
-            kept: Vec::new(),
             calls: 0,
             last_turn: now,
             next_snapshot: now.plus(SNAPSHOT_EVERY),
@@ -155,13 +134,11 @@ impl ManagerLoop {
     /// Runs until it receives a stop, or can no longer save.
     pub(crate) async fn run(mut self) -> Result<(), ManagerLoopError> {
         self.begin();
-        // A new cluster has just created its application key.
-        self.journal.append_access(&self.access.saved())?;
         self.save_and_apply()?;
         loop {
             let batch = self.next_batch().await;
             let started = Instant::now();
-            let turn = self.take_in(batch)?;
+            let turn = self.take_in(batch);
             self.save_and_apply()?;
             self.shared
                 .counters
@@ -216,7 +193,7 @@ impl ManagerLoop {
     }
 
     /// Processes one batch, and the deadlines that are due.
-    fn take_in(&mut self, batch: InputBatch) -> Result<LoopControl, ManagerLoopError> {
+    fn take_in(&mut self, batch: InputBatch) -> LoopControl {
         let now = self.clock.now();
         let gap = now.since(self.last_turn);
         self.last_turn = now;
@@ -231,7 +208,7 @@ impl ManagerLoop {
         }
         let mut turn = LoopControl::GoOn;
         for input in batch.inputs {
-            if self.input(now, input)? == LoopControl::End {
+            if self.input(now, input) == LoopControl::End {
                 turn = LoopControl::End;
             }
         }
@@ -243,10 +220,10 @@ impl ManagerLoop {
             self.cluster
                 .step(now, ClusterEvent::Time, &mut self.effects);
         }
-        Ok(turn)
+        turn
     }
 
-    fn input(&mut self, now: Tick, input: LoopInput) -> Result<LoopControl, ManagerLoopError> {
+    fn input(&mut self, now: Tick, input: LoopInput) -> LoopControl {
         match input {
             LoopInput::Call { what, job, reply } => {
                 self.calls += 1;
@@ -257,50 +234,18 @@ impl ManagerLoop {
                     ClusterEvent::Call { call, what: *what },
                     &mut self.effects,
                 );
-                Ok(LoopControl::GoOn)
             }
-            LoopInput::Keep {
-                answer,
-                gone,
-                reply,
-            } => {
-                gone.iter()
-                    .for_each(|key| self.journal.remove_response(key));
-                self.journal.append_response(&answer)?;
-                self.kept.push(reply);
-                Ok(LoopControl::GoOn)
-            }
-            LoopInput::Profile { change, reply } => {
-                let (generation, at) = (self.profiles.generation, self.clock.unix_now());
-                let answer = self.profiles.change(&change, at);
-                let changed = self.profiles.generation != generation;
-                if changed {
-                    self.journal.append_profiles(&self.profiles.saved())?;
-                }
-                let event = answer
-                    .as_ref()
-                    .ok()
-                    .filter(|_| changed)
-                    .and_then(|done| done.event(at));
-                self.decided.push((reply, answer, event));
-                Ok(LoopControl::GoOn)
-            }
-            LoopInput::Access { change, reply } => {
-                self.access
-                    .forget_shares(|app| self.cluster.app(app).is_some());
-                let answer = self.access.change(*change, self.clock.unix_now());
-                if answer.is_ok() {
-                    self.journal.append_access(&self.access.saved())?;
-                }
-                self.ruled.push((reply, answer));
-                Ok(LoopControl::GoOn)
+            LoopInput::Document(change) => {
+                let is_kept = |app: &AppId| self.cluster.app(app).is_some();
+                self.documents
+                    .change(change, self.clock.unix_now(), is_kept);
             }
             LoopInput::WatchNode { .. } | LoopInput::WatchApp { .. } | LoopInput::Query(_) => {
                 self.later.push(input);
-                Ok(LoopControl::GoOn)
             }
-            LoopInput::Stop => Ok(LoopControl::End),
+            LoopInput::Stop => return LoopControl::End,
         }
+        LoopControl::GoOn
     }
 
     /// Saves the changes of the batch, then sends its effects in order.
@@ -308,18 +253,16 @@ impl ManagerLoop {
         let effects = std::mem::take(&mut self.effects);
         if !effects.is_empty() {
             self.shared.published.outdate();
-            let (events, touched) = self.merge_jobs(&effects);
-            self.save(&effects, touched)?;
-            self.carry_out(effects);
-            self.dispatch.send();
-            self.shared.events.push(events);
         }
+        let (events, touched) = self.merge_jobs(&effects);
+        let ended = self.append_records(&effects, touched)?;
+        self.documents.append(&mut self.journal)?;
         self.commit()?;
-        for reply in std::mem::take(&mut self.kept) {
-            // Fails if the caller has gone; the response is stored anyway.
-            let _ = reply.send(());
-        }
-        self.publish_results();
+        ended.iter().for_each(|app| self.shared.jobs.forget(app));
+        self.carry_out(effects);
+        self.dispatch.send();
+        self.shared.events.push(events);
+        self.documents.answer(&self.shared);
         self.shared
             .published
             .recovered(self.cluster.recovery().is_none());
@@ -328,30 +271,6 @@ impl ManagerLoop {
         }
         self.show();
         Ok(())
-    }
-
-    /// Publishes the durable profiles and access state, then sends the results.
-    fn publish_results(&mut self) {
-        if !self.ruled.is_empty() {
-            self.shared
-                .access
-                .send_replace(Arc::new(self.access.clone()));
-        }
-        for (reply, answer) in std::mem::take(&mut self.ruled) {
-            // Fails if the caller has gone; the change is made anyway.
-            let _ = reply.send(answer);
-        }
-        if self.decided.is_empty() {
-            return;
-        }
-        self.shared
-            .profiles
-            .send_replace(Arc::new(self.profiles.clone()));
-        for (reply, answer, event) in std::mem::take(&mut self.decided) {
-            self.shared.events.push(event);
-            // Fails if the caller has gone; the change is made anyway.
-            let _ = reply.send(answer);
-        }
     }
 
     /// Merges job rows of accepted calls. Returns their events, and the applications that are
@@ -388,12 +307,13 @@ impl ManagerLoop {
         (all, touched)
     }
 
-    /// Writes the batch. Returns when it is on disk.
-    fn save(
+    /// Appends the records of the batch to the journal, and the rows of ending jobs to the
+    /// documents. Returns the applications that have ended: afterwards their rows are only on disk.
+    fn append_records(
         &mut self,
         effects: &[ClusterEffect],
         mut touched: BTreeSet<AppId>,
-    ) -> Result<(), ManagerLoopError> {
+    ) -> Result<Vec<AppId>, ManagerLoopError> {
         let mut over = BTreeSet::new();
         for effect in effects {
             let ClusterEffect::Save(save) = effect else {
@@ -413,26 +333,29 @@ impl ManagerLoop {
             }
             self.journal.append(save)?;
         }
-        touched.retain(|app| self.cluster.app(app).is_some());
-        let documents: Vec<(AppId, JobRowSnapshot)> = touched
-            .into_iter()
-            .filter_map(|app| Some((app.clone(), self.shared.jobs.snapshot(&app)?)))
-            .collect();
-        for (app, snapshot) in &documents {
-            self.journal
-                .append_document(app, snapshot.encode(MAX_VALUE))?;
-            if over.contains(app) {
-                self.learn(app, snapshot)?;
+        let mut ended = Vec::new();
+        for app in touched {
+            let Some(known) = self.cluster.app(&app) else {
+                continue;
+            };
+            let Some(snapshot) = self.shared.jobs.snapshot(&app) else {
+                continue;
+            };
+            self.documents
+                .keep_job(app.clone(), snapshot.encode(MAX_VALUE));
+            if over.contains(&app) {
+                let at = known.ended.unwrap_or_else(|| self.clock.unix_now());
+                let (user, rows) = (&known.spec.user, snapshot.rows());
+                let update = self.shared.families.learn(user, app.name(), at, rows);
+                update
+                    .into_iter()
+                    .for_each(|update| self.documents.keep_history(update));
+            }
+            if known.state.is_over() {
+                ended.push(app);
             }
         }
-        self.commit()?;
-        for (app, _) in documents
-            .iter()
-            .filter(|(app, _)| self.cluster.app(app).is_none_or(|a| a.state.is_over()))
-        {
-            self.shared.jobs.forget(app);
-        }
-        Ok(())
+        Ok(ended)
     }
 
     /// Syncs the appended records to disk.
@@ -446,25 +369,6 @@ impl ManagerLoop {
             .counters
             .writes
             .observe(started.elapsed().as_secs_f64());
-        Ok(())
-    }
-
-    /// Adds the needs of an ended job's tasks to the usage history, in the batch that ends the job.
-    fn learn(&mut self, app: &AppId, snapshot: &JobRowSnapshot) -> Result<(), ManagerLoopError> {
-        let Some(known) = self.cluster.app(app) else {
-            return Ok(());
-        };
-        let at = known.ended.unwrap_or_else(|| self.clock.unix_now());
-        let lesson = self
-            .shared
-            .families
-            .learn(&known.spec.user, app.name(), at, snapshot.rows());
-        if let Some(JobHistoryUpdate { family, gone }) = lesson {
-            if let Some((user, name)) = gone {
-                self.journal.remove_history(&user, &name);
-            }
-            self.journal.append_history(&saved(&family))?;
-        }
         Ok(())
     }
 
@@ -512,20 +416,11 @@ impl ManagerLoop {
             LogSeverity::Normal => log_reason!(info, reason, object, "{reason}: {message}"),
             LogSeverity::Warning => log_reason!(warn, reason, object, "{reason}: {message}"),
         }
-        let (level, reason, time) = (
-            to_wire::level(level),
-            reason.as_str().to_owned(),
-            self.clock.unix_now(),
-        );
+        let (now, level) = (self.clock.unix_now(), to_wire::level(level));
         self.shared.events.push([events::LoggedEvent {
-            index: 0,
-            time,
-            level,
-            reason,
-            object,
             app,
             node,
-            message,
+            ..eventlog::event(now, level, reason, object, message)
         }]);
     }
 
@@ -569,11 +464,8 @@ impl ManagerLoop {
             }
             LoopInput::Query(ClusterQuery::Refresh) => self.view_wanted = true,
             LoopInput::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
-            LoopInput::Call { .. }
-            | LoopInput::Keep { .. }
-            | LoopInput::Profile { .. }
-            | LoopInput::Access { .. }
-            | LoopInput::Stop => {} // never deferred
+            // These are never deferred.
+            LoopInput::Call { .. } | LoopInput::Document(_) | LoopInput::Stop => {}
         }
     }
 

@@ -31,7 +31,7 @@ use crate::http::service::InterfaceRoutes;
 use crate::http::signer::CertificateSigner;
 use crate::http::tonodes::NodeHttpClients;
 use crate::http::web::WebHandlerState;
-use crate::http::{RequestLimits, addresses, listen, router};
+use crate::http::{DESCRIPTION, RequestLimits, addresses, listen, router};
 use crate::inbox;
 use crate::jobs::JobRowStore;
 use crate::metrics::ManagerCounters;
@@ -242,6 +242,7 @@ fn web(
         peaks: Arc::default(),
         audit: audit.clone(),
         operator,
+        description: &DESCRIPTION,
         state: config.state.clone().into(),
     }
 }

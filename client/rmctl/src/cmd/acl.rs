@@ -17,15 +17,12 @@ use crate::args::{
     TokenCreateArgs, TokenSubcommand,
 };
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::acl as screens;
 use crate::render::json::MachineOutput;
 
 /// Runs an `acl` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: AclSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: AclSubcommand) -> CommandResult {
     let client = context.client()?;
     match what {
         AclSubcommand::Bootstrap => shown(context, &client.bootstrap().await?, None),
@@ -41,11 +38,7 @@ fn seconds(lifetime: Option<Duration>) -> Option<u64> {
     lifetime.map(|lifetime| lifetime.as_secs().max(1))
 }
 
-async fn tokens(
-    context: &CommandContext,
-    client: &Client,
-    what: TokenSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn tokens(context: &CommandContext, client: &Client, what: TokenSubcommand) -> CommandResult {
     match what {
         TokenSubcommand::Create(args) => {
             let TokenCreateArgs {
@@ -66,15 +59,9 @@ async fn tokens(
         TokenSubcommand::List(rows) => {
             let context = &context.list(&rows);
             let all = client.tokens().await?;
-            let found = MachineOutput {
-                items: &all,
-                list: true,
-            };
-            let text = found.text(&context.output, |token| token.accessor.clone());
-            context
-                .term
-                .print(&text.unwrap_or_else(|| screens::tokens(&all, now(), context.look())));
-            Ok(CommandExitCode::Ok)
+            let text =
+                MachineOutput::list(&all).text(&context.output, |token| token.accessor.clone());
+            Ok(context.show(text, || screens::tokens(&all, now(), context.look())))
         }
         TokenSubcommand::Revoke { accessor } => {
             let gone = client.revoke(&accessor).await?;
@@ -85,15 +72,9 @@ async fn tokens(
         }
         TokenSubcommand::Own => {
             let own = client.who_am_i().await?;
-            let found = MachineOutput {
-                items: std::slice::from_ref(&own),
-                list: false,
-            };
-            let text = found.text(&context.output, |own| own.who.clone().unwrap_or_default());
-            context
-                .term
-                .print(&text.unwrap_or_else(|| screens::own(&own, now())));
-            Ok(CommandExitCode::Ok)
+            let text = MachineOutput::one(&own)
+                .text(&context.output, |own| own.who.clone().unwrap_or_default());
+            Ok(context.show(text, || screens::own(&own, now())))
         }
     }
 }
@@ -102,7 +83,7 @@ async fn policies(
     context: &CommandContext,
     client: &Client,
     what: PolicySubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let (all, context) = match what {
         PolicySubcommand::List(rows) => (client.policies().await?, context.list(&rows)),
         PolicySubcommand::Set { subject, rights } => (
@@ -117,22 +98,15 @@ async fn policies(
             return Ok(CommandExitCode::Ok);
         }
     };
-    let found = MachineOutput {
-        items: &all,
-        list: true,
-    };
-    let text = found.text(&context.output, |policy| policy.subject.clone());
-    context
-        .term
-        .print(&text.unwrap_or_else(|| screens::policies(&all, context.look())));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&all).text(&context.output, |policy| policy.subject.clone());
+    Ok(context.show(text, || screens::policies(&all, context.look())))
 }
 
 async fn join_token(
     context: &CommandContext,
     client: &Client,
     args: &JoinTokenCreateArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let wanted = CreateJoinTokenRequest {
         node: args.node.clone(),
         names: args.names.clone(),
@@ -153,11 +127,7 @@ async fn join_token(
 }
 
 /// Prints a token, or writes it to a file without printing its secret.
-fn shown(
-    context: &CommandContext,
-    minted: &MintedToken,
-    out: Option<&Path>,
-) -> Result<CommandExitCode, CommandFailure> {
+fn shown(context: &CommandContext, minted: &MintedToken, out: Option<&Path>) -> CommandResult {
     if let Some(path) = out {
         files::write(
             path,
@@ -172,29 +142,19 @@ fn shown(
         ));
         return Ok(CommandExitCode::Ok);
     }
-    let found = MachineOutput {
-        items: std::slice::from_ref(minted),
-        list: false,
-    };
-    let text = found.text(&context.output, |minted| minted.token.0.clone());
-    context
-        .term
-        .print(&text.unwrap_or_else(|| format!("{}\n", minted.token.0)));
+    let text = MachineOutput::one(minted).text(&context.output, |minted| minted.token.0.clone());
+    context.show(text, || format!("{}\n", minted.token.0));
     context.term.say("The token is shown only once. Keep it in a file that only you can read, and set HEADROOM_TOKEN_FILE");
     Ok(CommandExitCode::Ok)
 }
 
 /// Joins this host to the cluster as a node. The key is created on this host and never leaves it.
-pub(crate) async fn join(
-    context: &CommandContext,
-    args: &NodeJoinArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn join(context: &CommandContext, args: &NodeJoinArgs) -> CommandResult {
     let addr = &context.addr;
     if !addr.starts_with("https://") {
-        let failure = CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("a host joins over https, but the address is {addr}"),
-        );
+        let failure = CommandFailure::usage(format!(
+            "a host joins over https, but the address is {addr}"
+        ));
         return Err(failure.help("rmctl node join --addr https://MANAGER:7070 …"));
     }
     let at = |name: &str| args.out.join(name);
@@ -207,10 +167,7 @@ pub(crate) async fn join(
     }
     let token = context.settings.trust.token.clone();
     if token == TokenSource::Nowhere {
-        let failure = CommandFailure::new(
-            CommandExitCode::Usage,
-            "a host needs a token to join, but none was given",
-        );
+        let failure = CommandFailure::usage("a host needs a token to join, but none was given");
         return Err(failure.help("add --token-file FILE; create a token on the manager's host: rmctl acl join-token create"));
     }
     let ca = vouched(addr, &args.pin).await?;
@@ -237,9 +194,8 @@ async fn vouched(addr: &str, pin: &str) -> Result<String, CommandFailure> {
         },
     )?;
     let ca = stranger.ca().await?.ca;
-    let read = Certificate::from_pem(&ca).map_err(|error| {
-        CommandFailure::new(CommandExitCode::Failed, format!("{addr}: {error}"))
-    })?;
+    let read = Certificate::from_pem(&ca)
+        .map_err(|error| CommandFailure::failed(format!("{addr}: {error}")))?;
     if read.fingerprint.to_string() == pin.trim().to_ascii_lowercase() {
         return Ok(ca);
     }
@@ -258,16 +214,15 @@ async fn certify(
     context: &CommandContext,
     args: &NodeJoinArgs,
     token: TokenSource,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let at = |name: &str| args.out.join(name);
     let node = match args.name.clone().or_else(own_name) {
         Some(node) => node,
         None => {
-            return Err(CommandFailure::new(
-                CommandExitCode::Usage,
-                "the name of this host is not a valid node name",
-            )
-            .help("--name NODE"));
+            return Err(
+                CommandFailure::usage("the name of this host is not a valid node name")
+                    .help("--name NODE"),
+            );
         }
     };
     let files = CertificateFiles {

@@ -6,14 +6,11 @@ use headroom_wire::v1::apps::{AppView, ChangeApplicationRequest};
 
 use crate::args::{AppSubcommand, LifetimeArgument};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandResult;
 use crate::render::{figures::span, json::MachineOutput};
 
 /// Runs an `app` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: AppSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: AppSubcommand) -> CommandResult {
     let (job, body) = match what {
         AppSubcommand::Share {
             job,
@@ -54,15 +51,8 @@ pub(crate) async fn run(
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, &job).await?;
     let after = client.change_app(&app.id, None, &body).await?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&after),
-        list: false,
-    }
-    .text(&context.output, |a| a.id.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| people(&after, now())));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::one(&after).text(&context.output, |a| a.id.to_string());
+    Ok(context.show(machine, || people(&after, now())))
 }
 
 /// Sets or shows the users and groups that may view or change a job.
@@ -71,7 +61,7 @@ async fn share(
     job: &str,
     wanted: AppAccess,
     nobody: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let access = if nobody || wanted != AppAccess::default() {
@@ -79,15 +69,8 @@ async fn share(
     } else {
         client.app_access(&app.id).await?
     };
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&access),
-        list: false,
-    }
-    .text(&context.output, |_| app.id.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| with_whom(&app, &access)));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::one(&access).text(&context.output, |_| app.id.to_string());
+    Ok(context.show(machine, || with_whom(&app, &access)))
 }
 
 fn with_whom(app: &AppView, access: &AppAccess) -> String {

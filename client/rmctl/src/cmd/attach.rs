@@ -2,13 +2,10 @@
 
 use super::submit::{print_view, stay};
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandResult};
 
 /// Prints the events of a job until it has ended. Ctrl-C detaches and leaves the job running.
-pub(crate) async fn run(
-    context: &CommandContext,
-    job: &str,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, job: &str) -> CommandResult {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let people = context.format.is_screen();

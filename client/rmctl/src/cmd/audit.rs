@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::args::{AuditListArgs, OutputFormat};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::audit;
 use crate::render::json::MachineOutput;
@@ -18,10 +18,7 @@ use crate::render::json::MachineOutput;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Prints the audit log, and with `watch` also new entries.
-pub(crate) async fn list(
-    context: &CommandContext,
-    args: AuditListArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn list(context: &CommandContext, args: AuditListArgs) -> CommandResult {
     let context = &context.list(&args.rows);
     let client = context.client()?;
     let AuditListArgs {
@@ -96,10 +93,6 @@ fn print_all(context: &CommandContext, all: &[AuditLine], watch: bool) {
             lines + &context.look().advice(audit::next(all, context.term.paint))
         }
     };
-    let text = MachineOutput {
-        items: all,
-        list: true,
-    }
-    .rows(&output);
-    context.term.print(&text.unwrap_or_else(people));
+    let text = MachineOutput::list(all).rows(&output);
+    context.show(text, people);
 }

@@ -20,7 +20,7 @@ use super::job_file::CompiledJob;
 use super::submission::submit;
 use crate::args::NodeBenchArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::follow::{JobObservation, follow};
 use crate::progress::ProgressLine;
 use crate::render::figures::short;
@@ -59,10 +59,7 @@ struct NodeBenchReport {
 
 /// Runs the job and prints the measurements. Exit code 1 if a task failed, or if the kill was not
 /// reported as a memory kill.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: NodeBenchArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: NodeBenchArgs) -> CommandResult {
     let client = context.client()?;
     let node = client.node(&args.node).await?;
     let text = job_file(&args);
@@ -83,18 +80,12 @@ pub(crate) async fn run(
         app = to_its_end(context, &client, &id, u64::from(args.tasks) + 2) => app?,
         _ = tokio::signal::ctrl_c() => {
             client.kill(&id, Some("interrupted".to_owned())).await?;
-            return Err(CommandFailure::new(CommandExitCode::Failed, format!("{id} was interrupted")));
+            return Err(CommandFailure::failed(format!("{id} was interrupted")));
         }
     };
     let figures = figures(&args, &app, &client.containers(Some(&id)).await?);
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&figures),
-        list: false,
-    }
-    .text(&context.output, |f| f.node.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| people(&figures, context.term.paint)));
+    let machine = MachineOutput::one(&figures).text(&context.output, |f| f.node.to_string());
+    context.show(machine, || people(&figures, context.term.paint));
     let killed_for_memory = figures
         .kill
         .is_some_and(|reason| reason.charge() == headroom_types::ExitCharge::Memory);

@@ -11,7 +11,7 @@ use headroom_identity::{Authority, Certificate, CertificateRole, IssuedCertifica
 use crate::args::{AuthorityDirectory, CaIssueArgs, CaSubcommand};
 use crate::certificate::TemplateFieldFormat;
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::ca as screen;
 use crate::render::json::MachineOutput;
 
@@ -46,10 +46,7 @@ impl From<AuthorityError> for CommandFailure {
 }
 
 /// Runs a `ca` verb.
-pub(crate) fn run(
-    context: &CommandContext,
-    what: CaSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) fn run(context: &CommandContext, what: CaSubcommand) -> CommandResult {
     match what {
         CaSubcommand::Init { place, name, days } => init(context, &place, &name, days),
         CaSubcommand::Issue(args) => issue(context, &args),
@@ -70,7 +67,7 @@ fn init(
     place: &AuthorityDirectory,
     name: &str,
     days: u32,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     folder(&place.dir)?;
     let made = authority::create(name, now(), days * DAY)?;
     let written = put(&made, &place.dir, "ca")?;
@@ -78,16 +75,13 @@ fn init(
     show(context, &[written])
 }
 
-fn issue(context: &CommandContext, args: &CaIssueArgs) -> Result<CommandExitCode, CommandFailure> {
+fn issue(context: &CommandContext, args: &CaIssueArgs) -> CommandResult {
     let authority = open(&args.place)?;
     if args.names.is_empty() && !matches!(args.role, CertificateRole::User(_)) {
-        return Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            format!(
-                "a certificate of {} needs a host name or an address",
-                args.role
-            ),
-        )
+        return Err(CommandFailure::usage(format!(
+            "a certificate of {} needs a host name or an address",
+            args.role
+        ))
         .help(format!(
             "rmctl ca issue {} --at HOSTNAME --at ADDRESS",
             args.role
@@ -116,7 +110,7 @@ fn lay_out(
     place: &AuthorityDirectory,
     issued: &IssuedCertificate,
     dir: &Path,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     folder(dir)?;
     let (ca, key, cert) = (
         dir.join("ca.pem"),
@@ -158,17 +152,14 @@ fn renew(
     file: &Path,
     place: &AuthorityDirectory,
     days: u32,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let authority = open(place)?;
     let old = read(file)?;
     let Some(role) = old.role else {
-        return Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            format!(
-                "{} names no role of Headroom: another authority issued it",
-                file.display()
-            ),
-        )
+        return Err(CommandFailure::usage(format!(
+            "{} names no role of Headroom: another authority issued it",
+            file.display()
+        ))
         .help("rmctl ca issue ROLE creates a certificate"));
     };
     let key = files::read_secret(&key_of(file))?;
@@ -187,31 +178,20 @@ fn renew(
     show(context, &[file.to_owned()])
 }
 
-fn show(context: &CommandContext, files: &[PathBuf]) -> Result<CommandExitCode, CommandFailure> {
+fn show(context: &CommandContext, files: &[PathBuf]) -> CommandResult {
     let all: Result<Vec<TemplateFieldFormat>, CommandFailure> = files
         .iter()
         .map(|file| Ok(TemplateFieldFormat::of(file, &read(file)?)))
         .collect();
     let all = all?;
-    let found = MachineOutput {
-        items: &all,
-        list: true,
-    };
-    let text = found.text(&context.output, |one| one.fingerprint.clone());
-    context
-        .term
-        .print(&text.unwrap_or_else(|| screen::certificates(&all, now())));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&all).text(&context.output, |one| one.fingerprint.clone());
+    Ok(context.show(text, || screen::certificates(&all, now())))
 }
 
 fn read(file: &Path) -> Result<Certificate, CommandFailure> {
     let text = files::read(file)?;
-    Certificate::from_pem(&text).map_err(|error| {
-        CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{}: {error}", file.display()),
-        )
-    })
+    Certificate::from_pem(&text)
+        .map_err(|error| CommandFailure::usage(format!("{}: {error}", file.display())))
 }
 
 fn open(place: &AuthorityDirectory) -> Result<Authority, CommandFailure> {

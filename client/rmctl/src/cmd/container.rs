@@ -10,7 +10,7 @@ use super::container_chart::{CHART, MARGIN, container_chart};
 use super::{container_access, container_views};
 use crate::args::{ContainerResizeArgs, ContainerSubcommand};
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::render::{figures::short, json::MachineOutput};
 
 /// Longest wait for the confirmation of a node.
@@ -19,10 +19,7 @@ const CONFIRM: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Runs a `container` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: ContainerSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: ContainerSubcommand) -> CommandResult {
     match what {
         ContainerSubcommand::Resize(args) => resize(context, args).await,
         ContainerSubcommand::Timeline { container } => timeline(context, &container).await,
@@ -49,10 +46,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn timeline(
-    context: &CommandContext,
-    container: &ContainerId,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn timeline(context: &CommandContext, container: &ContainerId) -> CommandResult {
     let client = context.client()?;
     let found = client.timeline(container).await?;
     // The node may still have the timeline of a container that the resource manager has deleted.
@@ -61,22 +55,14 @@ async fn timeline(
         .await
         .ok()
         .and_then(|view| view.peak);
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&found),
-        list: false,
-    }
-    .text(&context.output, |t| t.container.to_string());
+    let machine = MachineOutput::one(&found).text(&context.output, |t| t.container.to_string());
     let width = context.term.width.saturating_sub(MARGIN).min(CHART);
-    context.term.print(
-        &machine.unwrap_or_else(|| container_chart(&found, peak, width, context.term.paint)),
-    );
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(machine, || {
+        container_chart(&found, peak, width, context.term.paint)
+    }))
 }
 
-async fn resize(
-    context: &CommandContext,
-    args: ContainerResizeArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn resize(context: &CommandContext, args: ContainerResizeArgs) -> CommandResult {
     let client = context.client()?;
     let before = client.container(&args.container).await?;
     let mut resource = before.resource.clone();
@@ -87,11 +73,7 @@ async fn resize(
         resource,
         heap: args.heap,
     };
-    let how = if args.dry_run {
-        DryRunMode::DryRun
-    } else {
-        DryRunMode::Really
-    };
+    let how = DryRunMode::of(args.dry_run);
     let answer = client.resize(&args.container, how, &body).await?;
     if args.dry_run {
         let to = &body.resource;
@@ -114,14 +96,8 @@ async fn resize(
             .await?;
         view = client.container(&args.container).await?;
     }
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .text(&context.output, |c| c.id.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| people(&view)));
+    let machine = MachineOutput::one(&view).text(&context.output, |c| c.id.to_string());
+    context.show(machine, || people(&view));
     let refused = !args.no_wait && view.version < answer.version;
     Ok(if refused {
         CommandExitCode::Failed

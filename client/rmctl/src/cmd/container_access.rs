@@ -18,15 +18,12 @@ use crate::args::{
     ByteRange, ContainerExecArgs, ExecOptions, FilesSubcommand, SignalArgs, TaskExecArgs,
 };
 use crate::context::{CommandContext, user};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{files, json::MachineOutput};
 use crate::target::{self, TargetPart};
 
 /// Sends a signal.
-pub(crate) async fn signal(
-    context: &CommandContext,
-    args: SignalArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn signal(context: &CommandContext, args: SignalArgs) -> CommandResult {
     let client = context.client()?;
     let id = &args.container;
     let receiver = if args.all {
@@ -49,12 +46,8 @@ pub(crate) async fn signal(
         reason,
     };
     let done = client.signal(id, &body).await?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&done),
-        list: false,
-    }
-    .text(&context.output, |_| id.to_string());
-    context.term.print(&machine.unwrap_or_else(|| {
+    let machine = MachineOutput::one(&done).text(&context.output, |_| id.to_string());
+    Ok(context.show(machine, || {
         let to = if args.all {
             processes(done.processes)
         } else {
@@ -64,8 +57,7 @@ pub(crate) async fn signal(
             "{id}  {} was sent to {to}\nnext: rmctl container show {id}\n",
             done.signal
         )
-    }));
-    Ok(CommandExitCode::Ok)
+    }))
 }
 
 fn processes(n: u32) -> String {
@@ -77,22 +69,13 @@ fn processes(n: u32) -> String {
 }
 
 /// Lists, prints or copies files.
-pub(crate) async fn files(
-    context: &CommandContext,
-    what: FilesSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn files(context: &CommandContext, what: FilesSubcommand) -> CommandResult {
     let client = context.client()?;
     match what {
         FilesSubcommand::Ls { container, path } => {
             let rows = client.files(&container, &path).await?;
-            let machine = MachineOutput {
-                items: &rows,
-                list: true,
-            }
-            .text(&context.output, |row| row.path.clone());
-            context
-                .term
-                .print(&machine.unwrap_or_else(|| files::table(&rows, context.look())));
+            let machine = MachineOutput::list(&rows).text(&context.output, |row| row.path.clone());
+            context.show(machine, || files::table(&rows, context.look()));
         }
         FilesSubcommand::Cat {
             container,
@@ -143,7 +126,7 @@ async fn opened(
 /// The local path of a copy: `to`, or below `to` if it is a directory. The default is the file's
 /// name in the working directory.
 fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, CommandFailure> {
-    let none = || CommandFailure::new(CommandExitCode::Usage, format!("{path:?} names no file"));
+    let none = || CommandFailure::usage(format!("{path:?} names no file"));
     let name = Path::new(path).file_name().ok_or_else(none)?;
     Ok(match to {
         None => name.into(),
@@ -155,10 +138,7 @@ fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, CommandFailur
 /// Writes to a temporary name first, so that an interrupted copy leaves no incomplete file.
 async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, CommandFailure> {
     let failed = |error: std::io::Error| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("{} cannot be written: {error}", to.display()),
-        )
+        CommandFailure::failed(format!("{} cannot be written: {error}", to.display()))
     };
     let mut part = to.as_os_str().to_owned();
     part.push(".part");
@@ -180,19 +160,13 @@ async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, CommandFailure> {
 }
 
 /// Runs a program in a container and ends this process with the program's exit code.
-pub(crate) async fn exec(
-    context: &CommandContext,
-    args: ContainerExecArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn exec(context: &CommandContext, args: ContainerExecArgs) -> CommandResult {
     let ran = stay(context, &args.container, &args.beside).await;
     leave(context, ran)
 }
 
 /// Runs a program in the container of a task's running attempt.
-pub(crate) async fn exec_task(
-    context: &CommandContext,
-    args: TaskExecArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn exec_task(context: &CommandContext, args: TaskExecArgs) -> CommandResult {
     let ran = match container_of(context, &args.task).await {
         Ok(container) => stay(context, &container, &args.beside).await,
         Err(failure) => Err(failure),
@@ -206,8 +180,7 @@ async fn container_of(context: &CommandContext, text: &str) -> Result<ContainerI
         TargetPart::Attempt(id) => Some(target::attempt(&app, id)?.1),
         TargetPart::Task(id) => target::task(&app, id)?.attempts.last(),
         TargetPart::Whole | TargetPart::Container(_) | TargetPart::Several(_) => {
-            let wrong =
-                CommandFailure::new(CommandExitCode::Usage, format!("{text} is not a task"));
+            let wrong = CommandFailure::usage(format!("{text} is not a task"));
             return Err(wrong.help(format!("write for example {}/map/7", app.id)));
         }
     };
@@ -262,20 +235,15 @@ async fn stay(
             }
         }
     }
-    let cut = CommandFailure::new(
-        CommandExitCode::Failed,
-        format!("the connection to container {container} was lost before the program ended"),
-    );
+    let cut = CommandFailure::failed(format!(
+        "the connection to container {container} was lost before the program ended"
+    ));
     Err(cut.help(format!("rmctl container show {container}")))
 }
 
 fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, CommandFailure> {
-    data.bytes().map_err(|why| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the response cannot be read: {why}"),
-        )
-    })
+    data.bytes()
+        .map_err(|why| CommandFailure::failed(format!("the response cannot be read: {why}")))
 }
 
 fn standard_input() -> Result<Vec<u8>, CommandFailure> {
@@ -283,19 +251,13 @@ fn standard_input() -> Result<Vec<u8>, CommandFailure> {
     let most = MAX_EXEC_INPUT_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(most).read_to_end(&mut input);
     read.map_err(|error| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("standard input cannot be read: {error}"),
-        )
+        CommandFailure::failed(format!("standard input cannot be read: {error}"))
     })?;
     if input.len() > MAX_EXEC_INPUT_BYTES {
-        let long = CommandFailure::new(
-            CommandExitCode::Usage,
-            format!(
-                "standard input is longer than {} KiB",
-                MAX_EXEC_INPUT_BYTES >> 10
-            ),
-        );
+        let long = CommandFailure::usage(format!(
+            "standard input is longer than {} KiB",
+            MAX_EXEC_INPUT_BYTES >> 10
+        ));
         return Err(long.help("write it to a file that the job fetches"));
     }
     Ok(input)

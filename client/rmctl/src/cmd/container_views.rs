@@ -10,7 +10,7 @@ use headroom_wire::v1::events::LoggedEvent;
 use super::container_chart::{CHART, MARGIN, container_chart};
 use crate::args::{ConfirmOptions, WatchedListOptions};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{containers, events, figures::short, json, json::MachineOutput, top};
 use crate::watch::watch;
 
@@ -24,7 +24,7 @@ pub(super) async fn list(
     node: Option<NodeId>,
     all: bool,
     list: WatchedListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let context = &context.list(&list.rows);
     let client = context.client()?;
     let mut filters = Vec::new();
@@ -42,37 +42,20 @@ pub(super) async fn list(
         rows.retain(|c| all || c.ended.is_none() && c.state != "exited");
         wanted.of(rows, now())
     };
-    let screen = |rows: &[ContainerView]| {
-        containers::screen(rows, now(), context.look(), context.term.paint)
-    };
+    let screen = |rows: &[ContainerView]| containers::screen(rows, now(), context.look());
     if list.watch {
         return watch(context, path, rows, async |rows| Ok(screen(&rows))).await;
     }
     let rows = rows(client.get(path).await?)?;
-    let text = MachineOutput {
-        items: &rows,
-        list: true,
-    }
-    .rows(&context.output);
-    context.term.print(&text.unwrap_or_else(|| screen(&rows)));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&rows).rows(&context.output);
+    Ok(context.show(text, || screen(&rows)))
 }
 
 /// Shows one container.
-pub(super) async fn show(
-    context: &CommandContext,
-    id: &ContainerId,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn show(context: &CommandContext, id: &ContainerId) -> CommandResult {
     let view = context.client()?.container(id).await?;
-    let text = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .rows(&context.output);
-    context
-        .term
-        .print(&text.unwrap_or_else(|| containers::one(&view, now(), context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::one(&view).rows(&context.output);
+    Ok(context.show(text, || containers::one(&view, now(), context.term.paint)))
 }
 
 /// Prints the row of `top` for one container, once or until the container has ended.
@@ -80,18 +63,13 @@ pub(super) async fn stats(
     context: &CommandContext,
     id: &ContainerId,
     follow: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let mut headers = true;
     loop {
         let (view, timeline) = tokio::try_join!(client.container(id), client.timeline(id))?;
         let row = top::ContainerUsageRow::of(&view, &timeline.samples);
-        let text = match (MachineOutput {
-            items: std::slice::from_ref(&row),
-            list: false,
-        })
-        .rows(&context.output)
-        {
+        let text = match MachineOutput::one(&row).rows(&context.output) {
             Some(_) if follow => json::line(&row) + "\n",
             Some(text) => text,
             None => top::lines(
@@ -119,7 +97,7 @@ pub(super) async fn kill(
     context: &CommandContext,
     id: &ContainerId,
     sure: ConfirmOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let before = client.container(id).await?;
     let whose = before.request.as_ref().map_or_else(
@@ -139,35 +117,22 @@ pub(super) async fn kill(
         &format!("{id} ends: {whose}, {size} on {}", before.node),
     )?;
     let after = client.stop(id).await?;
-    let text = MachineOutput {
-        items: std::slice::from_ref(&after),
-        list: false,
-    }
-    .rows(&context.output);
+    let text = MachineOutput::one(&after).rows(&context.output);
     let people = || {
         format!(
             "{id}  is {}: {whose}, {size} on {}\nnext: rmctl events {} --tail 5\n",
             after.state, before.node, id.app
         )
     };
-    context.term.print(&text.unwrap_or_else(people));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(text, people))
 }
 
 /// Shows the events of a container, and its memory if its node still stores it.
-pub(super) async fn history(
-    context: &CommandContext,
-    id: &ContainerId,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn history(context: &CommandContext, id: &ContainerId) -> CommandResult {
     let client = context.client()?;
     let view = client.container(id).await?;
     let happened = happened(&client, id).await?;
-    if let Some(text) = (MachineOutput {
-        items: &happened,
-        list: true,
-    })
-    .rows(&context.output)
-    {
+    if let Some(text) = MachineOutput::list(&happened).rows(&context.output) {
         context.term.print(&text);
         return Ok(CommandExitCode::Ok);
     }

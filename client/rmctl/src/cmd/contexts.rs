@@ -6,25 +6,19 @@ use headroom_client::Client;
 
 use crate::args::{ConfigSubcommand, ContextSubcommand};
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::json::MachineOutput;
 use crate::render::settings as screens;
 use crate::settings::file::{self, DurationSetting, OutputSetting, UserSettingsFile};
 use crate::settings::{self, SettingSource};
 
 /// Runs a `context` verb.
-pub(crate) fn contexts(
-    context: &CommandContext,
-    what: ContextSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) fn contexts(context: &CommandContext, what: ContextSubcommand) -> CommandResult {
     let place = file::user_place();
     let mut user = file::user(&place)?;
     match what {
         ContextSubcommand::List => {
-            let found = MachineOutput {
-                items: std::slice::from_ref(&user),
-                list: false,
-            };
+            let found = MachineOutput::one(&user);
             let names = || {
                 user.contexts
                     .keys()
@@ -63,10 +57,7 @@ fn known(user: &UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
     if user.contexts.contains_key(name) {
         return Ok(());
     }
-    let failure = CommandFailure::new(
-        CommandExitCode::NotFound,
-        format!("there is no context {name}"),
-    );
+    let failure = CommandFailure::not_found(format!("there is no context {name}"));
     Err(failure
         .near(name, user.contexts.keys().map(String::as_str))
         .help("rmctl context list"))
@@ -101,11 +92,10 @@ fn set(
     saved.key = absolute(&proofs.key).or(saved.key.take());
     saved.token_file = absolute(&proofs.token_file).or(saved.token_file.take());
     if saved.addr.is_none() {
-        return Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("context {name} has no address"),
-        )
-        .help(format!("rmctl context set {name} --addr http://HOST:7070")));
+        return Err(
+            CommandFailure::usage(format!("context {name} has no address"))
+                .help(format!("rmctl context set {name} --addr http://HOST:7070")),
+        );
     }
     user.current.get_or_insert_with(|| name.to_owned());
     Ok(())
@@ -121,24 +111,18 @@ fn forget(user: &mut UserSettingsFile, name: &str) -> Result<(), CommandFailure>
 }
 
 /// Runs a `config` verb.
-pub(crate) fn config(
-    context: &CommandContext,
-    what: ConfigSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) fn config(context: &CommandContext, what: ConfigSubcommand) -> CommandResult {
     let places = [file::user_place(), file::machine_place()];
     match what {
         ConfigSubcommand::Show => {
             let settings = settings::load(context.given.clone())?;
             let files = places.map(|p| (p.display().to_string(), p.exists()));
             let doc = settings.json();
-            let found = MachineOutput {
-                items: std::slice::from_ref(&doc),
-                list: false,
-            };
-            let text = found.text(&context.output, |_| settings.addr.value.clone());
-            context.term.print(
-                &text.unwrap_or_else(|| screens::settings(&settings, &files, context.term.paint)),
-            );
+            let text =
+                MachineOutput::one(&doc).text(&context.output, |_| settings.addr.value.clone());
+            context.show(text, || {
+                screens::settings(&settings, &files, context.term.paint)
+            });
         }
         ConfigSubcommand::Validate => {
             settings::load(context.given.clone())?;

@@ -8,7 +8,7 @@ use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevelRequest
 use serde::Serialize;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandResult;
 use crate::render::figures::{short, span};
 use crate::render::metrics::{self, MetricSeries};
 use crate::render::{TextPainter, json::MachineOutput};
@@ -45,7 +45,7 @@ struct DaemonView {
 }
 
 /// Shows the state of the daemon.
-pub(crate) async fn status(context: &CommandContext) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn status(context: &CommandContext) -> CommandResult {
     let client = context.client()?;
     let (cluster, page, log) =
         tokio::join!(client.status(), client.get_text("/metrics"), log(&client));
@@ -56,15 +56,8 @@ pub(crate) async fn status(context: &CommandContext) -> Result<CommandExitCode, 
         &all,
         log?,
     );
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .text(&context.output, |v| v.version.clone());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| people(&view, context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::one(&view).text(&context.output, |v| v.version.clone());
+    Ok(context.show(machine, || people(&view, context.term.paint)))
 }
 
 /// The log level, or `None` if the daemon has no adjustable log.
@@ -77,38 +70,21 @@ async fn log(client: &Client) -> Result<Option<LogLevelView>, ClientError> {
 }
 
 /// Reloads the configuration of the resource manager.
-pub(crate) async fn reload(context: &CommandContext) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn reload(context: &CommandContext) -> CommandResult {
     let reloaded = context.client()?.reload().await?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&reloaded),
-        list: false,
-    }
-    .text(&context.output, |_| String::new());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| changes(&reloaded, context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::one(&reloaded).text(&context.output, |_| String::new());
+    Ok(context.show(machine, || changes(&reloaded, context.term.paint)))
 }
 
 /// Shows or sets the log level.
-pub(crate) async fn loglevel(
-    context: &CommandContext,
-    level: Option<LogLevel>,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn loglevel(context: &CommandContext, level: Option<LogLevel>) -> CommandResult {
     let client = context.client()?;
     let view = match level {
         Some(level) => client.set_log_level(SetLogLevelRequest { level }).await?,
         None => client.log_level().await?,
     };
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .text(&context.output, |v| v.level.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| format!("log  {}\n", in_words(&view))));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::one(&view).text(&context.output, |v| v.level.to_string());
+    Ok(context.show(machine, || format!("log  {}\n", in_words(&view))))
 }
 
 fn in_words(log: &LogLevelView) -> String {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::args::DebugBundleArgs;
 use crate::bundle::{self, BundleFile};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::figures::{rfc3339, short};
 use crate::render::json::{self, MachineOutput};
 
@@ -93,10 +93,7 @@ impl BundleCollector<'_> {
 }
 
 /// Writes the bundle and lists its files and the missing parts.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: DebugBundleArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: DebugBundleArgs) -> CommandResult {
     let stamp: String = rfc3339(now())
         .chars()
         .filter(|c| c.is_ascii_alphanumeric())
@@ -162,14 +159,8 @@ pub(crate) async fn run(
         files: pieces.into_iter().map(|p| p.name).collect(),
         missing,
     };
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&written),
-        list: false,
-    };
-    let text = machine.text(&context.output, |w| w.file.display().to_string());
-    context
-        .term
-        .print(&text.unwrap_or_else(|| people(&written)));
+    let text = MachineOutput::one(&written).text(&context.output, |w| w.file.display().to_string());
+    context.show(text, || people(&written));
     Ok(if unreachable {
         CommandExitCode::Unreachable
     } else {
@@ -272,12 +263,7 @@ async fn doctor() -> Result<Value, CommandFailure> {
     use headroom_config::NodeAgentConfig;
     use headroom_nodeagent::doctor::examine;
     let look = tokio::task::spawn_blocking(|| examine(&NodeAgentConfig::default())).await;
-    let findings = look.map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the checks of this host failed: {e}"),
-        )
-    })?;
-    serde_json::to_value(&findings)
-        .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))
+    let findings =
+        look.map_err(|e| CommandFailure::failed(format!("the checks of this host failed: {e}")))?;
+    serde_json::to_value(&findings).map_err(|e| CommandFailure::failed(e.to_string()))
 }

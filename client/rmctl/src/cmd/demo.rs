@@ -20,7 +20,7 @@ use crate::context::CommandContext;
 use crate::demo::data::{self, DataSetParams, DemoDataSet};
 use crate::demo::reference::{ComparisonResult, compare};
 use crate::demo::{DemoError, job};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::groupby::GroupByStats;
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{ClusterDirectory, LocalCluster, LocalClusterParams};
@@ -38,10 +38,7 @@ const LOG: &str = "error";
 const CPUS: u32 = 16;
 
 /// Runs the demonstration.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: DemoArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: DemoArgs) -> CommandResult {
     begin_log(LOG, context.term.live);
     check(&args)?;
     let home = ClusterDirectory::make(args.keep.as_deref())?;
@@ -55,15 +52,9 @@ pub(crate) async fn run(
         OutputFormat::Name => context.term.line(&report.run.app),
         OutputFormat::Yaml | OutputFormat::Csv | OutputFormat::Cols | OutputFormat::Template => {
             let whole = report.json();
-            let found = json::MachineOutput {
-                items: std::slice::from_ref(&whole),
-                list: false,
-            };
-            context.term.print(
-                &found
-                    .text(&context.output, |_| report.run.app.clone())
-                    .unwrap_or_default(),
-            );
+            let text =
+                json::MachineOutput::one(&whole).text(&context.output, |_| report.run.app.clone());
+            context.show(text, String::new);
         }
     }
     if let ClusterDirectory::Kept(dir) = &home {
@@ -78,10 +69,9 @@ pub(crate) async fn run(
 fn check(args: &DemoArgs) -> Result<(), CommandFailure> {
     match args.share {
         Some(share) if args.input.is_none() && !(SHARES.0..=SHARES.1).contains(&share) => {
-            Err(CommandFailure::new(
-                CommandExitCode::Usage,
-                format!("--share {share} is outside the range of the generated data set"),
-            )
+            Err(CommandFailure::usage(format!(
+                "--share {share} is outside the range of the generated data set"
+            ))
             .help(format!(
                 "use a size from {} to {}, or your own data with --input FILE",
                 SHARES.0, SHARES.1
@@ -99,7 +89,7 @@ async fn play(
 ) -> Result<DemoReport, CommandFailure> {
     let data = tokio::select! {
         data = prepare(context, args, dir) => data?,
-        () = interrupt.asked() => return Err(CommandFailure::new(CommandExitCode::Failed, "interrupted; nothing had been started")),
+        () = interrupt.asked() => return Err(CommandFailure::failed("interrupted; nothing had been started")),
     };
     if context.addr_named {
         let client = context.client()?;
@@ -113,7 +103,7 @@ async fn play(
         return tokio::select! {
             shown = stage.show() => shown,
             () = interrupt.asked() => {
-                Err(CommandFailure::new(CommandExitCode::Failed, "interrupted; the job keeps running").help("rmctl kill last"))
+                Err(CommandFailure::failed("interrupted; the job keeps running").help("rmctl kill last"))
             }
         };
     }
@@ -151,7 +141,7 @@ async fn play(
     // From here on an interruption must end every container first.
     let shown = tokio::select! {
         shown = stage.show() => shown,
-        () = interrupt.asked() => Err(CommandFailure::new(CommandExitCode::Failed, "interrupted; every container was ended")),
+        () = interrupt.asked() => Err(CommandFailure::failed("interrupted; every container was ended")),
     };
     cluster.stop().await;
     if args.keep.is_none() {
@@ -180,12 +170,7 @@ async fn prepare(
     let term = context.term;
     let made = tokio::task::spawn_blocking(move || data::prepare(&wanted, &term)).await;
     let mut data = made
-        .map_err(|e| {
-            CommandFailure::new(
-                CommandExitCode::Failed,
-                format!("the data set was not created: {e}"),
-            )
-        })?
+        .map_err(|e| CommandFailure::failed(format!("the data set was not created: {e}")))?
         .map_err(|e| refused(&e))?;
     if !data.generated && args.share.is_none() {
         data.share = probe(context, &data, dir).await?;
@@ -224,13 +209,10 @@ async fn probe(
         .kill_on_drop(true)
         .output();
     let wrong = |e: String| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!(
-                "the median partition {} could not be measured: {e}",
-                part.index
-            ),
-        )
+        CommandFailure::failed(format!(
+            "the median partition {} could not be measured: {e}",
+            part.index
+        ))
     };
     let output = tokio::time::timeout(RUN_TIMEOUT, output)
         .await
@@ -252,10 +234,7 @@ async fn probe(
 /// This program, which the tasks also run.
 fn program() -> Result<PathBuf, CommandFailure> {
     std::env::current_exe().map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the path of this program cannot be read: {e}"),
-        )
+        CommandFailure::failed(format!("the path of this program cannot be read: {e}"))
     })
 }
 
@@ -329,9 +308,8 @@ impl DemoRunInputs<'_> {
 
     /// Writes the job file and reads it like a user's file.
     fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<CompiledJob, CommandFailure> {
-        let unwritable = |e: std::io::Error| {
-            CommandFailure::new(CommandExitCode::Failed, format!("{}: {e}", out.display()))
-        };
+        let unwritable =
+            |e: std::io::Error| CommandFailure::failed(format!("{}: {e}", out.display()));
         std::fs::create_dir_all(out).map_err(unwritable)?;
         let partitions = u32::try_from(self.data.parts.len()).unwrap_or(u32::MAX);
         let text = job::text(
@@ -369,17 +347,10 @@ impl DemoRunInputs<'_> {
             compare(&input, &columns, &outputs, result.as_deref())
         })
         .await;
-        let compared = compared.map_err(|e| {
-            CommandFailure::new(
-                CommandExitCode::Failed,
-                format!("the result was not compared: {e}"),
-            )
-        })?;
-        compared.map(Some).map_err(|e| {
-            CommandFailure::new(
-                CommandExitCode::Failed,
-                format!("the result cannot be compared: {e}"),
-            )
-        })
+        let compared = compared
+            .map_err(|e| CommandFailure::failed(format!("the result was not compared: {e}")))?;
+        compared
+            .map(Some)
+            .map_err(|e| CommandFailure::failed(format!("the result cannot be compared: {e}")))
     }
 }

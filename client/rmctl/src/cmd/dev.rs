@@ -6,7 +6,7 @@ use headroom_wire::v1::attached::NodeReady;
 
 use crate::args::DevClusterArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::interrupt::Interrupt;
 use crate::local_cluster::{LocalCluster, LocalClusterParams};
 use crate::render::{count, json};
@@ -15,10 +15,7 @@ use crate::render::{count, json};
 const LOG: &str = "warn";
 
 /// Runs a cluster until it is interrupted.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: DevClusterArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: DevClusterArgs) -> CommandResult {
     begin_log(LOG, context.term.live);
     let params = LocalClusterParams {
         nodes: args.nodes,

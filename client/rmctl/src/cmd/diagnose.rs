@@ -6,16 +6,13 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use crate::args::OutputFormat;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{diagnose, json};
 use crate::selector;
 use crate::target::{self, TargetPart};
 
 /// Explains an attempt, a task's last failure, a job's failures, or a container's end.
-pub(crate) async fn run(
-    context: &CommandContext,
-    text: &str,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, text: &str) -> CommandResult {
     let client = context.client()?;
     if let Some(several) = selector::parse(text) {
         let (app, _) = context.app(&client, &several.job).await?;
@@ -30,13 +27,10 @@ pub(crate) async fn run(
         TargetPart::Task(id) => {
             let row = target::task(&app, id)?;
             let one = last_failure(row).ok_or_else(|| {
-                CommandFailure::new(
-                    CommandExitCode::NotFound,
-                    format!(
-                        "{}/{id} has not been started yet: there is nothing to diagnose",
-                        app.id
-                    ),
-                )
+                CommandFailure::not_found(format!(
+                    "{}/{id} has not been started yet: there is nothing to diagnose",
+                    app.id
+                ))
                 .help(format!("rmctl why {}/{id}", app.id))
             })?;
             one_attempt(context, &app, row, one)
@@ -47,11 +41,7 @@ pub(crate) async fn run(
         }
         TargetPart::Container(id) => {
             let view = client.container(id).await?;
-            let machine = json::MachineOutput {
-                items: std::slice::from_ref(&view),
-                list: false,
-            };
-            let text = machine.text(&context.output, |c| c.id.to_string());
+            let text = json::MachineOutput::one(&view).text(&context.output, |c| c.id.to_string());
             text.unwrap_or_else(|| diagnose::container(&view, context.term.paint))
         }
     };
@@ -61,11 +51,8 @@ pub(crate) async fn run(
 
 fn whole(context: &CommandContext, app: &AppView) -> String {
     let failed: Vec<&AttemptRow> = app.job.as_ref().map(diagnose::failures).unwrap_or_default();
-    let machine = json::MachineOutput {
-        items: &failed,
-        list: true,
-    }
-    .text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let machine = json::MachineOutput::list(&failed)
+        .text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
     machine.unwrap_or_else(|| diagnose::of_app(app, context.term.paint))
 }
 
@@ -80,18 +67,15 @@ fn of_several(
         .filter_map(|row| Some((row, last_failure(row)?)))
         .collect();
     if started.is_empty() {
-        let none = CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!("none of these tasks of {} has been started yet", app.id),
-        );
+        let none = CommandFailure::not_found(format!(
+            "none of these tasks of {} has been started yet",
+            app.id
+        ));
         return Err(none.help(format!("rmctl why {}", app.id)));
     }
     let all: Vec<&AttemptRow> = started.iter().map(|(_, one)| *one).collect();
-    let machine = json::MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let machine = json::MachineOutput::list(&all)
+        .text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
     let screens = || {
         started
             .iter()
@@ -104,11 +88,7 @@ fn of_several(
 
 fn one_attempt(context: &CommandContext, app: &AppView, row: &TaskRow, one: &AttemptRow) -> String {
     let name = |a: &AttemptRow| format!("{}/{}", app.id, a.attempt);
-    let machine = json::MachineOutput {
-        items: std::slice::from_ref(one),
-        list: false,
-    }
-    .text(&context.output, name);
+    let machine = json::MachineOutput::one(one).text(&context.output, name);
     let width = if context.format == OutputFormat::Wide {
         context.term.width.max(140)
     } else {

@@ -8,24 +8,17 @@ use serde::Deserialize;
 
 use crate::args::DoctorArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render;
 use crate::render::json::MachineOutput;
 
 /// Prints the findings. The worst finding determines the exit code.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: DoctorArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: DoctorArgs) -> CommandResult {
     let findings = match &args.node {
         Some(node) => of_node(context, node).await?,
         None => of_this_host(args).await?,
     };
-    let found = MachineOutput {
-        items: &findings,
-        list: true,
-    };
-    let text = found.text(&context.output, |f| f.code.to_string());
+    let text = MachineOutput::list(&findings).text(&context.output, |f| f.code.to_string());
     let text = text.unwrap_or_else(|| {
         render::doctor::screen(&findings, context.term.width, context.term.paint)
     });
@@ -63,10 +56,5 @@ async fn of_this_host(args: DoctorArgs) -> Result<Vec<DoctorFinding>, CommandFai
     config.state = args.state.unwrap_or(config.state);
     config.cgroup_root = args.cgroup_root.or(config.cgroup_root);
     let look = tokio::task::spawn_blocking(move || doctor::examine(&config)).await;
-    look.map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the checks of this host failed: {e}"),
-        )
-    })
+    look.map_err(|e| CommandFailure::failed(format!("the checks of this host failed: {e}")))
 }

@@ -8,13 +8,10 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use crate::args::{CompletionShell, RmctlArguments};
 use crate::complete::VARIABLE;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 
 /// Prints the completion script of a shell: `source <(rmctl completion bash)`.
-pub(crate) fn completion(
-    context: &CommandContext,
-    shell: CompletionShell,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) fn completion(context: &CommandContext, shell: CompletionShell) -> CommandResult {
     let completer: &dyn EnvCompleter = match shell {
         CompletionShell::Bash => &Bash,
         CompletionShell::Zsh => &Zsh,
@@ -22,22 +19,14 @@ pub(crate) fn completion(
     };
     let mut script = Vec::new();
     let written = completer.write_registration(VARIABLE, "rmctl", "rmctl", "rmctl", &mut script);
-    written.map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the script cannot be made: {e}"),
-        )
-    })?;
+    written.map_err(|e| CommandFailure::failed(format!("the script cannot be made: {e}")))?;
     context.term.bytes(&script);
     Ok(CommandExitCode::Ok)
 }
 
 /// Prints a script with verbs and options only, which does not call rmctl: `rmctl completion bash
 /// --static > /usr/share/bash-completion/completions/rmctl`.
-pub(crate) fn fixed_completion(
-    context: &CommandContext,
-    shell: CompletionShell,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) fn fixed_completion(context: &CommandContext, shell: CompletionShell) -> CommandResult {
     use clap_complete::aot;
     let shell = match shell {
         CompletionShell::Bash => aot::Shell::Bash,
@@ -51,10 +40,8 @@ pub(crate) fn fixed_completion(
 }
 
 /// Writes a manual page for each verb.
-pub(crate) fn man(context: &CommandContext, to: &Path) -> Result<CommandExitCode, CommandFailure> {
-    let failed = |e: std::io::Error| {
-        CommandFailure::new(CommandExitCode::Failed, format!("{}: {e}", to.display()))
-    };
+pub(crate) fn man(context: &CommandContext, to: &Path) -> CommandResult {
+    let failed = |e: std::io::Error| CommandFailure::failed(format!("{}: {e}", to.display()));
     std::fs::create_dir_all(to).map_err(failed)?;
     clap_mangen::generate_to(RmctlArguments::command().disable_help_subcommand(true), to)
         .map_err(failed)?;

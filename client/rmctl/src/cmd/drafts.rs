@@ -11,7 +11,7 @@ use headroom_wire::v1::nodes::NodeView;
 use super::feasibility::{polls, refuse_growth, refuse_infeasible};
 use super::job_file::load;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{count, figures::short, plan};
 
 /// A job file with the keys that most jobs need.
@@ -40,11 +40,7 @@ memory_attempts = 4             # after a memory kill: more slots, then a contai
 "#;
 
 /// Writes a new job file.
-pub(super) fn init(
-    context: &CommandContext,
-    name: &Name,
-    to: Option<&Path>,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) fn init(context: &CommandContext, name: &Name, to: Option<&Path>) -> CommandResult {
     let text = DRAFT.replace("NAME", name.as_str());
     let Some(path) = to else {
         context.term.print(&text);
@@ -69,10 +65,7 @@ pub(super) fn init(
 }
 
 /// Reports all mistakes of a file, or that there are none.
-pub(super) async fn validate(
-    context: &CommandContext,
-    file: &Path,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn validate(context: &CommandContext, file: &Path) -> CommandResult {
     let job = load(context, file, None).await?;
     let stages = u64::try_from(job.spec.stages.len()).unwrap_or(u64::MAX);
     let what = format!(
@@ -90,10 +83,7 @@ pub(super) async fn validate(
 }
 
 /// Prints the plan of a file, and whether the cluster has enough free memory for it now.
-pub(super) async fn plan(
-    context: &CommandContext,
-    file: &Path,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn plan(context: &CommandContext, file: &Path) -> CommandResult {
     let job = load(context, file, None).await?;
     let nodes = context.client()?.nodes().await?;
     refuse_infeasible(&job.spec, &nodes)?;

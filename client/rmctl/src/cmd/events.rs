@@ -6,7 +6,7 @@ use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 
 use crate::args::{EventsArgs, ListOptions, OutputFormat};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::events;
 use crate::render::json::MachineOutput;
@@ -62,10 +62,7 @@ impl EventSelection {
 }
 
 /// Prints past events, and with `watch` also new ones.
-pub(crate) async fn run(
-    context: &CommandContext,
-    wanted: EventSelection,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, wanted: EventSelection) -> CommandResult {
     let context = &context.list(&wanted.rows);
     let client = context.client()?;
     let mut of = wanted.of;
@@ -184,12 +181,8 @@ fn print_all(context: &CommandContext, all: &[LoggedEvent], watch: bool) {
     } else {
         context.output.clone()
     };
-    let text = MachineOutput {
-        items: all,
-        list: true,
-    }
-    .rows(&output);
-    context.term.print(&text.unwrap_or_else(people));
+    let text = MachineOutput::list(all).rows(&output);
+    context.show(text, people);
 }
 
 #[cfg(test)]

@@ -2,53 +2,37 @@
 //! files. Needs no daemon.
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::explain::{self, WordExplanation};
 use crate::render::json::MachineOutput;
 use crate::render::table::{Table, wrap};
 
 /// Prints the meaning of a word, or all words without one.
-pub(crate) fn run(
-    context: &CommandContext,
-    word: Option<&str>,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) fn run(context: &CommandContext, word: Option<&str>) -> CommandResult {
     let all = explain::entries();
     let Some(word) = word else {
         let short: Vec<WordExplanation> = all.into_iter().filter(|e| !e.is_detail()).collect();
-        let text = MachineOutput {
-            items: &short,
-            list: true,
-        }
-        .text(&context.output, |e| e.word.clone());
-        context
-            .term
-            .print(&text.unwrap_or_else(|| list(&short, context.term.width)));
-        return Ok(CommandExitCode::Ok);
+        let text = MachineOutput::list(&short).text(&context.output, |e| e.word.clone());
+        return Ok(context.show(text, || list(&short, context.term.width)));
     };
     let found = explain::find(&all, word);
     if found.is_empty() {
-        let failure = CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!("{word:?} is not a known code, verdict, event, field or key"),
-        );
+        let failure = CommandFailure::not_found(format!(
+            "{word:?} is not a known code, verdict, event, field or key"
+        ));
         let failure = failure.near(word, all.iter().map(|e| e.word.as_str()));
         return Err(failure.help(
             "rmctl explain lists codes and verdicts; fields are written AppView.until, keys retry.cap or scheduling.preempt_part",
         ));
     }
-    let text = MachineOutput {
-        items: &found,
-        list: true,
-    }
-    .text(&context.output, |e| e.word.clone());
-    context.term.print(&text.unwrap_or_else(|| {
+    let text = MachineOutput::list(&found).text(&context.output, |e| e.word.clone());
+    Ok(context.show(text, || {
         found
             .iter()
             .map(|e| one(e, context))
             .collect::<Vec<_>>()
             .join("\n")
-    }));
-    Ok(CommandExitCode::Ok)
+    }))
 }
 
 fn list(all: &[WordExplanation], width: usize) -> String {

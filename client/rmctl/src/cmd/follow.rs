@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::log_source::{LogSource, WINDOW, ended, print, sources};
 use crate::args::LogsArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::render::logs as text;
 use crate::target::TargetPart;
 
@@ -48,7 +48,7 @@ pub(super) async fn run(
     id: &AppId,
     part: &TargetPart,
     args: &LogsArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let (sender, mut receiver) = mpsc::channel::<LogChunk>(PIECES);
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());

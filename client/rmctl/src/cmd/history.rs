@@ -7,7 +7,7 @@ use headroom_wire::v1::job::{JobView, TaskState};
 
 use crate::args::{ConfirmOptions, ListOptions};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::render::past::{self, EndedJobRow};
 use crate::render::{apps, count, figures::gib_seconds, json::MachineOutput};
 
@@ -15,10 +15,7 @@ use crate::render::{apps, count, figures::gib_seconds, json::MachineOutput};
 const USUAL: usize = 20;
 
 /// Lists ended jobs, the latest first.
-pub(super) async fn list(
-    context: &CommandContext,
-    rows: &ListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn list(context: &CommandContext, rows: &ListOptions) -> CommandResult {
     let context = &context.list(rows);
     let client = context.client()?;
     let mut ended: Vec<AppView> = client
@@ -41,15 +38,8 @@ pub(super) async fn list(
     let past = wanted_rows(&client, ended).await?;
     wanted.limit = Some(limit);
     let past = wanted.of(past, at)?;
-    let text = MachineOutput {
-        items: &past,
-        list: true,
-    }
-    .rows(&context.output);
-    context.term.print(
-        &text.unwrap_or_else(|| past::screen(&past, all, at, context.look(), context.term.paint)),
-    );
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&past).rows(&context.output);
+    Ok(context.show(text, || past::screen(&past, all, at, context.look())))
 }
 
 async fn wanted_rows(
@@ -111,14 +101,13 @@ pub(super) async fn purge(
     context: &CommandContext,
     job: &str,
     sure: ConfirmOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, job).await?;
     if target.part != crate::target::TargetPart::Whole {
-        let wrong = CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{job} is part of a job, but only whole jobs can be purged"),
-        );
+        let wrong = CommandFailure::usage(format!(
+            "{job} is part of a job, but only whole jobs can be purged"
+        ));
         return Err(wrong.help(format!("rmctl job purge {}", app.id)));
     }
     let tasks = app.job.as_ref().map_or(0, |j| j.totals.tasks);
@@ -134,27 +123,18 @@ pub(super) async fn purge(
             &format!("{what} is purged with its tasks and containers; its job history stays"),
         )?;
     }
-    let how = if sure.dry_run {
-        DryRunMode::DryRun
-    } else {
-        DryRunMode::Really
-    };
+    let how = DryRunMode::of(sure.dry_run);
     let was = client.purge(&app.id, how).await?;
-    let text = MachineOutput {
-        items: std::slice::from_ref(&was),
-        list: false,
-    }
-    .text(&context.output, |a| a.id.to_string());
+    let text = MachineOutput::one(&was).text(&context.output, |a| a.id.to_string());
     let goes = if sure.dry_run {
         "would be purged"
     } else {
         "is purged"
     };
     let state = apps::state(was.state, context.term.paint);
-    context.term.print(
-        &text.unwrap_or_else(|| format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)),
-    );
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(text, || {
+        format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)
+    }))
 }
 
 #[cfg(test)]

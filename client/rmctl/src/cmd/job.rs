@@ -10,15 +10,12 @@ use super::replay;
 use super::{attach, drafts, history, kill, ps, scale, submit};
 use crate::args::JobSubcommand;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::job_history as screens;
 use crate::render::json::MachineOutput;
 
 /// Runs a `job` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: JobSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: JobSubcommand) -> CommandResult {
     match what {
         JobSubcommand::List { list } => ps::run(context, None, list).await,
         JobSubcommand::Show { job, list } => ps::run(context, Some(&job), list).await,
@@ -51,53 +48,31 @@ pub(crate) async fn run(
     }
 }
 
-async fn families(
-    context: &CommandContext,
-    user: Option<&str>,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn families(context: &CommandContext, user: Option<&str>) -> CommandResult {
     let rows = context.client()?.job_histories(user).await?;
-    let text = MachineOutput {
-        items: &rows,
-        list: true,
-    }
-    .rows(&context.output);
-    context.term.print(
-        &text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)),
-    );
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&rows).rows(&context.output);
+    Ok(context.show(text, || {
+        screens::list(&rows, crate::context::now(), context.term.paint)
+    }))
 }
 
-async fn suggest(
-    context: &CommandContext,
-    name: &Name,
-    user: Option<String>,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn suggest(context: &CommandContext, name: &Name, user: Option<String>) -> CommandResult {
     let user = user.or_else(crate::context::user);
     let client = context.client()?;
     let family = client.job_history(name, user.as_deref()).await?;
     let found = client.suggestions(Some(&family.user), Some(name)).await?;
-    let text = MachineOutput {
-        items: &found,
-        list: true,
-    }
-    .text(&context.output, |one| one.kind.clone());
-    context
-        .term
-        .print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&found).text(&context.output, |one| one.kind.clone());
+    Ok(context.show(text, || {
+        screens::suggestions(&family, &found, context.term.paint)
+    }))
 }
 
-fn export(
-    context: &CommandContext,
-    text: &str,
-    to: Option<&Path>,
-) -> Result<CommandExitCode, CommandFailure> {
+fn export(context: &CommandContext, text: &str, to: Option<&Path>) -> CommandResult {
     match to {
         None => context.term.print(text),
         Some(path) => {
-            std::fs::write(path, text).map_err(|e| {
-                CommandFailure::new(CommandExitCode::Failed, format!("{}: {e}", path.display()))
-            })?;
+            std::fs::write(path, text)
+                .map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))?;
         }
     }
     Ok(CommandExitCode::Ok)

@@ -91,9 +91,9 @@ pub(crate) fn compiled(
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let base = parent.canonicalize().map_err(|e| {
-        CommandFailure::new(CommandExitCode::Usage, format!("{}: {e}", parent.display()))
-    })?;
+    let base = parent
+        .canonicalize()
+        .map_err(|e| CommandFailure::usage(format!("{}: {e}", parent.display())))?;
     let mode = mode.unwrap_or(spec.mode);
     Ok(CompiledJob {
         spec,

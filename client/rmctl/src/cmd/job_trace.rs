@@ -1,7 +1,7 @@
 //! The finished tasks of a job as a trace, for the export and the replay.
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 use crate::render::record;
 
 /// The trace of a job that the resource manager stores.
@@ -13,13 +13,10 @@ pub(super) async fn fetch_trace(
     let (app, _) = context.app(&client, job).await?;
     let text = record::trace(&app);
     if text.lines().count() < 2 {
-        let failure = CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!(
-                "no task of {} has succeeded, so there is no record of it",
-                app.id
-            ),
-        );
+        let failure = CommandFailure::not_found(format!(
+            "no task of {} has succeeded, so there is no record of it",
+            app.id
+        ));
         return Err(failure.help(format!("rmctl ps {}", app.id)));
     }
     Ok(text)

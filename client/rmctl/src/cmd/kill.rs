@@ -4,22 +4,18 @@ use headroom_wire::v1::apps::AppView;
 
 use crate::args::KillArgs;
 use crate::context::{CommandContext, user};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{apps, count, figures::short, json::MachineOutput};
 
 /// Ends a job.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: KillArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: KillArgs) -> CommandResult {
     let KillArgs { job, reason, sure } = args;
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, &job).await?;
     if let Some(task) = target.part.task() {
-        return Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{job} is a task, but rmctl kill ends a whole job"),
-        )
+        return Err(CommandFailure::usage(format!(
+            "{job} is a task, but rmctl kill ends a whole job"
+        ))
         .help(format!("rmctl task kill {}/{task}", app.id))
         .help(format!("rmctl kill {}", app.id)));
     }
@@ -39,11 +35,7 @@ pub(crate) async fn run(
     context.confirm(sure, &format!("{} ends: {}", app.id, what_ends(&app)))?;
     let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
     let after = client.kill(&app.id, reason).await?;
-    let found = MachineOutput {
-        items: std::slice::from_ref(&after),
-        list: false,
-    };
-    let text = found
+    let text = MachineOutput::one(&after)
         .text(&context.output, |a| a.id.to_string())
         .unwrap_or_else(|| {
             let state = apps::state(after.state, context.term.paint);

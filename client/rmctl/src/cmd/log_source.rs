@@ -7,7 +7,7 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use crate::args::LogsArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 use crate::render::logs as text;
 use crate::target::{self, TargetPart};
 
@@ -81,18 +81,15 @@ pub(super) async fn sources(
         masters.sort();
         return match masters.pop() {
             Some(id) => Ok(vec![whole(id)]),
-            None if app.managed => Err(CommandFailure::new(
-                CommandExitCode::NotFound,
-                format!("the master of {} has not been launched yet", app.id),
-            )
+            None if app.managed => Err(CommandFailure::not_found(format!(
+                "the master of {} has not been launched yet",
+                app.id
+            ))
             .help(format!("rmctl why {}", app.id))),
-            None => Err(CommandFailure::new(
-                CommandExitCode::NotFound,
-                format!(
-                    "the master of {} is unmanaged: its user has its log",
-                    app.id
-                ),
-            )),
+            None => Err(CommandFailure::not_found(format!(
+                "the master of {} is unmanaged: its user has its log",
+                app.id
+            ))),
         };
     }
     match part {

@@ -8,16 +8,13 @@ use super::follow;
 use super::log_source::{LogSource, WINDOW, print, sources};
 use crate::args::LogsArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::logs as text;
 use crate::selector;
 use crate::target::TargetPart;
 
 /// Prints logs, and with `--follow` continues until all of them have ended.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: LogsArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: LogsArgs) -> CommandResult {
     let client = context.client()?;
     let (app, part) = match selector::parse(&args.target) {
         Some(several) => {
@@ -41,14 +38,12 @@ pub(crate) async fn run(
         } else {
             "has not started it yet"
         };
-        return Err(CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!("{} {none}: there is no log", app.id),
-        )
-        .help(format!(
-            "rmctl why {} · rmctl logs {} --master --stderr",
-            app.id, app.id
-        )));
+        return Err(
+            CommandFailure::not_found(format!("{} {none}: there is no log", app.id)).help(format!(
+                "rmctl why {} · rmctl logs {} --master --stderr",
+                app.id, app.id
+            )),
+        );
     }
     let only = sources.len() == 1;
     let (mut missing, mut read) = (None, 0);
@@ -70,13 +65,10 @@ pub(crate) async fn run(
 
 fn gone(e: ClientError, source: &LogSource) -> CommandFailure {
     if e.code() == Some(ErrorCode::HR0404) {
-        return CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!(
-                "there is no log {} of container {}",
-                source.file, source.container
-            ),
-        )
+        return CommandFailure::not_found(format!(
+            "there is no log {} of container {}",
+            source.file, source.container
+        ))
         .help("logs are kept on the node for the last 200 containers that ended");
     }
     e.into()

@@ -4,7 +4,7 @@ use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
 
 use crate::args::OperatorMetricsArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::json::MachineOutput;
 use crate::render::metrics::{self, name};
 
@@ -19,10 +19,7 @@ pub(super) fn of_node(context: &CommandContext, url: &str) -> Result<Client, Com
 }
 
 /// Prints the page as a scraper reads it. In the machine formats each series is a row.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: OperatorMetricsArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: OperatorMetricsArgs) -> CommandResult {
     let client = context.client()?;
     let asked = match &args.node {
         None => client,
@@ -34,22 +31,16 @@ pub(crate) async fn run(
         Some(part) => metrics::only(&page, part),
     };
     if let Some(part) = args.filter.as_ref().filter(|_| shown.is_empty()) {
-        let failure = CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!("no metric has {part:?} in its name"),
-        );
+        let failure = CommandFailure::not_found(format!("no metric has {part:?} in its name"));
         return Err(failure
             .near(part, page.lines().map(name))
             .help("rmctl operator metrics -o name lists them"));
     }
     let series = metrics::series(&shown);
     context.term.print(
-        &MachineOutput {
-            items: &series,
-            list: true,
-        }
-        .rows(&context.output)
-        .unwrap_or(shown),
+        &MachineOutput::list(&series)
+            .rows(&context.output)
+            .unwrap_or(shown),
     );
     Ok(CommandExitCode::Ok)
 }

@@ -65,13 +65,10 @@ mod why;
 
 use crate::args::{AuditSubcommand, RootSubcommand};
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandResult;
 
 /// Runs one verb.
-pub(crate) async fn run(
-    verb: RootSubcommand,
-    context: &mut CommandContext,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(verb: RootSubcommand, context: &mut CommandContext) -> CommandResult {
     match verb {
         RootSubcommand::Status { watch } => status::run(context, watch).await,
         RootSubcommand::Submit(args) => submit::run(context, args).await,

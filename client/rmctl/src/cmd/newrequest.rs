@@ -11,7 +11,7 @@ use headroom_wire::v1::application_master::{
 
 use crate::args::RequestCreateArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{TextPainter, count, figures::short, json::MachineOutput};
 
 /// Creates the request, or only validates it.
@@ -19,25 +19,17 @@ pub(super) async fn create(
     context: &CommandContext,
     client: &Client,
     args: RequestCreateArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let ask = match &args.file {
         Some(file) => read(file)?,
         None => typed(&args)?,
     };
-    let how = if args.dry_run {
-        DryRunMode::DryRun
-    } else {
-        DryRunMode::Really
-    };
+    let how = DryRunMode::of(args.dry_run);
     let (app, _) = context.app_figures(client, &args.job).await?;
     let answer = client.create_request(&app.id, how, &ask).await?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&answer),
-        list: false,
-    }
-    .text(&context.output, |a| a.request.to_string());
+    let machine = MachineOutput::one(&answer).text(&context.output, |a| a.request.to_string());
     let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);
-    context.term.print(&machine.unwrap_or_else(people));
+    context.show(machine, people);
     Ok(match answer.verdict {
         PlacementVerdict::Waits { .. } if args.dry_run => CommandExitCode::NotNow,
         PlacementVerdict::Fits | PlacementVerdict::Waits { .. } => CommandExitCode::Ok,
@@ -85,12 +77,7 @@ fn read(file: &Path) -> Result<PlacementRequest, CommandFailure> {
     } else {
         std::fs::read_to_string(file)
     };
-    let wrong = |what: String| {
-        CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{}: {what}", file.display()),
-        )
-    };
+    let wrong = |what: String| CommandFailure::usage(format!("{}: {what}", file.display()));
     let text = text.map_err(|e| wrong(e.to_string()))?;
     // A JSON document begins with a brace; no TOML document does.
     let parsed: Result<serde_json::Value, String> = if text.trim_start().starts_with('{') {
@@ -110,11 +97,8 @@ fn read(file: &Path) -> Result<PlacementRequest, CommandFailure> {
 /// The request from the options.
 fn typed(args: &RequestCreateArgs) -> Result<PlacementRequest, CommandFailure> {
     let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
-        return Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            "a request needs a name and a size",
-        )
-        .help("add --name NAME --memory SIZE, or --file FILE"));
+        return Err(CommandFailure::usage("a request needs a name and a size")
+            .help("add --name NAME --memory SIZE, or --file FILE"));
     };
     let launch = LaunchSpec {
         command: args.launch.command.clone(),

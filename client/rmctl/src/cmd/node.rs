@@ -10,7 +10,7 @@ use headroom_wire::v1::nodes::{DrainNodeRequest, NodeView};
 use super::{events, tags};
 use crate::args::{NodeDrainArgs, NodeSubcommand, WatchedListOptions};
 use crate::context::{CommandContext, now, user};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::progress::ProgressLine;
 use crate::render::{count, figures::span, json::MachineOutput, nodes};
 use crate::watch::watch;
@@ -19,10 +19,7 @@ use crate::watch::watch;
 const LOOK: Duration = Duration::from_secs(20);
 
 /// Runs a `node` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: NodeSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: NodeSubcommand) -> CommandResult {
     match what {
         NodeSubcommand::Join(args) => super::acl::join(context, &args).await,
         NodeSubcommand::List(args) => list(context, args).await,
@@ -39,37 +36,24 @@ pub(crate) async fn run(
 }
 
 /// Lists all nodes.
-async fn list(
-    context: &CommandContext,
-    args: WatchedListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn list(context: &CommandContext, args: WatchedListOptions) -> CommandResult {
     let context = &context.list(&args.rows);
     let wanted = args.rows.wanted();
-    let screen = |all: &[NodeView]| nodes::screen(all, context.look(), context.term.paint);
+    let screen = |all: &[NodeView]| nodes::screen(all, context.look());
     if args.watch {
         let rows = |all: Vec<NodeView>| wanted.of(all, now());
         return watch(context, "/v1/nodes", rows, async |all| Ok(screen(&all))).await;
     }
     let all = wanted.of(context.client()?.nodes().await?, now())?;
-    let text = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows(&context.output);
-    context.term.print(&text.unwrap_or_else(|| screen(&all)));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&all).rows(&context.output);
+    Ok(context.show(text, || screen(&all)))
 }
 
 /// Shows one node with its containers.
-async fn show(context: &CommandContext, node: &NodeId) -> Result<CommandExitCode, CommandFailure> {
+async fn show(context: &CommandContext, node: &NodeId) -> CommandResult {
     let client = context.client()?;
     let view = client.node(node).await?;
-    if let Some(text) = (MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    })
-    .rows(&context.output)
-    {
+    if let Some(text) = MachineOutput::one(&view).rows(&context.output) {
         context.term.print(&text);
         return Ok(CommandExitCode::Ok);
     }
@@ -80,11 +64,7 @@ async fn show(context: &CommandContext, node: &NodeId) -> Result<CommandExitCode
     Ok(CommandExitCode::Ok)
 }
 
-async fn happened(
-    context: &CommandContext,
-    node: &NodeId,
-    watch: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn happened(context: &CommandContext, node: &NodeId, watch: bool) -> CommandResult {
     context.client()?.node(node).await?;
     events::run(
         context,
@@ -97,10 +77,7 @@ async fn happened(
     .await
 }
 
-async fn drain(
-    context: &CommandContext,
-    args: NodeDrainArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn drain(context: &CommandContext, args: NodeDrainArgs) -> CommandResult {
     let client = context.client()?;
     let fate = match (args.deadline, args.decommission) {
         (Some(time), _) => format!("the rest is stopped in {}", span(time)),
@@ -141,7 +118,7 @@ async fn drain(
     if !args.no_wait {
         view = until_empty(context, &client, view).await?;
     }
-    print_node(context, &view, |v| nodes::drained(v, now()));
+    tags::print_node(context, &view, |v| nodes::drained(v, now()));
     Ok(CommandExitCode::Ok)
 }
 
@@ -180,23 +157,11 @@ async fn until_empty(
     Ok(view)
 }
 
-async fn undrain(
-    context: &CommandContext,
-    node: &NodeId,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn undrain(context: &CommandContext, node: &NodeId) -> CommandResult {
     let client = context.client()?;
     let view = client.undrain(node).await?;
-    print_node(context, &view, |v| {
+    tags::print_node(context, &view, |v| {
         format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state)
     });
     Ok(CommandExitCode::Ok)
-}
-
-fn print_node(context: &CommandContext, view: &NodeView, people: impl Fn(&NodeView) -> String) {
-    let machine = MachineOutput {
-        items: std::slice::from_ref(view),
-        list: false,
-    }
-    .text(&context.output, |n| n.id.to_string());
-    context.term.print(&machine.unwrap_or_else(|| people(view)));
 }

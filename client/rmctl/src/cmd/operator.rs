@@ -10,14 +10,11 @@ use serde::Serialize;
 use super::{daemon, debug, metrics};
 use crate::args::{OperatorSubcommand, StateSubcommand};
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{json, state as screens};
 
 /// Runs an `operator` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    verb: OperatorSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, verb: OperatorSubcommand) -> CommandResult {
     match verb {
         OperatorSubcommand::Status => daemon::status(context).await,
         OperatorSubcommand::Reload => daemon::reload(context).await,
@@ -29,24 +26,13 @@ pub(crate) async fn run(
 }
 
 /// Runs on a blocking thread: the verbs read and write files only.
-async fn state(
-    context: &CommandContext,
-    what: StateSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn state(context: &CommandContext, what: StateSubcommand) -> CommandResult {
     let context = context.clone();
     let done = tokio::task::spawn_blocking(move || on_state(&context, what)).await;
-    done.map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the operation on the state failed: {e}"),
-        )
-    })?
+    done.map_err(|e| CommandFailure::failed(format!("the operation on the state failed: {e}")))?
 }
 
-fn on_state(
-    context: &CommandContext,
-    what: StateSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+fn on_state(context: &CommandContext, what: StateSubcommand) -> CommandResult {
     match what {
         StateSubcommand::Check(place) => {
             let report = check::check(&place.state).map_err(failure)?;
@@ -93,11 +79,7 @@ fn print<T: Serialize>(
     name: &std::path::Path,
     people: impl FnOnce() -> String,
 ) {
-    let found = json::MachineOutput {
-        items: std::slice::from_ref(item),
-        list: false,
-    };
-    let text = found
+    let text = json::MachineOutput::one(item)
         .text(&context.output, |_| name.display().to_string())
         .unwrap_or_else(people);
     context.term.print(&text);

@@ -9,7 +9,7 @@ use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use crate::args::TaskOrderArgs;
 use crate::context::{CommandContext, user};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::json::MachineOutput;
 use crate::target;
 
@@ -44,13 +44,14 @@ pub(crate) async fn run(
     context: &CommandContext,
     command: TaskCommand,
     ordered: TaskOrderArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let (app, target) = context.app(&client, &ordered.task).await?;
     let Some(task) = target.part.task().cloned() else {
         let wrong = format!("{} is not a task", ordered.task);
-        return Err(CommandFailure::new(CommandExitCode::Usage, wrong)
-            .help(format!("write for example {}/map/7", app.id)));
+        return Err(
+            CommandFailure::usage(wrong).help(format!("write for example {}/map/7", app.id))
+        );
     };
     let row = target::task(&app, &task)?;
     let would = format!("{}/{task} {}", app.id, would(row, command));
@@ -70,15 +71,9 @@ pub(crate) async fn run(
         return Ok(CommandExitCode::Ok);
     }
     let after = watch(&client, &app.id, &before, command).await?;
-    let found = MachineOutput {
-        items: std::slice::from_ref(&after),
-        list: false,
-    };
-    let text = found.text(&context.output, |row| format!("{}/{}", app.id, row.task));
-    context
-        .term
-        .print(&text.unwrap_or_else(|| people(&app.id, &after, command)));
-    Ok(CommandExitCode::Ok)
+    let text =
+        MachineOutput::one(&after).text(&context.output, |row| format!("{}/{}", app.id, row.task));
+    Ok(context.show(text, || people(&app.id, &after, command)))
 }
 
 async fn give(

@@ -10,14 +10,11 @@ use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 use super::queue::read;
 use crate::args::{ListOptions, ProfileSetArgs, ProfileSubcommand};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{job_history, json::MachineOutput, profiles};
 
 /// Runs a `profile` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: ProfileSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: ProfileSubcommand) -> CommandResult {
     let client = context.client()?;
     match what {
         ProfileSubcommand::List(rows) => list(context, &client, &rows).await,
@@ -34,7 +31,9 @@ pub(crate) async fn run(
             revision,
             dry_run,
         } => {
-            let profile = client.unset_profile(&name, revision, how(dry_run)).await?;
+            let profile = client
+                .unset_profile(&name, revision, DryRunMode::of(dry_run))
+                .await?;
             let goes = if dry_run {
                 "would be removed"
             } else {
@@ -54,43 +53,19 @@ pub(crate) async fn run(
         }
         ProfileSubcommand::Test(args) => super::profile_test::test(context, args).await,
         ProfileSubcommand::Import { file, dry_run } => {
-            import(context, &client, &file, how(dry_run)).await
+            import(context, &client, &file, DryRunMode::of(dry_run)).await
         }
     }
 }
 
-fn how(dry_run: bool) -> DryRunMode {
-    if dry_run {
-        DryRunMode::DryRun
-    } else {
-        DryRunMode::Really
-    }
-}
-
-async fn list(
-    context: &CommandContext,
-    client: &Client,
-    rows: &ListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn list(context: &CommandContext, client: &Client, rows: &ListOptions) -> CommandResult {
     let context = &context.list(rows);
     let all: Vec<ClusterProfile> = rows.wanted().of(client.profiles().await?, now())?;
-    let machine = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows(&context.output);
-    context.term.print(
-        &machine
-            .unwrap_or_else(|| profiles::screen(&all, now(), context.look(), context.term.paint)),
-    );
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::list(&all).rows(&context.output);
+    Ok(context.show(machine, || profiles::screen(&all, now(), context.look())))
 }
 
-async fn set(
-    context: &CommandContext,
-    client: &Client,
-    args: ProfileSetArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn set(context: &CommandContext, client: &Client, args: ProfileSetArgs) -> CommandResult {
     let size = match &args.file {
         Some(file) => {
             let wrong = |problems: Vec<_>| {
@@ -106,7 +81,12 @@ async fn set(
     };
     let spec = spec(size, args.about.unwrap_or_default());
     let profile = client
-        .set_profile(&args.name, &spec, args.revision, how(args.dry_run))
+        .set_profile(
+            &args.name,
+            &spec,
+            args.revision,
+            DryRunMode::of(args.dry_run),
+        )
         .await?;
     let is = if args.dry_run { "would be" } else { "is" };
     print_profile(context, &profile, |p| {
@@ -142,7 +122,7 @@ async fn import(
     client: &Client,
     file: &Path,
     how: DryRunMode,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let (text, name) = (read(file)?, file.display().to_string());
     let wrong = |problems: Vec<_>| {
         CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
@@ -161,20 +141,15 @@ async fn import(
         let revision = was(&name).map(|p| p.revision);
         rows.push(client.set_profile(&name, &spec, revision, how).await?);
     }
-    let machine = MachineOutput {
-        items: &rows,
-        list: true,
-    }
-    .text(&context.output, |p| p.name.to_string());
-    context.term.print(&machine.unwrap_or_else(|| {
+    let machine = MachineOutput::list(&rows).text(&context.output, |p| p.name.to_string());
+    Ok(context.show(machine, || {
         profiles::imported(
             &rows,
             &before,
             how == DryRunMode::DryRun,
             context.term.paint,
         )
-    }));
-    Ok(CommandExitCode::Ok)
+    }))
 }
 
 /// Shows suggestions, of one name or all. A stage matches a profile of the cluster if it requested
@@ -184,7 +159,7 @@ async fn suggest(
     client: &Client,
     name: Option<&Name>,
     user: Option<&str>,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let mut found = client.suggestions(user, None).await?;
     if let Some(name) = name {
         let profiles = client.profiles().await?;
@@ -196,22 +171,17 @@ async fn suggest(
             .collect();
         found.retain(|one| one.job == *name || Some(one.asked) == size);
         if found.is_empty() && profile.is_none() {
-            let failure = CommandFailure::new(
-                CommandExitCode::NotFound,
-                format!("{name} is neither a profile of the cluster nor a job with a history"),
-            );
+            let failure = CommandFailure::not_found(format!(
+                "{name} is neither a profile of the cluster nor a job with a history"
+            ));
             return Err(failure.near(name.as_str(), known.iter().map(String::as_str)));
         }
     }
-    let text = MachineOutput {
-        items: &found,
-        list: true,
-    }
-    .text(&context.output, |one| format!("{}/{}", one.job, one.kind));
-    context
-        .term
-        .print(&text.unwrap_or_else(|| job_history::all_suggestions(&found, context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&found)
+        .text(&context.output, |one| format!("{}/{}", one.job, one.kind));
+    Ok(context.show(text, || {
+        job_history::all_suggestions(&found, context.term.paint)
+    }))
 }
 
 fn print_profile(
@@ -219,12 +189,6 @@ fn print_profile(
     profile: &ClusterProfile,
     people: impl Fn(&ClusterProfile) -> String,
 ) {
-    let machine = MachineOutput {
-        items: std::slice::from_ref(profile),
-        list: false,
-    }
-    .text(&context.output, |p| p.name.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| people(profile)));
+    let machine = MachineOutput::one(profile).text(&context.output, |p| p.name.to_string());
+    context.show(machine, || people(profile));
 }

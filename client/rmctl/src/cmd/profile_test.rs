@@ -8,15 +8,12 @@ use headroom_wire::v1::job::AttemptRow;
 use super::run;
 use crate::args::{ProfileTestArgs, RunArgs};
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::figures::{percent, short};
 use crate::render::{TextPainter, json::MachineOutput};
 
 /// Runs the command and prints its memory use.
-pub(crate) async fn test(
-    context: &CommandContext,
-    args: ProfileTestArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn test(context: &CommandContext, args: ProfileTestArgs) -> CommandResult {
     let ProfileTestArgs {
         name,
         nodes,
@@ -44,20 +41,13 @@ pub(crate) async fn test(
     };
     let app = run::to_its_end(&beside, &wanted).await?;
     let Some(attempt) = run::last_attempt(&app) else {
-        return Err(CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the task never ran: {}", app.diagnostics),
-        )
-        .help(format!("rmctl why {}", app.id)));
+        return Err(
+            CommandFailure::failed(format!("the task never ran: {}", app.diagnostics))
+                .help(format!("rmctl why {}", app.id)),
+        );
     };
-    let machine = MachineOutput {
-        items: std::slice::from_ref(attempt),
-        list: false,
-    }
-    .text(&context.output, |a| a.attempt.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| people(&name, &app, attempt, context.term.paint)));
+    let machine = MachineOutput::one(attempt).text(&context.output, |a| a.attempt.to_string());
+    context.show(machine, || people(&name, &app, attempt, context.term.paint));
     Ok(exit(attempt))
 }
 

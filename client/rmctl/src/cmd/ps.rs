@@ -6,7 +6,7 @@ use headroom_wire::v1::job::TaskRow;
 
 use crate::args::{OutputFormat, WatchedListOptions};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{apps, job, json, json::MachineOutput};
 use crate::select::RowSelection;
 use crate::watch::watch;
@@ -16,7 +16,7 @@ pub(crate) async fn run(
     context: &CommandContext,
     job: Option<&str>,
     list: WatchedListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let context = &context.list(&list.rows);
     match job {
         None => jobs(context, &list).await,
@@ -32,12 +32,9 @@ fn chosen(wanted: &RowSelection, mut all: Vec<AppView>) -> Result<Vec<AppView>, 
     wanted.of(all, now())
 }
 
-async fn jobs(
-    context: &CommandContext,
-    list: &WatchedListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn jobs(context: &CommandContext, list: &WatchedListOptions) -> CommandResult {
     let wanted = list.rows.wanted();
-    let screen = |all: &[AppView]| apps::screen(all, now(), context.look(), context.term.paint);
+    let screen = |all: &[AppView]| apps::screen(all, now(), context.look());
     if list.watch {
         return watch(
             context,
@@ -54,20 +51,11 @@ async fn jobs(
     } else {
         wanted.of(all, now())?
     };
-    let text = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows(&context.output);
-    context.term.print(&text.unwrap_or_else(|| screen(&all)));
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&all).rows(&context.output);
+    Ok(context.show(text, || screen(&all)))
 }
 
-async fn tasks(
-    context: &CommandContext,
-    job: &str,
-    list: &WatchedListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn tasks(context: &CommandContext, job: &str, list: &WatchedListOptions) -> CommandResult {
     let client = context.client()?;
     let wanted = list.rows.wanted();
     // A narrow screen shows only the most important tasks.
@@ -95,13 +83,9 @@ async fn tasks(
         return Ok(CommandExitCode::Ok);
     }
     let rows = wanted.of(rows(&app), now())?;
-    let text = MachineOutput {
-        items: &rows,
-        list: true,
-    }
-    .rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
-    context.term.print(&text.unwrap_or_default());
-    Ok(CommandExitCode::Ok)
+    let text = MachineOutput::list(&rows)
+        .rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
+    Ok(context.show(text, String::new))
 }
 
 fn rows(app: &AppView) -> Vec<TaskRow> {
@@ -122,11 +106,5 @@ fn screen(
     } else {
         Some(wanted.of(rows(app), now())?)
     };
-    Ok(job::screen(
-        app,
-        chosen.as_deref(),
-        now(),
-        context.look(),
-        context.term.paint,
-    ))
+    Ok(job::screen(app, chosen.as_deref(), now(), context.look()))
 }

@@ -11,15 +11,12 @@ use serde_json::Value;
 use super::app;
 use crate::args::{AppSubcommand, OutputFormat, QueueSubcommand, WatchedListOptions};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{count, json, json::MachineOutput, queues};
 use crate::watch::watch;
 
 /// Runs a `queue` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: QueueSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: QueueSubcommand) -> CommandResult {
     let client = context.client()?;
     match what {
         QueueSubcommand::List(args) => list(context, &client, args).await,
@@ -48,14 +45,14 @@ async fn list(
     context: &CommandContext,
     client: &Client,
     args: WatchedListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let context = &context.list(&args.rows);
-    let (wanted, paint) = (args.rows.wanted(), context.term.paint);
+    let wanted = args.rows.wanted();
     if args.watch {
         let rows =
             |view: QueuesView| wanted.of(view.root.walk().into_iter().cloned().collect(), now());
         return watch(context, "/v1/queues", rows, async |all| {
-            Ok(queues::chosen(&all, context.look(), paint))
+            Ok(queues::chosen(&all, context.look()))
         })
         .await;
     }
@@ -65,34 +62,18 @@ async fn list(
         return Ok(CommandExitCode::Ok);
     }
     let all: Vec<QueueView> = wanted.of(view.root.walk().into_iter().cloned().collect(), now())?;
-    let machine = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows(&context.output);
+    let machine = MachineOutput::list(&all).rows(&context.output);
     let people = || match wanted.is_all() {
-        true => queues::screen(&view, context.look(), paint),
-        false => queues::chosen(&all, context.look(), paint),
+        true => queues::screen(&view, context.look()),
+        false => queues::chosen(&all, context.look()),
     };
-    context.term.print(&machine.unwrap_or_else(people));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(machine, people))
 }
 
-async fn show(
-    context: &CommandContext,
-    client: &Client,
-    queue: &QueuePath,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn show(context: &CommandContext, client: &Client, queue: &QueuePath) -> CommandResult {
     let view = client.queue(queue).await?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .text(&context.output, |q| q.path.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| queues::one(&view, context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::one(&view).text(&context.output, |q| q.path.to_string());
+    Ok(context.show(machine, || queues::one(&view, context.term.paint)))
 }
 
 async fn set(
@@ -101,7 +82,7 @@ async fn set(
     file: &Path,
     generation: Option<u64>,
     dry_run: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let text = read(file)?;
     let name = file.display().to_string();
     let tree = tree(&text, &name)?;
@@ -111,25 +92,17 @@ async fn set(
             .check_queues(&tree, generation)
             .await
             .map_err(with_places)?;
-        let machine = MachineOutput {
-            items: std::slice::from_ref(&checked),
-            list: false,
-        }
-        .text(&context.output, |c| c.generation.to_string());
-        context.term.print(&machine.unwrap_or_else(|| {
+        let machine =
+            MachineOutput::one(&checked).text(&context.output, |c| c.generation.to_string());
+        return Ok(context.show(machine, || {
             format!("the file is valid for generation {}\n", checked.generation)
         }));
-        return Ok(CommandExitCode::Ok);
     }
     let view: QueuesView = client
         .set_queues(&tree, generation)
         .await
         .map_err(with_places)?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .text(&context.output, |v| v.generation.to_string());
+    let machine = MachineOutput::one(&view).text(&context.output, |v| v.generation.to_string());
     let people = || {
         let below = u64::try_from(view.root.walk().len().saturating_sub(1)).unwrap_or(u64::MAX);
         format!(
@@ -138,8 +111,7 @@ async fn set(
             count(below, "queue")
         )
     };
-    context.term.print(&machine.unwrap_or_else(people));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(machine, people))
 }
 
 /// Reads a file, or standard input for `-`.
@@ -147,12 +119,9 @@ pub(super) fn read(file: &Path) -> Result<String, CommandFailure> {
     if file == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().read_to_string(&mut text);
-        return read.map(|_| text).map_err(|e| {
-            CommandFailure::new(
-                CommandExitCode::Usage,
-                format!("standard input cannot be read: {e}"),
-            )
-        });
+        return read
+            .map(|_| text)
+            .map_err(|e| CommandFailure::usage(format!("standard input cannot be read: {e}")));
     }
     headroom_config::load::read(file)
         .map_err(|p| CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&p)))
@@ -162,9 +131,8 @@ pub(super) fn read(file: &Path) -> Result<String, CommandFailure> {
 /// configuration.
 fn tree(text: &str, name: &str) -> Result<Value, CommandFailure> {
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|e| {
-            CommandFailure::new(CommandExitCode::Usage, format!("{name} is not JSON: {e}"))
-        });
+        return serde_json::from_str(text)
+            .map_err(|e| CommandFailure::usage(format!("{name} is not JSON: {e}")));
     }
     headroom_config::queues::parse_queue_tree(text, name)
         .map_err(|p| CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&p)))
@@ -192,13 +160,9 @@ async fn set_queue_state(
     client: &Client,
     queue: &QueuePath,
     state: QueueRunState,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let view = client.set_queue_state(queue, state).await?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .text(&context.output, |q| q.path.to_string());
+    let machine = MachineOutput::one(&view).text(&context.output, |q| q.path.to_string());
     let people = || {
         let (own, held) = (state.as_str(), view.state.as_str());
         let note = if state == view.state {
@@ -212,6 +176,5 @@ async fn set_queue_state(
             view.path.short()
         )
     };
-    context.term.print(&machine.unwrap_or_else(people));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(machine, people))
 }

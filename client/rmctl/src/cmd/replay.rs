@@ -8,18 +8,15 @@ use headroom_wire::v1::error::ErrorCode;
 use super::job_trace::fetch_trace;
 use crate::args::JobReplayArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::progress::ProgressLine;
 use crate::render::json::MachineOutput;
 use crate::render::replay as screen;
 
 /// Runs the replay.
-pub(super) async fn run(
-    context: &CommandContext,
-    args: JobReplayArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn run(context: &CommandContext, args: JobReplayArgs) -> CommandResult {
     let scenario = scenario(&args)?;
-    let wrong = |e: trace::TraceError| CommandFailure::new(CommandExitCode::Usage, e.to_string());
+    let wrong = |e: trace::TraceError| CommandFailure::usage(e.to_string());
     let datasets = match (&args.traces, &args.job) {
         (Some(path), _) => trace::read(path).map_err(wrong)?,
         (None, Some(job)) => trace::parse(&fetch_trace(context, job).await?, job).map_err(wrong)?,
@@ -33,23 +30,12 @@ pub(super) async fn run(
         rows
     };
     let rows = tokio::task::spawn_blocking(work).await;
-    let rows = rows.map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the replay ended by a fault: {e}"),
-        )
-    })?;
-    let found = MachineOutput {
-        items: &rows,
-        list: true,
-    };
-    let text = found.text(&context.output, |row| {
+    let rows =
+        rows.map_err(|e| CommandFailure::failed(format!("the replay ended by a fault: {e}")))?;
+    let text = MachineOutput::list(&rows).text(&context.output, |row| {
         format!("{}/{}", row.dataset, row.mode.as_str())
     });
-    context
-        .term
-        .print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(text, || screen::screen(&rows, context.term.paint)))
 }
 
 /// The scenario that the arguments describe.
@@ -137,6 +123,7 @@ fn check_node_memory(
 mod tests {
     use super::*;
     use crate::args::{JobSubcommand, RmctlArguments, RootSubcommand};
+    use crate::exit::CommandExitCode;
     use clap::Parser;
     use headroom_types::Bytes;
     use headroom_wire::v1::job::MemoryFailureMode;

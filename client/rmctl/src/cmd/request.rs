@@ -8,24 +8,18 @@ use headroom_wire::v1::apps::{AppView, PendingExplanation};
 use super::newrequest;
 use crate::args::{ConfirmOptions, ListOptions, RequestSubcommand};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{count, figures::short, json::MachineOutput, requests, why};
 
 /// Runs a `request` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: RequestSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: RequestSubcommand) -> CommandResult {
     let client = context.client()?;
     match what {
         RequestSubcommand::List { job, rows } => list(context, &client, &job, &rows).await,
         RequestSubcommand::Show { job, request } => {
             let (app, _) = context.app_figures(&client, &job).await?;
             let ask = one(&client.requests(&app.id).await?, &app.id, &request)?;
-            let shown = MachineOutput {
-                items: std::slice::from_ref(&ask),
-                list: false,
-            };
+            let shown = MachineOutput::one(&ask);
             // A screen also shows every field, as YAML, because the request is the master's own
             // document.
             let yaml = crate::args::OutputOptions::plain(crate::args::OutputFormat::Yaml);
@@ -52,16 +46,11 @@ async fn list(
     client: &Client,
     job: &str,
     rows: &ListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let context = &context.list(rows);
     let (app, _) = context.app_figures(client, job).await?;
     let asks = rows.wanted().of(client.requests(&app.id).await?, now())?;
-    if let Some(text) = (MachineOutput {
-        items: &asks,
-        list: true,
-    })
-    .rows(&context.output)
-    {
+    if let Some(text) = MachineOutput::list(&asks).rows(&context.output) {
         context.term.print(&text);
         return Ok(CommandExitCode::Ok);
     }
@@ -75,7 +64,6 @@ async fn list(
         &asks,
         &waits,
         context.look(),
-        context.term.paint,
     ));
     Ok(CommandExitCode::Ok)
 }
@@ -96,18 +84,15 @@ fn one(
     match begin.as_slice() {
         [one] => Ok((*one).clone()),
         [] => {
-            let failure = CommandFailure::new(
-                CommandExitCode::NotFound,
-                format!("{app} has no request {name}"),
-            );
+            let failure = CommandFailure::not_found(format!("{app} has no request {name}"));
             Err(failure
                 .near(name, asks.iter().map(|a| a.request.as_str()))
                 .help(format!("rmctl request list {app}")))
         }
-        many => Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{} requests of {app} begin with {name}", many.len()),
-        )
+        many => Err(CommandFailure::usage(format!(
+            "{} requests of {app} begin with {name}",
+            many.len()
+        ))
         .help(format!("rmctl request list {app}"))),
     }
 }
@@ -118,7 +103,7 @@ async fn cancel(
     job: &str,
     name: &str,
     sure: ConfirmOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let (app, _) = context.app_figures(client, job).await?;
     let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
     let open = ask.count.saturating_sub(ask.ended);
@@ -139,19 +124,14 @@ async fn cancel(
         &format!("{} is withdrawn: {what} still open", ask.request),
     )?;
     let after: AppView = client.withdraw(&app.id, &ask.request).await?;
-    let text = (MachineOutput {
-        items: std::slice::from_ref(&after),
-        list: false,
-    })
-    .rows(&context.output);
+    let text = MachineOutput::one(&after).rows(&context.output);
     let people = || {
         format!(
             "{} withdrawn: {what} still open\nnext: rmctl request list {}\n",
             ask.request, app.id
         )
     };
-    context.term.print(&text.unwrap_or_else(people));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(text, people))
 }
 
 async fn waits(
@@ -159,22 +139,17 @@ async fn waits(
     client: &Client,
     job: &str,
     name: Option<&str>,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let (app, _) = context.app_figures(client, job).await?;
     let mut waits: Vec<PendingExplanation> = client.why(&app.id).await?;
     if let Some(name) = name {
         let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
         waits.retain(|w| w.request == ask.request);
     }
-    let machine = MachineOutput {
-        items: &waits,
-        list: true,
-    }
-    .text(&context.output, |w| w.request.to_string());
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| why::of_requests(&app, &waits, context.term.paint)));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::list(&waits).text(&context.output, |w| w.request.to_string());
+    Ok(context.show(machine, || {
+        why::of_requests(&app, &waits, context.term.paint)
+    }))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::job_file::CompiledJob;
 use super::submission::submit;
 use crate::args::{LogsArgs, RunArgs};
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::follow::{JobObservation, follow};
 use crate::render::figures::short;
 use crate::target::TargetPart;
@@ -30,10 +30,7 @@ use crate::target::TargetPart;
 const INTERRUPTED: i32 = 130;
 
 /// Runs the command and ends this process with its exit code.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: RunArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: RunArgs) -> CommandResult {
     leave(context, stay(context, &args).await)
 }
 
@@ -58,9 +55,7 @@ pub(super) async fn to_its_end(
     let client = context.client()?;
     let id = begin(&client, args).await?;
     let over = until_over(context, &client, &id).await?;
-    over.ok_or_else(|| {
-        CommandFailure::new(CommandExitCode::Failed, format!("{id} was interrupted"))
-    })
+    over.ok_or_else(|| CommandFailure::failed(format!("{id} was interrupted")))
 }
 
 async fn begin(client: &Client, args: &RunArgs) -> Result<AppId, CommandFailure> {
@@ -72,12 +67,8 @@ async fn begin(client: &Client, args: &RunArgs) -> Result<AppId, CommandFailure>
     let spec = headroom_config::job::compile(&text, "the command line").map_err(|problems| {
         CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
     })?;
-    let base = std::env::current_dir().map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("no working directory: {e}"),
-        )
-    })?;
+    let base = std::env::current_dir()
+        .map_err(|e| CommandFailure::failed(format!("no working directory: {e}")))?;
     let mode = if args.no_escalate {
         MemoryFailureMode::Fixed
     } else {

@@ -2,14 +2,11 @@
 
 use crate::args::SampleProgram;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::groupby;
 
 /// Runs one of them in this thread.
-pub(crate) fn run(
-    program: SampleProgram,
-    context: &CommandContext,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) fn run(program: SampleProgram, context: &CommandContext) -> CommandResult {
     match program {
         SampleProgram::GroupBy {
             input,
@@ -18,7 +15,7 @@ pub(crate) fn run(
             value,
         } => {
             let done = groupby::group_file(&input, &output, &key, &value)
-                .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))?;
+                .map_err(|e| CommandFailure::failed(e.to_string()))?;
             context.term.line(&crate::render::json::line(&done));
             Ok(CommandExitCode::Ok)
         }
@@ -38,7 +35,7 @@ pub(crate) fn run(
                 dir,
             };
             let data = prepare(&wanted, &context.term)
-                .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))?;
+                .map_err(|e| CommandFailure::failed(e.to_string()))?;
             data.parts
                 .iter()
                 .for_each(|p| context.term.line(&p.path.display().to_string()));

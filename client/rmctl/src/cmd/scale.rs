@@ -10,7 +10,7 @@ use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use tokio::time::Instant;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::json::MachineOutput;
 
 /// Timeout of the master's answer. A master answers an order within one or two heartbeats.
@@ -25,7 +25,7 @@ pub(super) async fn run(
     count: u32,
     reason: Option<String>,
     no_wait: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let (job, executors) = parted(job)?;
     let (app, _) = context.app_figures(&client, job).await?;
@@ -42,11 +42,7 @@ pub(super) async fn run(
             },
         )
         .await?;
-    let machine = MachineOutput {
-        items: std::slice::from_ref(&view),
-        list: false,
-    }
-    .text(&context.output, |a| a.id.to_string());
+    let machine = MachineOutput::one(&view).text(&context.output, |a| a.id.to_string());
     if no_wait {
         let people = || {
             format!(
@@ -54,24 +50,21 @@ pub(super) async fn run(
                 app.id, app.id
             )
         };
-        context.term.print(&machine.unwrap_or_else(people));
-        return Ok(CommandExitCode::Ok);
+        return Ok(context.show(machine, people));
     }
     let event = answered(&client, &app.id, before).await?;
     if event.level == EventLevel::Warning {
-        return Err(CommandFailure::new(
-            CommandExitCode::NotFound,
-            format!("{}: {}", app.id, event.message),
-        )
-        .help(format!("rmctl ps {}", app.id)));
+        return Err(
+            CommandFailure::not_found(format!("{}: {}", app.id, event.message))
+                .help(format!("rmctl ps {}", app.id)),
+        );
     }
-    context.term.print(&machine.unwrap_or_else(|| {
+    Ok(context.show(machine, || {
         format!(
             "{}  {}\nnext: rmctl container list {}\n",
             app.id, event.message, app.id
         )
-    }));
-    Ok(CommandExitCode::Ok)
+    }))
 }
 
 /// Parses a job and a set of its executors, such as `sort.3/main`.
@@ -80,11 +73,8 @@ fn parted(text: &str) -> Result<(&str, Option<Name>), CommandFailure> {
         return Ok((text, None));
     };
     let wrong = |_| {
-        CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{set:?} is no executor name"),
-        )
-        .help("write for example sort.3/main")
+        CommandFailure::usage(format!("{set:?} is no executor name"))
+            .help("write for example sort.3/main")
     };
     Ok((job, Some(set.parse().map_err(wrong)?)))
 }

@@ -3,15 +3,12 @@
 use headroom_wire::v1::apps::ClusterView;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{json::MachineOutput, status};
 use crate::watch::watch;
 
 /// Shows a summary of the cluster.
-pub(crate) async fn run(
-    context: &CommandContext,
-    watched: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, watched: bool) -> CommandResult {
     let client = context.client()?;
     let screen = async |cluster: &ClusterView| -> Result<String, CommandFailure> {
         let (nodes, apps) = tokio::try_join!(client.nodes(), client.apps())?;
@@ -40,14 +37,7 @@ pub(crate) async fn run(
         return Ok(CommandExitCode::Ok);
     }
     let cluster = client.status().await?;
-    let found = MachineOutput {
-        items: std::slice::from_ref(&cluster),
-        list: false,
-    };
-    context.term.print(
-        &found
-            .text(&context.output, |_| client.base().to_owned())
-            .unwrap_or_default(),
-    );
+    let text = MachineOutput::one(&cluster).text(&context.output, |_| client.base().to_owned());
+    context.show(text, String::new);
     Ok(CommandExitCode::Ok)
 }

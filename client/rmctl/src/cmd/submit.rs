@@ -10,17 +10,14 @@ use super::job_file::{CompiledJob, load};
 use super::submission::submit;
 use crate::args::SubmitArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::follow::{JobObservation, follow};
 use crate::progress::ProgressLine;
 use crate::render::figures::{byte_time, clock};
 use crate::render::{TextPainter, count, events, json, plan};
 
 /// Submits a job file.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: SubmitArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: SubmitArgs) -> CommandResult {
     let job = load(context, &args.file, args.mode).await?;
     let client = context.client()?;
     let nodes = client.nodes().await?;
@@ -73,15 +70,8 @@ pub(crate) async fn run(
 /// Prints the last view in a machine format.
 pub(crate) fn print_view(context: &CommandContext, app: &AppView, people: bool) {
     if !people {
-        let found = json::MachineOutput {
-            items: std::slice::from_ref(app),
-            list: false,
-        };
-        context.term.print(
-            &found
-                .text(&context.output, |a| a.id.to_string())
-                .unwrap_or_default(),
-        );
+        let text = json::MachineOutput::one(app).text(&context.output, |a| a.id.to_string());
+        context.show(text, String::new);
     }
 }
 
@@ -174,15 +164,8 @@ fn print_submitted(context: &CommandContext, submitted: &SubmissionResult, peopl
         ));
         return;
     }
-    let found = json::MachineOutput {
-        items: std::slice::from_ref(submitted),
-        list: false,
-    };
-    context.term.print(
-        &found
-            .text(&context.output, |s| s.app.to_string())
-            .unwrap_or_default(),
-    );
+    let text = json::MachineOutput::one(submitted).text(&context.output, |s| s.app.to_string());
+    context.show(text, String::new);
 }
 
 #[cfg(not(feature = "dev"))]
@@ -190,15 +173,13 @@ async fn unmanaged(
     _context: &CommandContext,
     args: &SubmitArgs,
     _job: &CompiledJob,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let file = args.file.display();
-    Err(CommandFailure::new(
-        CommandExitCode::Usage,
-        "this rmctl was built without an application master",
+    Err(
+        CommandFailure::usage("this rmctl was built without an application master").help(format!(
+            "start the master separately: appmaster --job {file}, or omit --unmanaged"
+        )),
     )
-    .help(format!(
-        "start the master separately: appmaster --job {file}, or omit --unmanaged"
-    )))
 }
 
 /// Runs the master in this process. The master cannot outlive the process, so this waits until the
@@ -208,7 +189,7 @@ async fn unmanaged(
     context: &CommandContext,
     args: &SubmitArgs,
     job: &CompiledJob,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     use headroom_appmaster::run::{self, StopRequest};
     let (stop, leave) = tokio::sync::watch::channel(StopRequest::GoOn);
     let mut options = run::MasterOptions {
@@ -250,10 +231,9 @@ async fn unmanaged(
         Ok(Ok(_)) => {}
         Ok(Err(e)) => return Err(master_failed(&e)),
         Err(e) => {
-            return Err(CommandFailure::new(
-                CommandExitCode::Failed,
-                format!("the master of {id} was lost: {e}"),
-            ));
+            return Err(CommandFailure::failed(format!(
+                "the master of {id} was lost: {e}"
+            )));
         }
     }
     print_view(context, &app, people);

@@ -6,14 +6,11 @@ use headroom_wire::v1::nodes::{NodeView, TagNodeRequest};
 
 use crate::args::{NodeCordonArgs, NodeLabelArgs, NodeMarkEdit, NodeTaintArgs, NodeUncordonArgs};
 use crate::context::{CommandContext, user};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{json::MachineOutput, tags};
 
 /// Cordons a node: it gets no new containers; running ones continue.
-pub(super) async fn cordon(
-    context: &CommandContext,
-    args: NodeCordonArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn cordon(context: &CommandContext, args: NodeCordonArgs) -> CommandResult {
     let reason = args
         .reason
         .or_else(|| user().map(|user| format!("cordoned by {user}")));
@@ -28,10 +25,7 @@ pub(super) async fn cordon(
 }
 
 /// Uncordons a node.
-pub(super) async fn uncordon(
-    context: &CommandContext,
-    args: NodeUncordonArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn uncordon(context: &CommandContext, args: NodeUncordonArgs) -> CommandResult {
     let body = TagNodeRequest {
         cordon: Some(false),
         ..TagNodeRequest::default()
@@ -42,10 +36,7 @@ pub(super) async fn uncordon(
 }
 
 /// Sets and removes labels and attributes.
-pub(super) async fn label(
-    context: &CommandContext,
-    args: NodeLabelArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn label(context: &CommandContext, args: NodeLabelArgs) -> CommandResult {
     let view = send(context, &args.node, args.dry_run, &labels(&args.words)).await?;
     print_node(context, &view, |v| {
         tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words))
@@ -54,10 +45,7 @@ pub(super) async fn label(
 }
 
 /// Sets and removes taints.
-pub(super) async fn taint(
-    context: &CommandContext,
-    args: NodeTaintArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(super) async fn taint(context: &CommandContext, args: NodeTaintArgs) -> CommandResult {
     let view = send(context, &args.node, args.dry_run, &taints(&args.words)).await?;
     print_node(context, &view, |v| {
         tags::said(v, args.dry_run, context.term.paint)
@@ -71,11 +59,7 @@ async fn send(
     dry_run: bool,
     body: &TagNodeRequest,
 ) -> Result<NodeView, CommandFailure> {
-    let how = if dry_run {
-        DryRunMode::DryRun
-    } else {
-        DryRunMode::Really
-    };
+    let how = DryRunMode::of(dry_run);
     Ok(context.client()?.tag_node(node, how, body).await?)
 }
 
@@ -117,13 +101,14 @@ fn gone(words: &[NodeMarkEdit]) -> Vec<headroom_types::Name> {
     gone.collect()
 }
 
-fn print_node(context: &CommandContext, view: &NodeView, people: impl Fn(&NodeView) -> String) {
-    let machine = MachineOutput {
-        items: std::slice::from_ref(view),
-        list: false,
-    }
-    .text(&context.output, |n| n.id.to_string());
-    context.term.print(&machine.unwrap_or_else(|| people(view)));
+/// Prints a node: the document in a machine format, or a text for users.
+pub(super) fn print_node(
+    context: &CommandContext,
+    view: &NodeView,
+    people: impl Fn(&NodeView) -> String,
+) {
+    let machine = MachineOutput::one(view).text(&context.output, |n| n.id.to_string());
+    context.show(machine, || people(view));
 }
 
 #[cfg(test)]

@@ -7,16 +7,13 @@ use super::orders::TaskCommand;
 use super::{container_access, orders, ps};
 use crate::args::{ListOptions, TaskSetArgs, TaskSubcommand, WatchedListOptions};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{json::MachineOutput, tasks};
 use crate::selector;
 use crate::target::{self, TargetPart};
 
 /// Runs a `task` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: TaskSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: TaskSubcommand) -> CommandResult {
     match what {
         TaskSubcommand::List { job, rows } => list(context, &job, rows).await,
         TaskSubcommand::Show { task } => show(context, &task).await,
@@ -30,10 +27,7 @@ pub(crate) async fn run(
 }
 
 /// Sets the priority first, because every state that allows a new size also allows a new priority.
-async fn set_both(
-    context: &CommandContext,
-    set: TaskSetArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn set_both(context: &CommandContext, set: TaskSetArgs) -> CommandResult {
     let TaskSetArgs {
         ordered,
         memory,
@@ -51,11 +45,7 @@ async fn set_both(
     }
 }
 
-async fn list(
-    context: &CommandContext,
-    job: &str,
-    rows: ListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn list(context: &CommandContext, job: &str, rows: ListOptions) -> CommandResult {
     if context.format.is_screen() {
         return ps::run(
             context,
@@ -69,20 +59,16 @@ async fn list(
     let all = rows
         .wanted()
         .of(app.job.map(|j| j.tasks).unwrap_or_default(), now())?;
-    let text = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
-    context.term.print(&text.unwrap_or_default());
-    Ok(CommandExitCode::Ok)
+    let text =
+        MachineOutput::list(&all).rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
+    Ok(context.show(text, String::new))
 }
 
 /// The job and the row of the task that a text names.
 async fn find(context: &CommandContext, text: &str) -> Result<(AppView, TaskRow), CommandFailure> {
     let (app, target) = context.app(&context.client()?, text).await?;
     let Some(id) = target.part.task() else {
-        let failure = CommandFailure::new(CommandExitCode::Usage, format!("{text} is not a task"));
+        let failure = CommandFailure::usage(format!("{text} is not a task"));
         return Err(failure.help(format!("write for example {}/map/7", app.id)));
     };
     let row = target::task(&app, id)?.clone();
@@ -103,40 +89,30 @@ async fn find_all(
     Ok((app, rows))
 }
 
-async fn show(context: &CommandContext, text: &str) -> Result<CommandExitCode, CommandFailure> {
+async fn show(context: &CommandContext, text: &str) -> CommandResult {
     let (app, rows) = find_all(context, text).await?;
     let machine = MachineOutput {
         items: &rows,
         list: rows.len() > 1,
     }
     .rows(&context.output);
-    let one = |row| tasks::one(&app, row, now(), context.look(), context.term.paint);
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
-    Ok(CommandExitCode::Ok)
+    let one = |row| tasks::one(&app, row, now(), context.look());
+    Ok(context.show(machine, || {
+        rows.iter().map(one).collect::<Vec<_>>().join("\n")
+    }))
 }
 
-async fn ladder(context: &CommandContext, text: &str) -> Result<CommandExitCode, CommandFailure> {
+async fn ladder(context: &CommandContext, text: &str) -> CommandResult {
     let (app, rows) = find_all(context, text).await?;
     let all: Vec<AttemptRow> = rows.iter().flat_map(|row| row.attempts.clone()).collect();
-    let machine = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows(&context.output);
+    let machine = MachineOutput::list(&all).rows(&context.output);
     let one = |row| tasks::ladder(&app, row, context.term.paint);
-    context
-        .term
-        .print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(machine, || {
+        rows.iter().map(one).collect::<Vec<_>>().join("\n")
+    }))
 }
 
-async fn attempts(
-    context: &CommandContext,
-    text: &str,
-    rows: &ListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn attempts(context: &CommandContext, text: &str, rows: &ListOptions) -> CommandResult {
     let context = &context.list(rows);
     if selector::parse(text).is_some() {
         let (app, found) = find_all(context, text).await?;
@@ -176,14 +152,9 @@ fn print_attempts(
     app: &AppView,
     all: Vec<AttemptRow>,
     rows: &ListOptions,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let all = rows.wanted().of(all, now())?;
-    let machine = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows(&context.output);
-    let people = || tasks::attempts(app, &all, now(), context.look(), context.term.paint);
-    context.term.print(&machine.unwrap_or_else(people));
-    Ok(CommandExitCode::Ok)
+    let machine = MachineOutput::list(&all).rows(&context.output);
+    let people = || tasks::attempts(app, &all, now(), context.look());
+    Ok(context.show(machine, people))
 }

@@ -4,15 +4,12 @@
 use super::container_usage::fetch_usage;
 use crate::args::TopArgs;
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandResult;
 use crate::render::json::MachineOutput;
 use crate::render::top;
 
 /// Shows containers by memory use.
-pub(crate) async fn run(
-    context: &CommandContext,
-    args: TopArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, args: TopArgs) -> CommandResult {
     let context = &context.list(&args.rows);
     let client = context.client()?;
     let app = match &args.job {
@@ -28,11 +25,7 @@ pub(crate) async fn run(
         return super::topscreen::run(context, &client, &path, &wanted).await;
     }
     let all = fetch_usage(&client, &path, &wanted).await?;
-    let text = MachineOutput {
-        items: &all,
-        list: true,
-    }
-    .rows(&context.output);
+    let text = MachineOutput::list(&all).rows(&context.output);
     let people = || {
         top::screen(
             &all,
@@ -41,6 +34,5 @@ pub(crate) async fn run(
             context.term.paint,
         )
     };
-    context.term.print(&text.unwrap_or_else(people));
-    Ok(CommandExitCode::Ok)
+    Ok(context.show(text, people))
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::container_chart::{CHART, container_chart};
 use super::container_usage::fetch_usage;
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::top::{ContainerUsageRow, HEADERS, cells, share, spark, warning};
 use crate::render::{TextPainter, containers, count};
 use crate::select::RowSelection;
@@ -261,13 +261,9 @@ pub(super) async fn run(
     client: &Client,
     path: &str,
     wanted: &RowSelection,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let broken = |e: std::io::Error| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("the terminal cannot be used: {e}"),
-        )
-        .help("rmctl top --once")
+        CommandFailure::failed(format!("the terminal cannot be used: {e}")).help("rmctl top --once")
     };
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let ended = live(context, client, path, wanted, &mut terminal).await;
@@ -281,7 +277,7 @@ async fn live(
     path: &str,
     wanted: &RowSelection,
     terminal: &mut DefaultTerminal,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let mut screen = TopScreenState::new();
     let mut keys = keys();
     let mut looks = tokio::time::interval(LOOK);
@@ -290,12 +286,7 @@ async fn live(
         let drawn = terminal
             .draw(|frame| screen.draw(frame, colour))
             .map(|_| ());
-        drawn.map_err(|e| {
-            CommandFailure::new(
-                CommandExitCode::Failed,
-                format!("the terminal cannot be used: {e}"),
-            )
-        })?;
+        drawn.map_err(|e| CommandFailure::failed(format!("the terminal cannot be used: {e}")))?;
         tokio::select! {
             _ = looks.tick() => match fetch_usage(client, path, wanted).await {
                 Ok(rows) => {

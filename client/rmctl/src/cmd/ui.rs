@@ -3,15 +3,12 @@
 use tokio::process::Command;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 
 /// Opens the page, or prints its address.
-pub(crate) async fn run(
-    context: &CommandContext,
-    print_url: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, print_url: bool) -> CommandResult {
     if context.addr.starts_with(headroom_client::UNIX) {
-        return Err(CommandFailure::new(CommandExitCode::Usage, "a browser cannot open the page through a Unix socket")
+        return Err(CommandFailure::usage("a browser cannot open the page through a Unix socket")
             .help("rmctl ui --addr http://127.0.0.1:7070, or the address in `listen` of the resource manager"));
     }
     let url = format!("{}/ui", context.addr.trim_end_matches('/'));

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::json::MachineOutput;
 
 /// Both versions.
@@ -18,21 +18,14 @@ struct VersionReport {
 }
 
 /// Prints both versions.
-pub(crate) async fn run(
-    context: &CommandContext,
-    check: bool,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, check: bool) -> CommandResult {
     let server = context.client()?.status().await.ok().map(|s| s.version);
     let versions = VersionReport {
         client: env!("CARGO_PKG_VERSION"),
         server,
         addr: context.addr.clone(),
     };
-    let found = MachineOutput {
-        items: std::slice::from_ref(&versions),
-        list: false,
-    };
-    let text = found
+    let text = MachineOutput::one(&versions)
         .text(&context.output, |v| v.client.to_owned())
         .unwrap_or_else(|| {
             let server = versions.server.as_deref().unwrap_or("no answer");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use headroom_wire::v1::apps::AppView;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::follow::{JobObservation, follow};
 use crate::progress::ProgressLine;
 use crate::render::{apps, figures::span, json::MachineOutput};
@@ -15,7 +15,7 @@ pub(crate) async fn run(
     context: &CommandContext,
     job: &str,
     timeout: Option<Duration>,
-) -> Result<CommandExitCode, CommandFailure> {
+) -> CommandResult {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let progress = ProgressLine::tasks(&context.term);
@@ -39,11 +39,7 @@ pub(crate) async fn run(
         },
     };
     drop(progress);
-    let found = MachineOutput {
-        items: std::slice::from_ref(&app),
-        list: false,
-    };
-    let text = found
+    let text = MachineOutput::one(&app)
         .text(&context.output, |a| a.id.to_string())
         .unwrap_or_else(|| {
             let took = app

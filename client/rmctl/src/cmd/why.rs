@@ -1,15 +1,12 @@
 //! `rmctl why`: the reasons why a job or a task waits.
 
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::{json::MachineOutput, why};
 use crate::target::{self, TargetPart};
 
 /// Prints the reasons why a job or a task waits.
-pub(crate) async fn run(
-    context: &CommandContext,
-    text: &str,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, text: &str) -> CommandResult {
     let client = context.client()?;
     let (app, target) = context.app(&client, text).await?;
     let waits = if app.state.is_final() {
@@ -18,11 +15,7 @@ pub(crate) async fn run(
         client.why(&app.id).await?
     };
     let paint = context.term.paint;
-    let machine = MachineOutput {
-        items: &waits,
-        list: true,
-    }
-    .text(&context.output, |w| w.request.to_string());
+    let machine = MachineOutput::list(&waits).text(&context.output, |w| w.request.to_string());
     let shown = match (machine, &target.part) {
         (Some(text), _) => text,
         (None, TargetPart::Whole | TargetPart::Several(_)) => {
@@ -35,10 +28,9 @@ pub(crate) async fn run(
             why::of_task(&app, target::task(&app, &id.task)?, &waits, now(), paint)
         }
         (None, TargetPart::Container(_)) => {
-            return Err(CommandFailure::new(
-                CommandExitCode::Usage,
-                format!("{text} is a container: it is granted and does not wait"),
-            )
+            return Err(CommandFailure::usage(format!(
+                "{text} is a container: it is granted and does not wait"
+            ))
             .help(format!("rmctl why {}", app.id)));
         }
     };

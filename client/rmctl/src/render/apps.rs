@@ -11,12 +11,8 @@ use super::{ListStyle, TextPainter};
 const MOST: usize = 30;
 
 /// The whole screen, in the given order of jobs.
-pub(crate) fn screen(
-    apps: &[AppView],
-    now: UnixMillis,
-    look: ListStyle,
-    paint: TextPainter,
-) -> String {
+pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     if apps.is_empty() {
         return look.advice("no jobs\nnext: rmctl submit FILE · rmctl demo\n".to_owned());
     }
@@ -112,16 +108,8 @@ mod tests {
             .map(|(seq, state)| in_state(seq, state))
             .collect();
         apps.reverse();
-        insta::assert_snapshot!(screen(
-            &apps,
-            fixture::NOW,
-            ListStyle::USUAL,
-            TextPainter::PLAIN
-        ));
-        insta::assert_snapshot!(
-            "wide",
-            screen(&apps, fixture::NOW, ListStyle::WIDE, TextPainter::PLAIN)
-        );
+        insta::assert_snapshot!(screen(&apps, fixture::NOW, ListStyle::USUAL));
+        insta::assert_snapshot!("wide", screen(&apps, fixture::NOW, ListStyle::WIDE));
     }
 
     fn in_state(seq: u32, state: AppState) -> AppView {
@@ -146,10 +134,7 @@ mod tests {
             headers: false,
             ..ListStyle::USUAL
         };
-        assert_eq!(screen(&[], fixture::NOW, bare, TextPainter::PLAIN), "");
-        assert!(
-            screen(&[], fixture::NOW, ListStyle::USUAL, TextPainter::PLAIN)
-                .contains("rmctl submit")
-        );
+        assert_eq!(screen(&[], fixture::NOW, bare), "");
+        assert!(screen(&[], fixture::NOW, ListStyle::USUAL).contains("rmctl submit"));
     }
 }

@@ -8,28 +8,20 @@ use super::table::Table;
 use super::{ListStyle, TextPainter};
 
 /// The whole screen, in the given order of containers.
-pub(crate) fn screen(
-    all: &[ContainerView],
-    now: UnixMillis,
-    look: ListStyle,
-    paint: TextPainter,
-) -> String {
+pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     if all.is_empty() {
         return look.advice("no containers\nnext: rmctl ps\n".to_owned());
     }
     let rows: Vec<&ContainerView> = all.iter().collect();
     let first = rows.first().map(|c| c.id.to_string()).unwrap_or_default();
     let next = paint.dim(&format!("next: rmctl container show {first} · rmctl top")) + "\n";
-    table(&rows, now, look, paint) + &look.advice(next)
+    table(&rows, now, look) + &look.advice(next)
 }
 
 /// The table alone.
-pub(crate) fn table(
-    rows: &[&ContainerView],
-    now: UnixMillis,
-    look: ListStyle,
-    paint: TextPainter,
-) -> String {
+pub(crate) fn table(rows: &[&ContainerView], now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     let mut headers = vec![
         "CONTAINER",
         "STATE",
@@ -171,13 +163,10 @@ mod tests {
         all[2].peak = Some(all[2].resource.memory);
         all[2].ended = Some(fixture::NOW);
         all[2].exit_code = Some(137);
-        insta::assert_snapshot!(
-            "containers",
-            screen(&all, fixture::NOW, ListStyle::USUAL, TextPainter::PLAIN)
-        );
+        insta::assert_snapshot!("containers", screen(&all, fixture::NOW, ListStyle::USUAL));
         insta::assert_snapshot!(
             "containers_wide",
-            screen(&all, fixture::NOW, ListStyle::WIDE, TextPainter::PLAIN)
+            screen(&all, fixture::NOW, ListStyle::WIDE)
         );
         let texts: Vec<String> = all
             .iter()

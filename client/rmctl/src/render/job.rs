@@ -22,8 +22,8 @@ pub(crate) fn screen(
     chosen: Option<&[TaskRow]>,
     now: UnixMillis,
     look: ListStyle,
-    paint: TextPainter,
 ) -> String {
+    let paint = look.paint;
     let mut text = look.advice(head(app, now, paint) + "\n");
     if !app.diagnostics.is_empty() {
         text.push_str(&look.advice(format!("{}\n", app.diagnostics)));
@@ -44,7 +44,7 @@ pub(crate) fn screen(
     } else {
         MOST
     };
-    text.push_str(&tasks(&rows[..rows.len().min(most)], now, look, paint));
+    text.push_str(&tasks(&rows[..rows.len().min(most)], now, look));
     let counted = job.totals.folded_tasks();
     // Of a large job only the first rows were read.
     let listed = usize::try_from(job.totals.tasks.saturating_sub(counted)).unwrap_or(usize::MAX);
@@ -67,12 +67,8 @@ pub(crate) fn screen(
 }
 
 /// The table of tasks.
-pub(crate) fn tasks(
-    rows: &[&TaskRow],
-    now: UnixMillis,
-    look: ListStyle,
-    paint: TextPainter,
-) -> String {
+pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     let mut headers = vec![
         "TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE",
     ];
@@ -275,18 +271,11 @@ mod tests {
             &fixture::app(),
             None,
             fixture::NOW,
-            ListStyle::USUAL,
-            TextPainter::PLAIN
+            ListStyle::USUAL
         ));
         insta::assert_snapshot!(
             "job_wide",
-            screen(
-                &fixture::app(),
-                None,
-                fixture::NOW,
-                ListStyle::WIDE,
-                TextPainter::PLAIN
-            )
+            screen(&fixture::app(), None, fixture::NOW, ListStyle::WIDE)
         );
     }
 
@@ -304,13 +293,7 @@ mod tests {
             since,
             more: headroom_types::Bytes::from_mib(300),
         });
-        let shown = screen(
-            &app,
-            None,
-            fixture::NOW,
-            ListStyle::USUAL,
-            TextPainter::PLAIN,
-        );
+        let shown = screen(&app, None, fixture::NOW, ListStyle::USUAL);
         assert!(shown.contains("frozen 12s for 300 MiB"), "{shown}");
     }
 
@@ -323,13 +306,7 @@ mod tests {
         let job = app.job.as_mut().expect("job");
         job.totals.failed = 1;
         job.tasks.push(fixture::task_given_up());
-        insta::assert_snapshot!(screen(
-            &app,
-            None,
-            fixture::NOW,
-            ListStyle::USUAL,
-            TextPainter::PLAIN
-        ));
+        insta::assert_snapshot!(screen(&app, None, fixture::NOW, ListStyle::USUAL));
     }
 
     #[test]
@@ -362,14 +339,8 @@ mod tests {
             ..fixture::app()
         };
         assert!(
-            screen(
-                &app,
-                None,
-                fixture::NOW,
-                ListStyle::USUAL,
-                TextPainter::PLAIN
-            )
-            .contains("has not reported any task")
+            screen(&app, None, fixture::NOW, ListStyle::USUAL)
+                .contains("has not reported any task")
         );
     }
 
@@ -382,13 +353,7 @@ mod tests {
             row.task.index = i;
             job.tasks.push(row);
         }
-        let text = screen(
-            &app,
-            None,
-            fixture::NOW,
-            ListStyle::USUAL,
-            TextPainter::PLAIN,
-        );
+        let text = screen(&app, None, fixture::NOW, ListStyle::USUAL);
         assert!(
             text.contains("… 64 more: rmctl ps wordcount.7 -o wide"),
             "{text}"

@@ -16,6 +16,21 @@ pub(crate) struct MachineOutput<'a, T> {
     pub(crate) list: bool,
 }
 
+impl<'a, T> MachineOutput<'a, T> {
+    /// One view.
+    pub(crate) fn one(item: &'a T) -> Self {
+        MachineOutput {
+            items: std::slice::from_ref(item),
+            list: false,
+        }
+    }
+
+    /// A list of views.
+    pub(crate) fn list(items: &'a [T]) -> Self {
+        MachineOutput { items, list: true }
+    }
+}
+
 impl<T: Serialize> MachineOutput<'_, T> {
     /// The text in a machine format, or `None` for the formats for users.
     pub(crate) fn text(
@@ -94,10 +109,7 @@ mod tests {
 
     #[test]
     fn each_format_has_its_form() {
-        let found = MachineOutput {
-            items: &[1, 2],
-            list: true,
-        };
+        let found = MachineOutput::list(&[1, 2]);
         assert_eq!(
             found.text(&as_("jsonl"), ToString::to_string).as_deref(),
             Some("1\n2\n")
@@ -115,10 +127,7 @@ mod tests {
             Some("- 1\n- 2\n")
         );
         assert_eq!(found.text(&as_("table"), ToString::to_string), None);
-        let one = MachineOutput {
-            items: &[7],
-            list: false,
-        };
+        let one = MachineOutput::one(&7);
         assert_eq!(
             one.text(&as_("json"), ToString::to_string).as_deref(),
             Some("7\n")
@@ -128,10 +137,7 @@ mod tests {
     #[test]
     fn rows_have_their_figures() {
         let nodes = fixture::nodes();
-        let found = MachineOutput {
-            items: &nodes[..1],
-            list: true,
-        };
+        let found = MachineOutput::list(&nodes[..1]);
         assert_eq!(
             found
                 .rows(&as_("tmpl={{.id}} {{free|size}} {{offers.memory}}"))

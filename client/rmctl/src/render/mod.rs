@@ -52,6 +52,8 @@ pub(crate) struct ListStyle {
     pub(crate) wide: bool,
     /// With headers and advice.
     pub(crate) headers: bool,
+    /// Colours.
+    pub(crate) paint: TextPainter,
 }
 
 impl ListStyle {
@@ -60,12 +62,14 @@ impl ListStyle {
     pub(crate) const USUAL: ListStyle = ListStyle {
         wide: false,
         headers: true,
+        paint: TextPainter::PLAIN,
     };
     /// With more columns.
     #[cfg(test)]
     pub(crate) const WIDE: ListStyle = ListStyle {
         wide: true,
         headers: true,
+        paint: TextPainter::PLAIN,
     };
 
     /// A text for users only; empty without headers.

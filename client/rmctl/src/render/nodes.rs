@@ -15,7 +15,8 @@ use super::{ListStyle, TextPainter, bars, containers, count, tags};
 const WIDTH: usize = 24;
 
 /// The whole screen.
-pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: TextPainter) -> String {
+pub(crate) fn screen(nodes: &[NodeView], look: ListStyle) -> String {
+    let paint = look.paint;
     if nodes.is_empty() {
         let next = "no node has registered\nnext: nodeagent --rm URL, or rmctl dev for a cluster on this machine\n";
         return look.advice(next.to_owned());
@@ -175,15 +176,12 @@ pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: TextPainter) 
             .cmp(&a.resource.memory)
             .then_with(|| a.id.cmp(&b.id))
     });
-    containers::table(
-        &alive,
-        now,
-        ListStyle {
-            wide: false,
-            headers: true,
-        },
+    let look = ListStyle {
+        wide: false,
+        headers: true,
         paint,
-    )
+    };
+    containers::table(&alive, now, look)
 }
 
 /// The result of a drain.
@@ -291,11 +289,7 @@ mod tests {
 
     #[test]
     fn nodes_of_two_sizes() {
-        insta::assert_snapshot!(screen(
-            &fixture::nodes(),
-            ListStyle::USUAL,
-            TextPainter::PLAIN
-        ));
+        insta::assert_snapshot!(screen(&fixture::nodes(), ListStyle::USUAL));
     }
 
     #[test]
@@ -312,7 +306,7 @@ mod tests {
     fn a_node_with_labels_and_a_cordon() {
         let node = fixture::tagged();
         insta::assert_snapshot!(one(&node, &[], fixture::NOW, TextPainter::PLAIN));
-        insta::assert_snapshot!(screen(&[node], ListStyle::WIDE, TextPainter::PLAIN));
+        insta::assert_snapshot!(screen(&[node], ListStyle::WIDE));
     }
 
     #[test]
@@ -324,7 +318,7 @@ mod tests {
             memory: Bytes::from_gib(4),
         };
         node.left_by = vec![owner];
-        let text = screen(&[node.clone()], ListStyle::USUAL, TextPainter::PLAIN);
+        let text = screen(&[node.clone()], ListStyle::USUAL);
         let row = text.lines().nth(1).expect("a row");
         assert!(
             row.contains("  10G  ") && row.ends_with("5 GiB left behind by ended containers"),
@@ -338,7 +332,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            screen(&[node], ListStyle::WIDE, TextPainter::PLAIN)
+            screen(&[node], ListStyle::WIDE)
                 .lines()
                 .next()
                 .is_some_and(|head| head.contains("LEFT"))
@@ -355,7 +349,7 @@ mod tests {
             decommission: false,
             drained: false,
         });
-        let text = screen(&[node], ListStyle::USUAL, TextPainter::PLAIN);
+        let text = screen(&[node], ListStyle::USUAL);
         assert!(
             text.lines()
                 .nth(1)
@@ -366,11 +360,7 @@ mod tests {
 
     #[test]
     fn wide_output_shows_addresses_and_versions() {
-        insta::assert_snapshot!(screen(
-            &fixture::nodes(),
-            ListStyle::WIDE,
-            TextPainter::PLAIN
-        ));
+        insta::assert_snapshot!(screen(&fixture::nodes(), ListStyle::WIDE));
     }
 
     #[test]
@@ -402,6 +392,6 @@ mod tests {
 
     #[test]
     fn an_empty_list_shows_how_to_start_a_node() {
-        assert!(screen(&[], ListStyle::USUAL, TextPainter::PLAIN).contains("rmctl dev"));
+        assert!(screen(&[], ListStyle::USUAL).contains("rmctl dev"));
     }
 }

@@ -55,13 +55,8 @@ impl ListRow for EndedJobRow {
 }
 
 /// The whole screen; `all` is the total number of ended jobs.
-pub(crate) fn screen(
-    past: &[EndedJobRow],
-    all: usize,
-    now: UnixMillis,
-    look: ListStyle,
-    paint: TextPainter,
-) -> String {
+pub(crate) fn screen(past: &[EndedJobRow], all: usize, now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     if past.is_empty() {
         return look.advice("no job has ended\nnext: rmctl ps\n".to_owned());
     }
@@ -174,21 +169,12 @@ mod tests {
 
     #[test]
     fn jobs_that_have_ended() {
-        insta::assert_snapshot!(screen(
-            &past(),
-            5,
-            NOW,
-            ListStyle::USUAL,
-            TextPainter::PLAIN
-        ));
-        insta::assert_snapshot!(screen(&past(), 2, NOW, ListStyle::WIDE, TextPainter::PLAIN));
+        insta::assert_snapshot!(screen(&past(), 5, NOW, ListStyle::USUAL));
+        insta::assert_snapshot!(screen(&past(), 2, NOW, ListStyle::WIDE));
     }
 
     #[test]
     fn an_empty_history_is_reported() {
-        assert!(
-            screen(&[], 0, NOW, ListStyle::USUAL, TextPainter::PLAIN)
-                .starts_with("no job has ended\n")
-        );
+        assert!(screen(&[], 0, NOW, ListStyle::USUAL).starts_with("no job has ended\n"));
     }
 }

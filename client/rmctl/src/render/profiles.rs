@@ -8,12 +8,8 @@ use super::table::Table;
 use super::{ListStyle, TextPainter, count};
 
 /// All profiles.
-pub(crate) fn screen(
-    all: &[ClusterProfile],
-    now: UnixMillis,
-    look: ListStyle,
-    paint: TextPainter,
-) -> String {
+pub(crate) fn screen(all: &[ClusterProfile], now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     if all.is_empty() && look.headers {
         return "the cluster has no profiles\nnext: rmctl profile set NAME --memory 1GiB · rmctl profile import FILE\n"
             .to_owned();
@@ -119,12 +115,9 @@ mod tests {
     #[test]
     fn profiles_are_listed_and_shown() {
         let all = [profile("jvm-medium", 4096, 512), profile("small", 1024, 0)];
-        insta::assert_snapshot!(screen(&all, NOW, ListStyle::WIDE, TextPainter::PLAIN));
+        insta::assert_snapshot!(screen(&all, NOW, ListStyle::WIDE));
         insta::assert_snapshot!(one(&all[0], NOW, TextPainter::PLAIN));
-        assert!(
-            screen(&[], NOW, ListStyle::USUAL, TextPainter::PLAIN)
-                .contains("rmctl profile set NAME")
-        );
+        assert!(screen(&[], NOW, ListStyle::USUAL).contains("rmctl profile set NAME"));
     }
 
     #[test]

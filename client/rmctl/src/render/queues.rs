@@ -11,7 +11,8 @@ use super::table::Table;
 use super::{ListStyle, TextPainter};
 
 /// The whole tree.
-pub(crate) fn screen(view: &QueuesView, look: ListStyle, paint: TextPainter) -> String {
+pub(crate) fn screen(view: &QueuesView, look: ListStyle) -> String {
+    let paint = look.paint;
     let mut table = Table::new(&headers(look.wide));
     rows(&view.root, 0, look.wide, paint, &mut table);
     let next = paint.dim("next: rmctl queue show QUEUE · rmctl ps");
@@ -19,7 +20,8 @@ pub(crate) fn screen(view: &QueuesView, look: ListStyle, paint: TextPainter) -> 
 }
 
 /// Selected queues, each with its full path.
-pub(crate) fn chosen(queues: &[QueueView], look: ListStyle, paint: TextPainter) -> String {
+pub(crate) fn chosen(queues: &[QueueView], look: ListStyle) -> String {
+    let paint = look.paint;
     let mut table = Table::new(&headers(look.wide));
     for queue in queues {
         row(
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn queues_are_listed_below_their_parents() {
-        let text = screen(&view(), ListStyle::USUAL, TextPainter::PLAIN);
+        let text = screen(&view(), ListStyle::USUAL);
         let lines: Vec<&str> = text.lines().collect();
         assert!(
             lines[0].starts_with("QUEUE")
@@ -232,7 +234,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("generation 7\n"), "{text}");
-        assert!(screen(&view(), ListStyle::WIDE, TextPainter::PLAIN).contains("fair"));
+        assert!(screen(&view(), ListStyle::WIDE).contains("fair"));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::PendingExplanation;
 
+use super::ListStyle;
 use super::figures::{short, span};
 use super::table::{Table, cut};
-use super::{ListStyle, TextPainter};
 
 /// The whole screen. `waits` are the waiting requests with their reasons.
 pub(crate) fn screen(
@@ -13,8 +13,8 @@ pub(crate) fn screen(
     asks: &[PlacementRequest],
     waits: &[PendingExplanation],
     look: ListStyle,
-    paint: TextPainter,
 ) -> String {
+    let paint = look.paint;
     if asks.is_empty() {
         return look.advice(format!("{app} has no open request\nnext: rmctl ps {app}\n"));
     }
@@ -85,17 +85,8 @@ mod tests {
         let asks = [ask("executor-main", 4), ask("own-map-9-r2", 10)];
         insta::assert_snapshot!(
             "requests",
-            screen(
-                "wordcount.7",
-                &asks,
-                &fixture::why(),
-                ListStyle::USUAL,
-                TextPainter::PLAIN
-            )
+            screen("wordcount.7", &asks, &fixture::why(), ListStyle::USUAL)
         );
-        assert!(
-            screen("a.1", &[], &[], ListStyle::USUAL, TextPainter::PLAIN)
-                .contains("no open request")
-        );
+        assert!(screen("a.1", &[], &[], ListStyle::USUAL).contains("no open request"));
     }
 }

@@ -13,13 +13,8 @@ use super::{ListStyle, TextPainter, bars, job};
 const WIDTH: usize = 40;
 
 /// One task with its attempts.
-pub(crate) fn one(
-    app: &AppView,
-    t: &TaskRow,
-    now: UnixMillis,
-    look: ListStyle,
-    paint: TextPainter,
-) -> String {
+pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     let id = format!("{}/{}", app.id, t.task);
     let mut text = format!("{}  {}\n", paint.strong(&id), job::state(t.state, paint));
     text.push_str(&format!(
@@ -34,7 +29,7 @@ pub(crate) fn one(
     if !t.note.is_empty() {
         text.push_str(&format!("note    {}\n", t.note));
     }
-    text.push_str(&table(&t.attempts, now, look, paint));
+    text.push_str(&table(&t.attempts, now, look));
     let see = match t.state {
         TaskState::Blocked | TaskState::Pending => format!("rmctl why {id}"),
         TaskState::Running => format!("rmctl logs -f {id}"),
@@ -49,8 +44,8 @@ pub(crate) fn attempts(
     all: &[AttemptRow],
     now: UnixMillis,
     look: ListStyle,
-    paint: TextPainter,
 ) -> String {
+    let paint = look.paint;
     if all.is_empty() {
         return look.advice(format!(
             "no attempt has been started\nnext: rmctl why {}\n",
@@ -61,10 +56,11 @@ pub(crate) fn attempts(
     let worst = all.iter().rev().find(failed).or(all.last());
     let next =
         worst.map(|a| paint.dim(&format!("next: rmctl diagnose {}/{}", app.id, a.attempt)) + "\n");
-    table(all, now, look, paint) + &look.advice(next.unwrap_or_default())
+    table(all, now, look) + &look.advice(next.unwrap_or_default())
 }
 
-fn table(all: &[AttemptRow], now: UnixMillis, look: ListStyle, paint: TextPainter) -> String {
+fn table(all: &[AttemptRow], now: UnixMillis, look: ListStyle) -> String {
+    let paint = look.paint;
     if all.is_empty() {
         return String::new();
     }
@@ -178,36 +174,12 @@ mod tests {
     #[test]
     fn a_task_that_escalated() {
         let (app, row) = (fixture::app(), fixture::escalated());
-        insta::assert_snapshot!(
-            "task",
-            one(
-                &app,
-                &row,
-                fixture::NOW,
-                ListStyle::USUAL,
-                TextPainter::PLAIN
-            )
-        );
+        insta::assert_snapshot!("task", one(&app, &row, fixture::NOW, ListStyle::USUAL));
         insta::assert_snapshot!("task_ladder", ladder(&app, &row, TextPainter::PLAIN));
         insta::assert_snapshot!(
             "attempts_wide",
-            attempts(
-                &app,
-                &row.attempts,
-                fixture::NOW,
-                ListStyle::WIDE,
-                TextPainter::PLAIN
-            )
+            attempts(&app, &row.attempts, fixture::NOW, ListStyle::WIDE)
         );
-        assert!(
-            attempts(
-                &app,
-                &[],
-                fixture::NOW,
-                ListStyle::USUAL,
-                TextPainter::PLAIN
-            )
-            .contains("rmctl why")
-        );
+        assert!(attempts(&app, &[], fixture::NOW, ListStyle::USUAL).contains("rmctl why"));
     }
 }

@@ -19,7 +19,9 @@ pub(crate) trait ListRow: Serialize {
     /// Its id, as users type it.
     fn id(&self) -> String;
     /// Columns that are not a single key of the document.
-    fn extra_columns(&self) -> Vec<(&'static str, Value)>;
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
     /// Start time.
     fn started_at(&self) -> Option<UnixMillis> {
         None
@@ -280,9 +282,6 @@ impl ListRow for LoggedEvent {
     fn id(&self) -> String {
         self.index.to_string()
     }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        Vec::new()
-    }
     fn started_at(&self) -> Option<UnixMillis> {
         Some(self.time)
     }
@@ -291,9 +290,6 @@ impl ListRow for LoggedEvent {
 impl ListRow for AuditLine {
     fn id(&self) -> String {
         self.index.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        Vec::new()
     }
     fn started_at(&self) -> Option<UnixMillis> {
         Some(self.time)
@@ -317,17 +313,11 @@ impl ListRow for ClusterView {
     fn id(&self) -> String {
         self.epoch.to_string()
     }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        Vec::new()
-    }
 }
 
 impl ListRow for JobHistoryRow {
     fn id(&self) -> String {
         self.name.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        Vec::new()
     }
     fn started_at(&self) -> Option<UnixMillis> {
         Some(self.last)

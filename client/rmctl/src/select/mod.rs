@@ -10,7 +10,7 @@ use std::time::Duration;
 use headroom_types::UnixMillis;
 use serde_json::Value;
 
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 use field::{ListRow, RowDocument, number};
 use filter::RowFilter;
 
@@ -94,10 +94,7 @@ impl RowSelection {
         }
         if let Some(since) = self.since {
             if kept.iter().any(|(row, _)| row.started_at().is_none()) {
-                return Err(CommandFailure::new(
-                    CommandExitCode::Usage,
-                    "--since: these rows have no time",
-                ));
+                return Err(CommandFailure::usage("--since: these rows have no time"));
             }
             kept.retain(|(row, _)| {
                 row.started_at()
@@ -126,10 +123,7 @@ fn known<T>(field: &str, rows: &[(T, RowDocument)]) -> Result<(), CommandFailure
         return Ok(());
     }
     let names = first.names();
-    let failure = CommandFailure::new(
-        CommandExitCode::Usage,
-        format!("no row has a field {field:?}"),
-    );
+    let failure = CommandFailure::usage(format!("no row has a field {field:?}"));
     let failure = failure.near(field, names.iter().map(String::as_str));
     Err(failure.help(format!("fields: {}", names.join(", "))))
 }
@@ -152,6 +146,7 @@ fn compare(a: &Option<Value>, b: &Option<Value>, falling: bool) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::CommandExitCode;
     use crate::render::fixture;
 
     fn ids(wanted: &RowSelection) -> Vec<String> {

@@ -173,10 +173,10 @@ fn text(place: &Path) -> Result<Option<String>, CommandFailure> {
         {
             Ok(None)
         }
-        Err(e) => Err(CommandFailure::new(
-            CommandExitCode::Usage,
-            format!("{} cannot be read: {e}", place.display()),
-        )),
+        Err(e) => Err(CommandFailure::usage(format!(
+            "{} cannot be read: {e}",
+            place.display()
+        ))),
     }
 }
 
@@ -213,10 +213,7 @@ fn mistake(e: &toml::de::Error, text: &str, name: &str) -> CommandFailure {
 /// Writes the user's file, whole or not at all.
 pub(crate) fn write(place: &Path, file: &UserSettingsFile) -> Result<(), CommandFailure> {
     let failed = |e: &dyn std::fmt::Display| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("{} cannot be written: {e}", place.display()),
-        )
+        CommandFailure::failed(format!("{} cannot be written: {e}", place.display()))
     };
     let text = toml::to_string(file).map_err(|e| failed(&e))?;
     let parent = place.parent().unwrap_or(Path::new("."));

@@ -14,7 +14,7 @@ use headroom_client::{ClientCredentials, TokenSource};
 use headroom_transport::CertificateFiles;
 
 use crate::args::{OutputFormat, OutputOptions};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 use file::{CredentialFiles, MachineSettings, SettingsPath, UserSettingsFile};
 
 /// Default address of the resource manager.
@@ -138,10 +138,7 @@ fn trust(
 }
 
 fn half(there: &std::path::Path, lacks: &str) -> CommandFailure {
-    let failure = CommandFailure::new(
-        CommandExitCode::Usage,
-        format!("{} needs its {lacks}", there.display()),
-    );
+    let failure = CommandFailure::usage(format!("{} needs its {lacks}", there.display()));
     failure.help("--client-cert FILE and --client-key FILE, or cert and key of the same context")
 }
 
@@ -254,10 +251,7 @@ pub(crate) fn resolve_settings(
 }
 
 fn no_such_context(name: &str, user: &UserSettingsFile) -> CommandFailure {
-    let failure = CommandFailure::new(
-        CommandExitCode::Usage,
-        format!("there is no context {name}"),
-    );
+    let failure = CommandFailure::usage(format!("there is no context {name}"));
     let failure = failure.near(name, user.contexts.keys().map(String::as_str));
     failure.help("rmctl context list · rmctl context set NAME --addr URL")
 }
@@ -301,6 +295,7 @@ pub(crate) fn without_files(given: SettingOverrides) -> Result<ClientSettings, C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::CommandExitCode;
 
     fn user() -> UserSettingsFile {
         file::read_user(

@@ -189,6 +189,38 @@ impl ProblemDetails {
             reason: None,
         }
     }
+    /// The body or a parameter is invalid: [`ErrorCode::HR0400`].
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0400, detail)
+    }
+    /// The caller is not authenticated: [`ErrorCode::HR0401`].
+    pub fn unauthenticated(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0401, detail)
+    }
+    /// The caller lacks a right: [`ErrorCode::HR0403`].
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0403, detail)
+    }
+    /// The object does not exist: [`ErrorCode::HR0404`].
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0404, detail)
+    }
+    /// The state of the object does not allow the call: [`ErrorCode::HR0409`].
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0409, detail)
+    }
+    /// The body, a count or a name is too large: [`ErrorCode::HR0413`].
+    pub fn too_large(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0413, detail)
+    }
+    /// Internal error: [`ErrorCode::HR0500`].
+    pub fn internal(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0500, detail)
+    }
+    /// Not ready, or a required part does not respond: [`ErrorCode::HR0503`].
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0503, detail)
+    }
     /// Adds the exact reason.
     #[must_use]
     pub fn reason(mut self, reason: ProblemReason) -> Self {

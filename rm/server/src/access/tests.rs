@@ -1,6 +1,7 @@
 //! Tokens, shares and policies: validity, expiry, restart, forged secrets.
 
 use super::*;
+use headroom_wire::v1::error::ErrorCode;
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
 

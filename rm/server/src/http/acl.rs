@@ -14,8 +14,9 @@ use headroom_wire::v1::acl::{
     CallerIdentity, CreateJoinTokenRequest, CreateTokenRequest, MAX_ABOUT_BYTES, MintedToken,
     PolicySpec, PolicyView, SecretText, TokenView,
 };
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
+use super::answer::{Audited, audited};
 use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
@@ -23,8 +24,6 @@ use super::limits::PeerAddress;
 use super::parse::{EmptyQuery, JsonBody, PathId, QueryParams};
 use super::web::WebHandlerState;
 use crate::access::{self, AccessChange, StoredToken, TokenPurpose};
-use crate::audit::AuditChange;
-use crate::input::LoopInput;
 
 /// Default lifetime of a join token. Seconds.
 const DAY: u64 = 86_400;
@@ -76,10 +75,8 @@ pub(crate) async fn bootstrap(
     peer: Option<Extension<PeerAddress>>,
 ) -> Result<Response, ProblemResponse> {
     if !peer.is_some_and(|Extension(PeerAddress(peer))| peer.is_loopback()) {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0403,
-            "the first token can be created only on the manager's host",
-        );
+        let problem =
+            ProblemDetails::forbidden("the first token can be created only on the manager's host");
         return Err(problem.hint("run rmctl acl bootstrap on that host").into());
     }
     let whose = TokenPurpose::User {
@@ -108,8 +105,7 @@ pub(crate) async fn mint_join(
     JsonBody(body): JsonBody<CreateJoinTokenRequest>,
 ) -> Result<Response, ProblemResponse> {
     if web.authority.is_none() {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0409,
+        let problem = ProblemDetails::conflict(
             "this manager has no authority to sign certificates, so hosts cannot join",
         );
         return Err(problem
@@ -140,7 +136,7 @@ pub(crate) async fn revoke(
     Extension(principal): Extension<Principal>,
     PathId(accessor): PathId<TokenAccessor>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<(Extension<AuditChange>, Json<TokenView>), ProblemResponse> {
+) -> Result<Audited<Json<TokenView>>, ProblemResponse> {
     let whose = web
         .reader
         .shared
@@ -161,26 +157,23 @@ pub(crate) async fn revoke(
     };
     if !may {
         let who = principal.audit_name().unwrap_or_default();
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0403,
-            format!("{who} may not revoke this token: it needs the right admin"),
-        )
+        return Err(ProblemDetails::forbidden(format!(
+            "{who} may not revoke this token: it needs the right admin"
+        ))
         .into());
     }
-    let held = rule(&web, AccessChange::Revoke(accessor)).await?;
+    let held = web
+        .reader
+        .handle
+        .change_access(AccessChange::Revoke(accessor))
+        .await?;
     let view = held.ok_or_else(unexpected)?.view(&accessor);
     let before = format!(
         "{} {}",
         view.user.as_deref().unwrap_or("join"),
         view.rights.join(",")
     );
-    Ok((
-        Extension(AuditChange {
-            before,
-            after: String::new(),
-        }),
-        Json(view),
-    ))
+    Ok(audited(before, "", Json(view)))
 }
 
 /// Shows the caller's identity and rights.
@@ -231,24 +224,18 @@ pub(crate) async fn allow(
     PathId(subject): PathId<String>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<PolicySpec>,
-) -> Result<(Extension<AuditChange>, Json<PolicyView>), ProblemResponse> {
+) -> Result<Audited<Json<PolicyView>>, ProblemResponse> {
     let (subject, rights) = (access::subject(&subject)?, access::checked(&body.rights)?);
     within(&principal, &rights)?;
     let before = said(&web, &subject);
     let after = rights.to_string();
-    rule(
-        &web,
-        AccessChange::Allow {
-            subject: subject.clone(),
-            rights,
-        },
-    )
-    .await?;
+    let change = AccessChange::Allow {
+        subject: subject.clone(),
+        rights,
+    };
+    web.reader.handle.change_access(change).await?;
     let rights = after.split(',').map(str::to_owned).collect();
-    Ok((
-        Extension(AuditChange { before, after }),
-        Json(PolicyView { subject, rights }),
-    ))
+    Ok(audited(before, after, Json(PolicyView { subject, rights })))
 }
 
 /// Removes the policy of a user or group, so that the default rights apply again.
@@ -258,24 +245,15 @@ pub(crate) async fn forget(
     State(web): State<WebHandlerState>,
     PathId(subject): PathId<String>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<(Extension<AuditChange>, Json<PolicyView>), ProblemResponse> {
+) -> Result<Audited<Json<PolicyView>>, ProblemResponse> {
     let subject = access::subject(&subject)?;
     let before = said(&web, &subject);
-    rule(
-        &web,
-        AccessChange::Forget {
-            subject: subject.clone(),
-        },
-    )
-    .await?;
+    let change = AccessChange::Forget {
+        subject: subject.clone(),
+    };
+    web.reader.handle.change_access(change).await?;
     let rights = before.split(',').map(str::to_owned).collect();
-    Ok((
-        Extension(AuditChange {
-            before,
-            after: String::new(),
-        }),
-        Json(PolicyView { subject, rights }),
-    ))
+    Ok(audited(before, "", Json(PolicyView { subject, rights })))
 }
 
 /// Signs in to the web page.
@@ -296,8 +274,7 @@ pub(crate) async fn session(
         .borrow()
         .bearer(token, web.reader.clock.unix_now())?;
     let Principal::User { .. } = &principal else {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0401,
+        let problem = ProblemDetails::unauthenticated(
             "this is an application's token; the web page needs a user's token",
         );
         return Err(problem
@@ -305,16 +282,8 @@ pub(crate) async fn session(
             .into());
     };
     let after = format!("{} signed in", principal.audit_name().unwrap_or_default());
-    let changed = Extension(AuditChange {
-        before: String::new(),
-        after,
-    });
-    Ok((
-        StatusCode::NO_CONTENT,
-        [(header::SET_COOKIE, cookie(&web, token))],
-        changed,
-    )
-        .into_response())
+    let set_cookie = [(header::SET_COOKIE, cookie(&web, token))];
+    Ok(audited("", after, (StatusCode::NO_CONTENT, set_cookie)).into_response())
 }
 
 /// Session cookie with this token; an empty token deletes it. Scripts cannot read it, and other
@@ -367,15 +336,14 @@ fn within(principal: &Principal, rights: &AccessRights) -> Result<(), ProblemDet
     // A token that names no queue is valid for all queues.
     let wider = !own.has(&AccessRight::Admin) && own.names_queues() && !rights.names_queues();
     match lacks {
-        Some(right) => Err(ProblemDetails::new(
-            ErrorCode::HR0403,
-            format!("{name} may not grant the right {right}, which {name} lacks"),
-        )),
+        Some(right) => Err(ProblemDetails::forbidden(format!(
+            "{name} may not grant the right {right}, which {name} lacks"
+        ))),
         None if wider => {
             let detail = format!(
                 "{name} may use only some queues, so a token of {name} must name them: queue:NAME"
             );
-            Err(ProblemDetails::new(ErrorCode::HR0403, detail))
+            Err(ProblemDetails::forbidden(detail))
         }
         None => Ok(()),
     }
@@ -385,20 +353,18 @@ fn within(principal: &Principal, rights: &AccessRights) -> Result<(), ProblemDet
 fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, ProblemDetails> {
     if let Some(bad) = wanted.as_ref().filter(|user| !is_user(user)) {
         let shown: String = bad.chars().take(80).collect();
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0400,
-            format!("{shown:?} is not a valid user name"),
-        ));
+        return Err(ProblemDetails::bad_request(format!(
+            "{shown:?} is not a valid user name"
+        )));
     }
     let Some((name, rights)) = giver(principal)? else {
         return Ok(wanted.unwrap_or_else(|| "admin".to_owned()));
     };
     match wanted {
         Some(other) if other != *name && !rights.has(&AccessRight::Admin) => {
-            Err(ProblemDetails::new(
-                ErrorCode::HR0403,
-                format!("{name} may not create a token for {other}: it needs the right admin"),
-            ))
+            Err(ProblemDetails::forbidden(format!(
+                "{name} may not create a token for {other}: it needs the right admin"
+            )))
         }
         Some(user) => Ok(user),
         None => Ok(name.to_owned()),
@@ -408,7 +374,7 @@ fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<Strin
 /// Returns the user who grants rights; `None` if callers are not authenticated. A new token can
 /// outlive the token that created it, so only an administrator's token may create others.
 fn giver(principal: &Principal) -> Result<Option<(&str, &AccessRights)>, ProblemDetails> {
-    let refused = |why: String| Err(ProblemDetails::new(ErrorCode::HR0403, why));
+    let refused = |why: String| Err(ProblemDetails::forbidden(why));
     match principal {
         Principal::Open => Ok(None),
         Principal::User {
@@ -436,21 +402,18 @@ async fn give(
     first: bool,
 ) -> Result<Response, ProblemResponse> {
     if about.len() > MAX_ABOUT_BYTES {
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0413,
-            format!(
-                "about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed",
-                about.len()
-            ),
-        )
+        return Err(ProblemDetails::too_large(format!(
+            "about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed",
+            about.len()
+        ))
         .into());
     }
     let kind = match whose {
         TokenPurpose::User { .. } => SecretTokenKind::User,
         TokenPurpose::Join { .. } => SecretTokenKind::Join,
     };
-    let token = SecretToken::mint(kind)
-        .map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
+    let token =
+        SecretToken::mint(kind).map_err(|error| ProblemDetails::unavailable(error.to_string()))?;
     let created: UnixMillis = web.reader.clock.unix_now();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
     let by = principal
@@ -465,15 +428,12 @@ async fn give(
         expires,
     };
     let (accessor, view) = (token.accessor(), held.view(&token.accessor()));
-    rule(
-        web,
-        AccessChange::Keep {
-            accessor,
-            held,
-            first,
-        },
-    )
-    .await?;
+    let change = AccessChange::Keep {
+        accessor,
+        held,
+        first,
+    };
+    web.reader.handle.change_access(change).await?;
     let rights = if view.rights.is_empty() {
         String::new()
     } else {
@@ -487,27 +447,6 @@ async fn give(
         token: SecretText(token.reveal()),
         view,
     };
-    let changed = Extension(AuditChange {
-        before: String::new(),
-        after,
-    });
-    Ok((
-        StatusCode::CREATED,
-        [(header::CACHE_CONTROL, "no-store")],
-        changed,
-        Json(minted),
-    )
-        .into_response())
-}
-
-async fn rule(
-    web: &WebHandlerState,
-    change: AccessChange,
-) -> Result<Option<StoredToken>, ProblemResponse> {
-    let change = Box::new(change);
-    Ok(web
-        .reader
-        .handle
-        .ask(|reply| LoopInput::Access { change, reply })
-        .await??)
+    let no_store = [(header::CACHE_CONTROL, "no-store")];
+    Ok(audited("", after, (StatusCode::CREATED, no_store, Json(minted))).into_response())
 }

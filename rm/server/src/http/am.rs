@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use headroom_rm_core::{CallAnswer, ClusterCall, DryRun};
+use headroom_rm_core::{CallAnswer, ClusterCall};
 use headroom_types::{AppId, Epoch, RequestId};
 use headroom_wire::v1::application_master::{
     ApplicationUpdate, FinishApplicationRequest, MasterRegistered, MasterSync, MasterSyncReply,
@@ -121,15 +121,12 @@ pub(crate) async fn ask(
 ) -> Result<Json<PlacementResponse>, ProblemResponse> {
     let ask = Box::new(from_wire::ask(body.ask)?);
     let request = ask.request.clone();
-    let how = if change.dry_run {
-        DryRun::DryRun
-    } else {
-        DryRun::Really
-    };
     let CallAnswer::Asked { verdict } = web
-        .reader
-        .handle
-        .call(ClusterCall::Ask { app, ask, how })
+        .call(ClusterCall::Ask {
+            app,
+            ask,
+            how: change.mode(),
+        })
         .await?
     else {
         return Err(unexpected());
@@ -145,13 +142,11 @@ pub(crate) async fn withdraw(
     State(web): State<WebHandlerState>,
     PathIdPair(app, request): PathIdPair<AppId, RequestId>,
 ) -> Result<Json<AppView>, ProblemResponse> {
-    web.reader
-        .handle
-        .call(ClusterCall::Withdraw {
-            app: app.clone(),
-            request,
-        })
-        .await?;
+    web.call(ClusterCall::Withdraw {
+        app: app.clone(),
+        request,
+    })
+    .await?;
     Ok(Json(web.reader.app(&app).await?))
 }
 

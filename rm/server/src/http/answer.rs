@@ -7,17 +7,35 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 
+use axum::Extension;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use serde::Serialize;
 
 use super::error::ProblemResponse;
+use crate::audit::AuditChange;
 
 /// Header with the index of the view in the response; `?index=` accepts it.
 pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-headroom-index");
 /// Header with the cursor of the next page of a list; `?after=` accepts it.
 pub(crate) const NEXT: HeaderName = HeaderName::from_static("x-headroom-next");
+
+/// A response with the change that it makes, for the audit log.
+pub(crate) type Audited<R> = (Extension<AuditChange>, R);
+
+/// Adds the states of an object before and after the call to a response.
+pub(crate) fn audited<R>(
+    before: impl Into<String>,
+    after: impl Into<String>,
+    response: R,
+) -> Audited<R> {
+    let change = AuditChange {
+        before: before.into(),
+        after: after.into(),
+    };
+    (Extension(change), response)
+}
 
 /// Responds with one object as JSON, or 304 if the caller has it already. `steady` is the object
 /// without fields that change by themselves.
@@ -48,19 +66,21 @@ pub(crate) fn single<T: Serialize, S: Serialize>(
     Ok(response)
 }
 
-/// Responds with one page of a list as JSON.
+/// Responds with one page of a list as JSON. `next` is the cursor of the next page, if there is
+/// one.
 pub(crate) fn list<T: Serialize>(
     uri: &Uri,
     index: u64,
     rows: &[T],
-    next: Option<&str>,
+    next: Option<impl ToString>,
 ) -> Result<Response, ProblemResponse> {
     let mut response = json(&rows)?;
     let headers = response.headers_mut();
     put(headers, INDEX, &index.to_string());
     if let Some(next) = next {
-        put(headers, NEXT, next);
-        let next = further(uri, next);
+        let next = next.to_string();
+        put(headers, NEXT, &next);
+        let next = further(uri, &next);
         link(&mut response, &next);
     }
     Ok(response)
@@ -103,11 +123,8 @@ fn json<T: Serialize>(value: &T) -> Result<Response, ProblemResponse> {
 
 fn unwritten(error: &serde_json::Error) -> ProblemResponse {
     tracing::error!(%error, "cannot write a response as JSON; the caller received an internal error");
-    ProblemDetails::new(
-        ErrorCode::HR0500,
-        "internal error in the resource manager; its log has the details",
-    )
-    .into()
+    ProblemDetails::internal("internal error in the resource manager; its log has the details")
+        .into()
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
@@ -192,7 +209,7 @@ mod tests {
             "</v1/apps?limit=2&state=running&after=b.2>; rel=\"next\""
         );
         assert_eq!(text(&piece, NEXT), "b.2");
-        let last = list(&uri, 3, &[1], None).expect("answers");
+        let last = list(&uri, 3, &[1], None::<&str>).expect("answers");
         assert!(!last.headers().contains_key(header::LINK));
     }
 }

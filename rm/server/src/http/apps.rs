@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{ApplicationLifetime, CallAnswer, CallRefusal, ClusterCall, DryRun};
+use headroom_rm_core::{ApplicationLifetime, CallAnswer, ClusterCall};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::PlacementRequest;
@@ -16,12 +16,12 @@ use headroom_wire::v1::apps::{
     AppState, AppView, ChangeApplicationRequest, KillApplicationRequest, PendingExplanation,
     ScaleExecutorsRequest, SubmissionResult, SubmitApplicationRequest,
 };
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::{self, single};
+use super::answer::{self, Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
@@ -31,9 +31,8 @@ use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
 use super::{guard, idempotency, pages};
 use crate::access::{self, AccessChange};
-use crate::audit::AuditChange;
 use crate::from_wire::{self, cut};
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::ClusterQuery;
 use crate::view::ViewSection;
 
 /// Limit on users and groups in each access list of an application.
@@ -63,22 +62,17 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
-    let CallAnswer::Submitted { app, attempt } =
-        web.reader.handle.call(from_wire::submit(body)?).await?
-    else {
+    let CallAnswer::Submitted { app, attempt } = web.call(from_wire::submit(body)?).await? else {
         return Err(unexpected());
     };
     // A caller without a response sends the call again with the same key; the access lists are then
     // stored again.
     if !access.is_empty() {
-        let change = Box::new(AccessChange::Share {
+        let change = AccessChange::Share {
             app: app.clone(),
             access,
-        });
-        web.reader
-            .handle
-            .ask(|reply| LoopInput::Access { change, reply })
-            .await??;
+        };
+        web.reader.handle.change_access(change).await?;
     }
     let attempt = AttemptId {
         app: app.clone(),
@@ -132,15 +126,11 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
     let sight = AppVisibility::of(&web.reader, &principal);
-    let view = wait::view(
-        &web,
-        ViewSection::Apps,
-        LongPollParams {
-            wait: asked.wait,
-            index: asked.index,
-        },
-    )
-    .await?;
+    let long_poll = LongPollParams {
+        wait: asked.wait,
+        index: asked.index,
+    };
+    let view = wait::view(&web, ViewSection::Apps, long_poll).await?;
     let wanted = |a: &&AppView| {
         asked.state.is_none_or(|s| s == a.state)
             && asked.queue.as_ref().is_none_or(|q| a.queue.is_within(q))
@@ -158,12 +148,7 @@ pub(crate) async fn list(
         asked.after.as_ref(),
         pages::limit(asked.limit)?,
     );
-    answer::list(
-        &uri,
-        view.index(ViewSection::Apps),
-        &rows,
-        next.map(|a| a.to_string()).as_deref(),
-    )
+    answer::list(&uri, view.index(ViewSection::Apps), &rows, next)
 }
 
 /// Shows one application with its tasks and application attempts.
@@ -187,8 +172,7 @@ pub(crate) async fn one(
     let mut found = web.reader.app(&app).await?;
     found.attempts = web
         .reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Attempts(app.clone(), reply)))
+        .query(|reply| ClusterQuery::Attempts(app.clone(), reply))
         .await?;
     let (job, next) = job_with(&web, &app, asked.tasks).await;
     found.job = job;
@@ -256,7 +240,7 @@ pub(crate) async fn change(
     principal: Option<Extension<Principal>>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<ChangeApplicationRequest>,
-) -> Result<(Extension<AuditChange>, Json<AppView>), ProblemResponse> {
+) -> Result<Audited<Json<AppView>>, ProblemResponse> {
     let matched = if_match(&headers)?;
     if let (Some(Extension(principal)), Some(queue)) = (&principal, &body.queue) {
         guard::queue(principal, Some(queue))?;
@@ -269,21 +253,15 @@ pub(crate) async fn change(
     let _turn = web.changes.lock().await;
     let before = web.reader.app(&app).await?;
     matched.check(&format!("application {app}"), &version(&before))?;
-    web.reader
-        .handle
-        .call(ClusterCall::ChangeApp {
-            app: app.clone(),
-            queue: body.queue,
-            priority: body.priority,
-            lifetime,
-        })
-        .await?;
+    web.call(ClusterCall::ChangeApp {
+        app: app.clone(),
+        queue: body.queue,
+        priority: body.priority,
+        lifetime,
+    })
+    .await?;
     let now = web.reader.app(&app).await?;
-    let changed = AuditChange {
-        before: settings(&before),
-        after: settings(&now),
-    };
-    Ok((Extension(changed), Json(now)))
+    Ok(audited(settings(&before), settings(&now), Json(now)))
 }
 
 /// Fields of an application that can be changed, for the audit log.
@@ -307,13 +285,11 @@ pub(crate) async fn kill(
     JsonBody(body): JsonBody<KillApplicationRequest>,
 ) -> Result<Json<AppView>, ProblemResponse> {
     let reason = body.reason.map(|r| cut(r, 4096));
-    web.reader
-        .handle
-        .call(ClusterCall::Kill {
-            app: app.clone(),
-            reason,
-        })
-        .await?;
+    web.call(ClusterCall::Kill {
+        app: app.clone(),
+        reason,
+    })
+    .await?;
     Ok(Json(web.reader.app(&app).await?))
 }
 
@@ -337,10 +313,9 @@ pub(crate) async fn scale(
         reason,
     } = body;
     if !(1..=MOST_EXECUTORS).contains(&count) {
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0400,
-            format!("count is {count}; it must be from 1 to {MOST_EXECUTORS}"),
-        )
+        return Err(ProblemDetails::bad_request(format!(
+            "count is {count}; it must be from 1 to {MOST_EXECUTORS}"
+        ))
         .into());
     }
     let reason = reason
@@ -351,13 +326,11 @@ pub(crate) async fn scale(
         count,
         reason,
     });
-    web.reader
-        .handle
-        .call(ClusterCall::Order {
-            app: app.clone(),
-            order,
-        })
-        .await?;
+    web.call(ClusterCall::Order {
+        app: app.clone(),
+        order,
+    })
+    .await?;
     Ok((StatusCode::ACCEPTED, Json(web.reader.app(&app).await?)))
 }
 
@@ -374,22 +347,15 @@ pub(crate) async fn purge(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     QueryParams(only): QueryParams<DryRunQuery>,
-) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
+) -> Result<Audited<Response>, ProblemResponse> {
     let was = web.reader.app(&app).await?;
-    let (how, status) = if only.dry_run {
-        (DryRun::DryRun, StatusCode::ACCEPTED)
-    } else {
-        (DryRun::Really, StatusCode::OK)
-    };
-    web.reader
-        .handle
-        .call(ClusterCall::Purge { app, how })
-        .await?;
-    let changed = AuditChange {
-        before: format!("{}, of {}", was.state.as_str(), was.user),
-        after: String::new(),
-    };
-    Ok((Extension(changed), (status, Json(was)).into_response()))
+    let how = only.mode();
+    web.call(ClusterCall::Purge { app, how }).await?;
+    Ok(audited(
+        format!("{}, of {}", was.state.as_str(), was.user),
+        "",
+        (only.status(), Json(was)).into_response(),
+    ))
 }
 
 /// Shows the users and groups that may view or change an application.
@@ -408,13 +374,10 @@ pub(crate) async fn shared(
 fn checked_access(access: &AppAccess) -> Result<(), ProblemDetails> {
     for list in [&access.view, &access.change] {
         if list.len() > MOST_NAMED {
-            let problem = ProblemDetails::new(
-                ErrorCode::HR0413,
-                format!(
-                    "{} users and groups are named; at most {MOST_NAMED} are allowed",
-                    list.len()
-                ),
-            );
+            let problem = ProblemDetails::too_large(format!(
+                "{} users and groups are named; at most {MOST_NAMED} are allowed",
+                list.len()
+            ));
             return Err(problem.hint("name a group of the manager's host: @etl"));
         }
         list.iter()
@@ -433,7 +396,7 @@ pub(crate) async fn share(
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<AppAccess>,
-) -> Result<(Extension<AuditChange>, Json<AppAccess>), ProblemResponse> {
+) -> Result<Audited<Json<AppAccess>>, ProblemResponse> {
     web.reader.app(&app).await?;
     checked_access(&body)?;
     let words = |access: &AppAccess| {
@@ -444,21 +407,12 @@ pub(crate) async fn share(
         )
     };
     let before = words(&web.reader.shared.access.borrow().shared(&app));
-    let change = Box::new(AccessChange::Share {
+    let change = AccessChange::Share {
         app,
         access: body.clone(),
-    });
-    web.reader
-        .handle
-        .ask(|reply| LoopInput::Access { change, reply })
-        .await??;
-    Ok((
-        Extension(AuditChange {
-            before,
-            after: words(&body),
-        }),
-        Json(body),
-    ))
+    };
+    web.reader.handle.change_access(change).await?;
+    Ok(audited(before, words(&body), Json(body)))
 }
 
 /// Explains why requests of an application wait: one row for each waiting request.
@@ -469,20 +423,7 @@ pub(crate) async fn why(
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<Vec<PendingExplanation>>, ProblemResponse> {
-    let rows = web
-        .reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Why(app.clone(), reply)))
-        .await?;
-    match rows {
-        Some(rows) => Ok(Json(rows)),
-        None => Err(web
-            .reader
-            .handle
-            .refused(&CallRefusal::NoSuchApp(app))
-            .await
-            .into()),
-    }
+    Ok(Json(web.reader.query_app(&app, ClusterQuery::Why).await?))
 }
 
 /// Lists the container requests of an application, as its master sent them.
@@ -493,18 +434,7 @@ pub(crate) async fn requests(
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<Vec<PlacementRequest>>, ProblemResponse> {
-    let asks = web
-        .reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Requests(app.clone(), reply)))
-        .await?;
-    match asks {
-        Some(asks) => Ok(Json(asks)),
-        None => Err(web
-            .reader
-            .handle
-            .refused(&CallRefusal::NoSuchApp(app))
-            .await
-            .into()),
-    }
+    Ok(Json(
+        web.reader.query_app(&app, ClusterQuery::Requests).await?,
+    ))
 }

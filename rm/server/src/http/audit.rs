@@ -66,5 +66,5 @@ pub(crate) async fn list(
     let (rows, next) = pages::piece(all, |line| &line.index, None, pages::limit(asked.limit)?);
     let last = rows.last().map_or(after, |line| line.index);
     let rows: Vec<&AuditLine> = rows.iter().map(|line| &**line).collect();
-    answer::list(&uri, last, &rows, next.map(|n| n.to_string()).as_deref())
+    answer::list(&uri, last, &rows, next)
 }

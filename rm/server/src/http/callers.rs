@@ -6,7 +6,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use headroom_identity::{AccessRights, Principal};
 use headroom_rm_reports::RequestScheme;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -56,7 +56,7 @@ pub(crate) async fn identify(
             }
             Err(problem) => reject(&mut request, problem),
         },
-        Some(Err(detail)) => reject(&mut request, ProblemDetails::new(ErrorCode::HR0401, detail)),
+        Some(Err(detail)) => reject(&mut request, ProblemDetails::unauthenticated(detail)),
     };
     let token = shown(request.headers())
         .and_then(Result::ok)

@@ -1,7 +1,5 @@
 //! Cluster status, versions, health, and the API description.
 
-use std::sync::LazyLock;
-
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -58,12 +56,13 @@ pub(crate) async fn version(
     })
 }
 
-static TEXT: LazyLock<String> = LazyLock::new(super::description);
-
 /// Returns this API description.
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "cluster", responses((status = 200, body = serde_json::Value), Bad))]
-pub(crate) async fn description(QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>) -> Response {
-    describe::answer(&TEXT)
+pub(crate) async fn description(
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+) -> Response {
+    describe::answer(web.description)
 }
 
 /// Reports that the process runs.

@@ -4,10 +4,10 @@
 //! the call, and authenticates the resource manager by the key that it sent at its registration. A
 //! refusal of the node is passed on unchanged.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use headroom_types::{ContainerId, NodeId, Reason};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::container_access::{
@@ -19,6 +19,7 @@ use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::answer::audited;
 use super::containers::{address, find, unanswered};
 use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
@@ -26,7 +27,7 @@ use super::limits;
 use super::parse::{EmptyQuery, JsonBody, PathId, QueryParams};
 use super::passing::pass_on;
 use super::web::WebHandlerState;
-use crate::audit::AuditChange;
+use crate::eventlog;
 use crate::from_wire::cut;
 
 /// Maximum length of a reason that is kept. Bytes.
@@ -50,24 +51,14 @@ pub(crate) async fn signal(
         .reason
         .map(|reason| cut(reason, LONGEST_REASON))
         .filter(|reason| !reason.trim().is_empty());
-    let (base, key) = access_address(&web, &view.node).await?;
-    let request = web
-        .nodes
-        .usual()
-        .post(format!("{base}/v1/containers/{id}/signal"))
-        .header(NODE_KEY_HEADER, key)
-        .json(&body);
-    let answer = success(
-        request
-            .send()
-            .await
-            .map_err(|error| unanswered(&view.node, &base, &error))?,
-    )
-    .await?;
-    let done: SignalDelivered = answer
+    let node = NodeAccess::of(&web, &view.node).await?;
+    let url = node.url(&id, "signal");
+    let answer = node.send(web.nodes.usual().post(url).json(&body)).await?;
+    let done: SignalDelivered = success(answer)
+        .await?
         .json()
         .await
-        .map_err(|error| unanswered(&view.node, &base, &error))?;
+        .map_err(|error| node.unanswered(&error))?;
     let to = if body.all {
         format!("all {} of its processes", done.processes)
     } else {
@@ -83,11 +74,7 @@ pub(crate) async fn signal(
         Reason::ContainerSignalled,
         format!("{} to {to}{why}", done.signal),
     );
-    let changed = AuditChange {
-        before: view.state,
-        after: format!("{} to {to}", done.signal),
-    };
-    Ok((Extension(changed), Json(done)).into_response())
+    Ok(audited(view.state, format!("{} to {to}", done.signal), Json(done)).into_response())
 }
 
 /// Query parameters with a path in a container.
@@ -105,10 +92,9 @@ impl FilePathQuery {
     /// URL on the node with this path as a parameter, percent-encoded.
     fn below(&self, address: &str) -> Result<reqwest::Url, ProblemResponse> {
         let odd = |_| {
-            ProblemResponse(ProblemDetails::new(
-                ErrorCode::HR0503,
-                format!("the node registered an invalid address: {address}"),
-            ))
+            ProblemResponse(ProblemDetails::unavailable(format!(
+                "the node registered an invalid address: {address}"
+            )))
         };
         reqwest::Url::parse_with_params(address, [("path", &self.path)]).map_err(odd)
     }
@@ -125,20 +111,10 @@ pub(crate) async fn files(
     QueryParams(at): QueryParams<FilePathQuery>,
 ) -> Result<Response, ProblemResponse> {
     let node = find(&web, &id).await?.node;
-    let (base, key) = access_address(&web, &node).await?;
-    let request = web
-        .nodes
-        .usual()
-        .get(at.below(&format!("{base}/v1/containers/{id}/files"))?)
-        .header(NODE_KEY_HEADER, key);
-    let answer = success(
-        request
-            .send()
-            .await
-            .map_err(|error| unanswered(&node, &base, &error))?,
-    )
-    .await?;
-    pass_on(&web, answer, &PASSED_ON, None)
+    let node = NodeAccess::of(&web, &node).await?;
+    let url = at.below(&node.url(&id, "files"))?;
+    let answer = node.send(web.nodes.usual().get(url)).await?;
+    pass_on(&web, success(answer).await?, &PASSED_ON, None)
 }
 
 /// Returns a file of a container, or a range of it, read from its node.
@@ -160,19 +136,13 @@ pub(crate) async fn content(
 ) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
     let node = find(&web, &id).await?.node;
-    let (base, key) = access_address(&web, &node).await?;
-    let mut request = web
-        .nodes
-        .usual()
-        .get(at.below(&format!("{base}/v1/containers/{id}/files/content"))?);
+    let node = NodeAccess::of(&web, &node).await?;
+    let url = at.below(&node.url(&id, "files/content"))?;
+    let mut request = web.nodes.usual().get(url);
     if let Some(range) = headers.get(header::RANGE) {
         request = request.header(header::RANGE, range);
     }
-    let answer = request
-        .header(NODE_KEY_HEADER, key)
-        .send()
-        .await
-        .map_err(|error| unanswered(&node, &base, &error))?;
+    let answer = node.send(request).await?;
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
         let problem = ProblemDetails::new(
             ErrorCode::HR0416,
@@ -204,31 +174,17 @@ pub(crate) async fn exec(
 ) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
     let view = running(&web, &id).await?;
-    let (base, key) = access_address(&web, &view.node).await?;
-    let request = web
-        .nodes
-        .patient()
-        .post(format!("{base}/v1/containers/{id}/exec"))
-        .header(NODE_KEY_HEADER, key)
-        .json(&body);
-    let answer = success(
-        request
-            .send()
-            .await
-            .map_err(|error| unanswered(&view.node, &base, &error))?,
-    )
-    .await?;
+    let node = NodeAccess::of(&web, &view.node).await?;
+    let request = web.nodes.patient().post(node.url(&id, "exec"));
+    let answer = success(node.send(request.json(&body)).await?).await?;
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
     record_event(&web, &view, Reason::ContainerExecStarted, command.clone());
-    let changed = AuditChange {
-        before: view.state,
-        after: command,
-    };
-    Ok((
-        Extension(changed),
+    Ok(audited(
+        view.state,
+        command,
         pass_on(&web, answer, &PASSED_ON, Some(seat))?,
     )
-        .into_response())
+    .into_response())
 }
 
 /// Returns a container whose program runs, according to the last report of its node.
@@ -240,27 +196,47 @@ async fn running(
     if view.state == "running" || view.state == "stopping" {
         return Ok(view);
     }
-    let problem = ProblemDetails::new(
-        ErrorCode::HR0409,
-        format!("container {id} does not run: it is {}", view.state),
-    );
+    let problem =
+        ProblemDetails::conflict(format!("container {id} does not run: it is {}", view.state));
     Err(problem.hint(format!("rmctl container show {id}")).into())
 }
 
-/// URL of a node, and the key for container access.
-async fn access_address(
-    web: &WebHandlerState,
-    node: &NodeId,
-) -> Result<(String, String), ProblemResponse> {
-    let base = address(web, node).await?;
-    let closed = || {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0503,
-            format!("node {node} has not registered its key for container access"),
-        );
-        ProblemResponse(problem.hint("its agent may be an earlier release, or about to register again: try again in a moment"))
-    };
-    Ok((base, web.keys.of(node).ok_or_else(closed)?))
+/// URL of a node, and its key for container access.
+struct NodeAccess<'a> {
+    node: &'a NodeId,
+    base: String,
+    key: String,
+}
+
+impl<'a> NodeAccess<'a> {
+    async fn of(web: &WebHandlerState, node: &'a NodeId) -> Result<Self, ProblemResponse> {
+        let base = address(web, node).await?;
+        let closed = || {
+            let problem = ProblemDetails::unavailable(format!(
+                "node {node} has not registered its key for container access"
+            ));
+            ProblemResponse(problem.hint("its agent may be an earlier release, or about to register again: try again in a moment"))
+        };
+        let key = web.keys.of(node).ok_or_else(closed)?;
+        Ok(NodeAccess { node, base, key })
+    }
+
+    fn url(&self, id: &ContainerId, action: &str) -> String {
+        format!("{}/v1/containers/{id}/{action}", self.base)
+    }
+
+    /// Sends a request with the key.
+    async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<reqwest::Response, ProblemResponse> {
+        let sent = request.header(NODE_KEY_HEADER, &self.key).send().await;
+        sent.map_err(|error| self.unanswered(&error))
+    }
+
+    fn unanswered(&self, error: &reqwest::Error) -> ProblemResponse {
+        unanswered(self.node, &self.base, error)
+    }
 }
 
 /// Turns a refusal of the node into a failure with the same problem.
@@ -270,8 +246,7 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Problem
         return Ok(answer);
     }
     let text = answer.text().await.unwrap_or_default();
-    let odd =
-        |what: String| ProblemDetails::new(ErrorCode::HR0503, what).hint("try again in a moment");
+    let odd = |what: String| ProblemDetails::unavailable(what).hint("try again in a moment");
     let said = serde_json::from_str::<ProblemDetails>(&text)
         .unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
     // The node refuses the resource manager, not its caller: the node has restarted and has a new
@@ -294,17 +269,10 @@ const PASSED_ON: [HeaderName; 4] = [
 ];
 
 fn record_event(web: &WebHandlerState, view: &ContainerView, reason: Reason, message: String) {
-    let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));
-    let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
-    let time = web.reader.clock.unix_now();
+    let (now, object) = (web.reader.clock.unix_now(), view.id.to_string());
     web.reader.shared.events.push([LoggedEvent {
-        index: 0,
-        time,
-        level: EventLevel::Normal,
-        reason,
-        object,
-        app,
-        node,
-        message,
+        app: Some(view.id.app.clone()),
+        node: Some(view.node.clone()),
+        ..eventlog::event(now, EventLevel::Normal, reason, object, message)
     }]);
 }

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerSize, DryRun};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerSize};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
 use headroom_wire::v1::apps::{
     AppView, ContainerTimeline, ContainerView, ResizeAccepted, ResizeContainer,
@@ -27,7 +27,7 @@ use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
 use super::{limits, pages};
-use crate::input::{ClusterQuery, ContainerFilter, LoopInput};
+use crate::input::{ClusterQuery, ContainerFilter};
 use crate::to_wire;
 use crate::view::ViewSection;
 
@@ -73,15 +73,11 @@ pub(crate) async fn list(
 ) -> Result<Response, ProblemResponse> {
     let sight = AppVisibility::of(&web.reader, &principal);
     let limit = pages::limit(of.limit)?;
-    let view = wait::view(
-        &web,
-        ViewSection::Containers,
-        LongPollParams {
-            wait: of.wait,
-            index: of.index,
-        },
-    )
-    .await?;
+    let long_poll = LongPollParams {
+        wait: of.wait,
+        index: of.index,
+    };
+    let view = wait::view(&web, ViewSection::Containers, long_poll).await?;
     let apps = (of.queue.is_some() || of.user.is_some() || sight.is_some()).then(|| {
         let within = |a: &&AppView| of.queue.as_ref().is_none_or(|q| a.queue.is_within(q));
         let owned = |a: &&AppView| of.user.as_ref().is_none_or(|u| *u == a.user);
@@ -105,11 +101,10 @@ pub(crate) async fn list(
     };
     let rows = web
         .reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Containers(Box::new(wanted), reply)))
+        .query(|reply| ClusterQuery::Containers(Box::new(wanted), reply))
         .await?;
     let (rows, next) = pages::piece(rows.into_iter(), |c| &c.id, None, limit);
-    answer::list(&uri, index, &rows, next.map(|c| c.to_string()).as_deref())
+    answer::list(&uri, index, &rows, next)
 }
 
 /// Shows one container.
@@ -144,8 +139,7 @@ pub(super) async fn find(
 ) -> Result<ContainerView, ProblemResponse> {
     let found = web
         .reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply)))
+        .query(|reply| ClusterQuery::Container(id.clone(), reply))
         .await?;
     found.ok_or_else(|| to_wire::problem(&CallRefusal::NoSuchContainer(id.clone())).into())
 }
@@ -158,12 +152,10 @@ pub(crate) async fn stop(
     PathId(id): PathId<ContainerId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<ContainerView>, ProblemResponse> {
-    web.reader
-        .handle
-        .call(ClusterCall::Stop {
-            container: id.clone(),
-        })
-        .await?;
+    web.call(ClusterCall::Stop {
+        container: id.clone(),
+    })
+    .await?;
     find(&web, &id).await.map(Json)
 }
 
@@ -184,18 +176,12 @@ pub(crate) async fn resize(
 ) -> Result<Json<ResizeAccepted>, ProblemResponse> {
     let matched: Option<u32> = if_match(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0400,
-            "If-Match and version name different versions",
-        )
-        .hint("send only one of them")
-        .into());
+        return Err(
+            ProblemDetails::bad_request("If-Match and version name different versions")
+                .hint("send only one of them")
+                .into(),
+        );
     }
-    let how = if change.dry_run {
-        DryRun::DryRun
-    } else {
-        DryRun::Really
-    };
     let (version, size) = (
         body.version.or(matched),
         ContainerSize {
@@ -204,13 +190,11 @@ pub(crate) async fn resize(
         },
     );
     let CallAnswer::Resizing { version } = web
-        .reader
-        .handle
         .call(ClusterCall::Resize {
             container: id,
             version,
             size,
-            how,
+            how: change.mode(),
         })
         .await?
     else {
@@ -359,7 +343,7 @@ pub(super) fn unanswered(node: &NodeId, base: &str, error: &reqwest::Error) -> P
 }
 
 fn silent(what: String) -> ProblemResponse {
-    ProblemDetails::new(ErrorCode::HR0503, what)
+    ProblemDetails::unavailable(what)
         .hint("the files of its containers are on the disk of that node")
         .into()
 }
@@ -388,11 +372,7 @@ pub(crate) async fn timeline(
     }
     let passed_on = response.body(Bytes::from_stream(answer.bytes_stream()));
     passed_on.map_err(|_| {
-        ProblemDetails::new(
-            ErrorCode::HR0500,
-            "the response of the node cannot be passed on",
-        )
-        .into()
+        ProblemDetails::internal("the response of the node cannot be passed on").into()
     })
 }
 

@@ -36,21 +36,14 @@ impl IntoResponse for ProblemResponse {
 
 /// Response for an unknown path.
 pub(crate) async fn no_route(uri: axum::http::Uri) -> ProblemResponse {
-    ProblemDetails::new(
-        ErrorCode::HR0404,
-        format!("there is nothing at {}", uri.path()),
-    )
-    .hint("the interface begins at /v1")
-    .into()
+    ProblemDetails::not_found(format!("there is nothing at {}", uri.path()))
+        .hint("the interface begins at /v1")
+        .into()
 }
 
 /// Response for a known path with an unsupported method.
 pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> ProblemResponse {
-    ProblemDetails::new(
-        ErrorCode::HR0400,
-        format!("{} does not take {method}", uri.path()),
-    )
-    .into()
+    ProblemDetails::bad_request(format!("{} does not take {method}", uri.path())).into()
 }
 
 /// Response after a panic of a handler. The message of the panic is in the log, not in the
@@ -64,8 +57,7 @@ pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
         what = text.unwrap_or("unknown"),
         "a handler panicked; the caller received an internal error"
     );
-    ProblemResponse(ProblemDetails::new(
-        ErrorCode::HR0500,
+    ProblemResponse(ProblemDetails::internal(
         "internal error in the resource manager; its log has the details",
     ))
     .into_response()
@@ -76,9 +68,6 @@ pub(crate) fn unexpected() -> ProblemResponse {
     tracing::error!(
         "the core returned an unexpected result; the caller received an internal error"
     );
-    ProblemDetails::new(
-        ErrorCode::HR0500,
-        "internal error in the resource manager; its log has the details",
-    )
-    .into()
+    ProblemDetails::internal("internal error in the resource manager; its log has the details")
+        .into()
 }

@@ -31,7 +31,7 @@ pub(crate) async fn one(
 ) -> Result<Json<Explanation>, ProblemResponse> {
     let found: Result<ErrorCode, String> = code.parse();
     found.map(|code| Json(code.explanation())).map_err(|what| {
-        let problem = ProblemDetails::new(ErrorCode::HR0404, what);
+        let problem = ProblemDetails::not_found(what);
         let near = did_you_mean(
             &code.to_ascii_uppercase(),
             ErrorCode::ALL.map(|c| c.to_string()),

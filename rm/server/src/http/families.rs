@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use headroom_types::Name;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -60,9 +60,8 @@ fn no_such_family(user: &str, name: &Name) -> ProblemDetails {
     } else {
         format!("user {user}")
     };
-    ProblemDetails::new(
-        ErrorCode::HR0404,
-        format!("there is no usage history of jobs {name} of {whose}"),
-    )
+    ProblemDetails::not_found(format!(
+        "there is no usage history of jobs {name} of {whose}"
+    ))
     .hint("GET /v1/families lists all job histories; ?user= selects those of another user")
 }

@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_identity::{AccessDenied, AccessRight, CallRequirement, Principal};
 use headroom_types::{AppId, ContainerId, QueuePath};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 use super::callers::RejectedToken;
 use super::error::ProblemResponse;
@@ -177,8 +177,8 @@ pub(crate) async fn guard(
 
 fn refusal(why: &AccessDenied) -> ProblemDetails {
     match why {
-        AccessDenied::Unknown => ProblemDetails::new(ErrorCode::HR0401, why.to_string()),
-        AccessDenied::Forbidden { .. } => ProblemDetails::new(ErrorCode::HR0403, why.to_string()),
+        AccessDenied::Unknown => ProblemDetails::unauthenticated(why.to_string()),
+        AccessDenied::Forbidden { .. } => ProblemDetails::forbidden(why.to_string()),
     }
 }
 
@@ -201,10 +201,9 @@ pub(crate) fn queue(
         .filter(|right| right.queue_permission().is_some())
         .map(AccessRight::to_string)
         .collect();
-    let problem = ProblemDetails::new(
-        ErrorCode::HR0403,
-        format!("{name} may not use queue {queue}: it needs the right queue:{queue}"),
-    );
+    let problem = ProblemDetails::forbidden(format!(
+        "{name} may not use queue {queue}: it needs the right queue:{queue}"
+    ));
     Err(problem.hint(format!("{name} has {}", own.join(", "))))
 }
 
@@ -221,7 +220,7 @@ pub(crate) fn submits(
             let detail = format!(
                 "{name} may not submit in the name of {other}: it needs the right operator:write"
             );
-            Err(ProblemDetails::new(ErrorCode::HR0403, detail))
+            Err(ProblemDetails::forbidden(detail))
         }
         Some(other) => Ok(Some(other)),
         None => Ok(Some(name.clone())),
@@ -232,6 +231,7 @@ pub(crate) fn submits(
 mod tests {
     use super::*;
     use headroom_identity::AccessRights;
+    use headroom_wire::v1::error::ErrorCode;
 
     fn of(method: Method, template: &str, path: &str) -> CallRequirement {
         need(&method, template, path)

@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_rm_store::SavedResponse;
 use headroom_types::UnixMillis;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use tokio::sync::watch;
 
 use super::error::ProblemResponse;
@@ -221,12 +221,11 @@ pub(crate) async fn once(
         .map(str::to_owned)
     else {
         let detail = format!("Idempotency-Key must have 1 to {LONGEST} plain characters");
-        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0400, detail)).into_response();
+        return ProblemResponse(ProblemDetails::bad_request(detail)).into_response();
     };
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
-        return ProblemResponse(ProblemDetails::new(
-            ErrorCode::HR0413,
+        return ProblemResponse(ProblemDetails::too_large(
             "the body is larger than this call allows",
         ))
         .into_response();
@@ -239,10 +238,9 @@ pub(crate) async fn once(
         KeyedCallRole::First(sender) => first(keys, (key, call), request, next, sender).await,
         KeyedCallRole::Later(answer) => later(answer).await,
         KeyedCallRole::Taken => {
-            let problem = ProblemDetails::new(
-                ErrorCode::HR0409,
-                format!("Idempotency-Key {key} was used for another call"),
-            );
+            let problem = ProblemDetails::conflict(format!(
+                "Idempotency-Key {key} was used for another call"
+            ));
             ProblemResponse(problem.hint("use a new key for a new call")).into_response()
         }
     }
@@ -340,10 +338,8 @@ fn digest(call: &[u8]) -> u64 {
 async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Response {
     // Ends without a response if the first call failed.
     let Ok(answer) = answer.wait_for(Option::is_some).await.map(|a| a.clone()) else {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0503,
-            "the first call with this Idempotency-Key has failed",
-        );
+        let problem =
+            ProblemDetails::unavailable("the first call with this Idempotency-Key has failed");
         return ProblemResponse(problem.hint("send the call again")).into_response();
     };
     let Some(answer) = answer else {
@@ -362,8 +358,7 @@ async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Respons
 }
 
 fn broken() -> Response {
-    ProblemResponse(ProblemDetails::new(
-        ErrorCode::HR0500,
+    ProblemResponse(ProblemDetails::internal(
         "internal error in the resource manager; its log has the details",
     ))
     .into_response()

@@ -7,8 +7,9 @@ use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use headroom_identity::Certificate;
 use headroom_wire::v1::acl::{AuthorityView, JoinResponse, NodeJoinRequest};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
+use super::answer::{Audited, audited};
 use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
@@ -16,8 +17,6 @@ use super::limits::PeerAddress;
 use super::parse::{EmptyQuery, JsonBody, QueryParams};
 use super::web::WebHandlerState;
 use crate::access::AccessChange;
-use crate::audit::AuditChange;
-use crate::input::LoopInput;
 
 /// Returns the certificate of the cluster's authority.
 ///
@@ -33,12 +32,10 @@ pub(crate) async fn ca(
         .map(|signer| signer.ca().to_owned())
         .or_else(|| web.nodes.ca());
     let Some(ca) = ca else {
-        return Err(
-            ProblemDetails::new(ErrorCode::HR0404, "this cluster has no certificates").into(),
-        );
+        return Err(ProblemDetails::not_found("this cluster has no certificates").into());
     };
     let fingerprint = Certificate::from_pem(&ca)
-        .map_err(|error| ProblemDetails::new(ErrorCode::HR0500, error.to_string()))?
+        .map_err(|error| ProblemDetails::internal(error.to_string()))?
         .fingerprint;
     Ok(Json(AuthorityView {
         ca,
@@ -58,17 +55,15 @@ pub(crate) async fn join(
     peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<NodeJoinRequest>,
-) -> Result<(Extension<AuditChange>, Json<JoinResponse>), ProblemResponse> {
+) -> Result<Audited<Json<JoinResponse>>, ProblemResponse> {
     let Some(signer) = &web.authority else {
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0409,
+        return Err(ProblemDetails::conflict(
             "this manager has no authority to sign certificates, so hosts cannot join",
         )
         .into());
     };
     let unknown = || {
-        ProblemDetails::new(
-            ErrorCode::HR0401,
+        ProblemDetails::unauthenticated(
             "a host needs a join token; rmctl acl join-token create makes one",
         )
     };
@@ -80,7 +75,7 @@ pub(crate) async fn join(
     let (accessor, node, names) = web.reader.shared.access.borrow().joins(token, now)?;
     if let Some(other) = node.filter(|node| *node != body.node) {
         let detail = format!("this token is for node {other}, not for {}", body.node);
-        return Err(ProblemDetails::new(ErrorCode::HR0403, detail).into());
+        return Err(ProblemDetails::forbidden(detail).into());
     }
     allowed(
         &body.names,
@@ -88,17 +83,11 @@ pub(crate) async fn join(
         peer.map(|Extension(PeerAddress(peer))| peer),
     )?;
     let certificate = signer.sign(&body, now)?;
-    let change = Box::new(AccessChange::Spend { accessor });
-    web.reader
-        .handle
-        .ask(|reply| LoopInput::Access { change, reply })
-        .await??;
-    let changed = AuditChange {
-        before: format!("token {accessor}"),
-        after: format!("node {} has a certificate", body.node),
-    };
-    Ok((
-        Extension(changed),
+    let change = AccessChange::Spend { accessor };
+    web.reader.handle.change_access(change).await?;
+    Ok(audited(
+        format!("token {accessor}"),
+        format!("node {} has a certificate", body.node),
         Json(JoinResponse {
             certificate,
             ca: signer.ca().to_owned(),
@@ -114,24 +103,23 @@ fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(
         |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));
     let Some(foreign) = asked.iter().find(may) else {
         if asked.is_empty() {
-            return Err(ProblemDetails::new(
-                ErrorCode::HR0400,
+            return Err(ProblemDetails::bad_request(
                 "a node's certificate needs an address, and the request names none",
             ));
         }
         return Ok(());
     };
     let shown: String = foreign.chars().take(80).collect();
-    let problem = ProblemDetails::new(
-        ErrorCode::HR0403,
-        format!("this token does not allow {shown:?} in a certificate"),
-    );
+    let problem = ProblemDetails::forbidden(format!(
+        "this token does not allow {shown:?} in a certificate"
+    ));
     Err(problem.hint("without names, a token allows the caller's address only: rmctl acl join-token create --at NAME"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_wire::v1::error::ErrorCode;
 
     #[test]
     fn a_certificate_with_the_name_of_another_host_is_refused() {

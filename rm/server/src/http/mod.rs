@@ -48,7 +48,7 @@ pub(crate) mod wait;
 pub(crate) mod web;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -165,6 +165,9 @@ fn access() -> OpenApiRouter<WebHandlerState> {
         .routes(routes!(join::ca))
         .routes(routes!(join::join))
 }
+
+/// OpenAPI description of all routes, made for its first reader.
+pub(crate) static DESCRIPTION: LazyLock<String> = LazyLock::new(description);
 
 /// OpenAPI description of all routes, as text.
 pub fn description() -> String {

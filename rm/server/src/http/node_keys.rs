@@ -9,6 +9,7 @@ use headroom_types::{NodeId, Reason, UnixMillis};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::nodes::ConfigReload;
 
+use crate::eventlog;
 use crate::from_wire::cut;
 
 /// Maximum length of a node's key. Bytes.
@@ -54,15 +55,10 @@ impl NodeKeyStore {
             false => (Reason::ConfigReloaded, EventLevel::Normal),
             true => (Reason::ConfigRefused, EventLevel::Warning),
         };
+        let message = cut(reload.message, LONGEST_MESSAGE);
         Some(LoggedEvent {
-            index: 0,
-            time: now,
-            level,
-            reason: reason.as_str().to_owned(),
-            object: node.to_string(),
-            app: None,
             node: Some(node.clone()),
-            message: cut(reload.message, LONGEST_MESSAGE),
+            ..eventlog::event(now, level, reason, node.to_string(), message)
         })
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
-use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, ClusterCall, DryRun, NodeTags};
+use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, ClusterCall, NodeTags};
 use headroom_types::{Epoch, Name, NodeId};
 use headroom_wire::v1::nodes::{
     DesiredStateLine, DrainNodeRequest, NodeRegistered, NodeReport, NodeReportReply, NodeView,
@@ -16,14 +16,13 @@ use headroom_wire::v1::nodes::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::{self, single};
+use super::answer::{self, Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams};
 use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
 use super::{pages, stream};
-use crate::audit::AuditChange;
 use crate::from_wire::cut;
 use crate::input::LoopInput;
 use crate::view::{self, ViewSection};
@@ -64,15 +63,11 @@ pub(crate) async fn list(
     QueryParams(asked): QueryParams<NodeListQuery>,
     uri: Uri,
 ) -> Result<Response, ProblemResponse> {
-    let view = wait::view(
-        &web,
-        ViewSection::Nodes,
-        LongPollParams {
-            wait: asked.wait,
-            index: asked.index,
-        },
-    )
-    .await?;
+    let long_poll = LongPollParams {
+        wait: asked.wait,
+        index: asked.index,
+    };
+    let view = wait::view(&web, ViewSection::Nodes, long_poll).await?;
     let now = web.reader.clock.now();
     let wanted = |n: &NodeView| {
         asked.state.as_ref().is_none_or(|s| *s == n.state)
@@ -100,12 +95,7 @@ pub(crate) async fn list(
         asked.after.as_ref(),
         pages::limit(asked.limit)?,
     );
-    answer::list(
-        &uri,
-        view.index(ViewSection::Nodes),
-        &rows,
-        next.map(|n| n.to_string()).as_deref(),
-    )
+    answer::list(&uri, view.index(ViewSection::Nodes), &rows, next)
 }
 
 /// Shows one node.
@@ -135,12 +125,7 @@ pub(crate) async fn register(
     JsonBody(mut body): JsonBody<RegisterNode>,
 ) -> Result<Json<NodeRegistered>, ProblemResponse> {
     let (key, name) = (body.key.take(), node.clone());
-    let CallAnswer::Node { acked } = web
-        .reader
-        .handle
-        .call(from_wire::register_node(node, body)?)
-        .await?
-    else {
+    let CallAnswer::Node { acked } = web.call(from_wire::register_node(node, body)?).await? else {
         return Err(unexpected());
     };
     web.keys.set_key(name, key);
@@ -234,15 +219,13 @@ pub(crate) async fn drain(
         body.deadline_s.map(Duration::from_secs),
         cut(body.reason, 1024),
     );
-    web.reader
-        .handle
-        .call(ClusterCall::Drain {
-            node: node.clone(),
-            within,
-            reason,
-            then,
-        })
-        .await?;
+    web.call(ClusterCall::Drain {
+        node: node.clone(),
+        within,
+        reason,
+        then,
+    })
+    .await?;
     as_it_is(&web, &node).await
 }
 
@@ -254,9 +237,7 @@ pub(crate) async fn undrain(
     PathId(node): PathId<NodeId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Json<NodeView>, ProblemResponse> {
-    web.reader
-        .handle
-        .call(ClusterCall::Undrain { node: node.clone() })
+    web.call(ClusterCall::Undrain { node: node.clone() })
         .await?;
     as_it_is(&web, &node).await
 }
@@ -277,28 +258,17 @@ pub(crate) async fn tag(
     PathId(node): PathId<NodeId>,
     QueryParams(only): QueryParams<DryRunQuery>,
     JsonBody(body): JsonBody<TagNodeRequest>,
-) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
+) -> Result<Audited<Response>, ProblemResponse> {
     let change = Box::new(from_wire::tag(body)?);
-    let (how, status) = if only.dry_run {
-        (DryRun::DryRun, StatusCode::ACCEPTED)
-    } else {
-        (DryRun::Really, StatusCode::OK)
-    };
     let CallAnswer::Tagged(tagged) = web
-        .reader
-        .handle
         .call(ClusterCall::Tag {
             node: node.clone(),
             change,
-            how,
+            how: only.mode(),
         })
         .await?
     else {
         return Err(unexpected());
-    };
-    let changed = AuditChange {
-        before: words(&tagged.before),
-        after: words(&tagged.after),
     };
     let Json(mut view) = as_it_is(&web, &node).await?;
     if only.dry_run {
@@ -310,7 +280,11 @@ pub(crate) async fn tag(
             .unwrap_or(view.traits);
         view.state = tagged.standing.map(str::to_owned).unwrap_or(view.state);
     }
-    Ok((Extension(changed), (status, Json(view)).into_response()))
+    Ok(audited(
+        words(&tagged.before),
+        words(&tagged.after),
+        (only.status(), Json(view)).into_response(),
+    ))
 }
 
 /// Text for the audit log.

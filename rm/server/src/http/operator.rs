@@ -1,17 +1,16 @@
 //! `/v1/operator`: reload of the configuration, and the log level.
 
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevelRequest};
 
+use super::answer::{Audited, audited};
 use super::describe::{Bad, Conflict, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::parse::{EmptyQuery, JsonBody, QueryParams};
 use super::web::WebHandlerState;
-use crate::audit::AuditChange;
-use crate::operator::{OperatorHandle, OperatorRequest};
-use crate::reload::words;
+use crate::operator::{OperatorHandle, OperatorRequest, reload_summary};
 
 /// Reloads the configuration.
 ///
@@ -22,19 +21,13 @@ use crate::reload::words;
 pub(crate) async fn reload(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<(Extension<AuditChange>, Json<ReloadResult>), ProblemResponse> {
+) -> Result<Audited<Json<ReloadResult>>, ProblemResponse> {
     let reloaded = operator(&web)?.ask(OperatorRequest::Reload).await?;
     let reloaded = reloaded.map_err(|why| {
-        let problem = ProblemDetails::new(ErrorCode::HR0400, format!("nothing has changed: {why}"));
+        let problem = ProblemDetails::bad_request(format!("nothing has changed: {why}"));
         problem.hint("resourcemanager --check-config lists all errors of the file")
     })?;
-    Ok((
-        Extension(AuditChange {
-            before: String::new(),
-            after: words(&reloaded),
-        }),
-        Json(reloaded),
-    ))
+    Ok(audited("", reload_summary(&reloaded), Json(reloaded)))
 }
 
 /// Shows the log level of the daemon.
@@ -57,16 +50,14 @@ pub(crate) async fn set_log(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<SetLogLevelRequest>,
-) -> Result<(Extension<AuditChange>, Json<LogLevelView>), ProblemResponse> {
+) -> Result<Audited<Json<LogLevelView>>, ProblemResponse> {
     let operator = operator(&web)?;
     let before = operator
         .ask(|reply| OperatorRequest::Log(None, reply))
         .await?;
     if before.by_environment {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0409,
-            "HEADROOM_LOG in the daemon's environment sets the log level",
-        );
+        let problem =
+            ProblemDetails::conflict("HEADROOM_LOG in the daemon's environment sets the log level");
         return Err(problem
             .hint("remove it from the unit, and restart the daemon")
             .into());
@@ -74,19 +65,16 @@ pub(crate) async fn set_log(
     let after = operator
         .ask(|reply| OperatorRequest::Log(Some(body.level), reply))
         .await?;
-    Ok((
-        Extension(AuditChange {
-            before: before.level.to_string(),
-            after: after.level.to_string(),
-        }),
+    Ok(audited(
+        before.level.to_string(),
+        after.level.to_string(),
         Json(after),
     ))
 }
 
 fn operator(web: &WebHandlerState) -> Result<&OperatorHandle, ProblemDetails> {
     let inside = || {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0409,
+        let problem = ProblemDetails::conflict(
             "this resource manager runs in another program, without a configuration file",
         );
         problem.hint("start it as resourcemanager --config FILE")

@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 use super::error::ProblemResponse;
 
@@ -51,8 +51,7 @@ fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), Pro
 }
 
 fn refused(detail: String) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0400, detail)
-        .hint("use rmctl, or the web page of this resource manager")
+    ProblemDetails::bad_request(detail).hint("use rmctl, or the web page of this resource manager")
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Pagination of lists: a stable order, a limit, and the id after which the next page begins.
 
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 /// Maximum number of rows of a page.
 pub(crate) const MOST: usize = 1000;
@@ -10,10 +10,9 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, ProblemDetails> {
     match asked {
         None => Ok(usize::MAX),
         Some(n) if (1..=MOST).contains(&n) => Ok(n),
-        Some(n) => Err(ProblemDetails::new(
-            ErrorCode::HR0400,
-            format!("the parameters: limit is {n}, which is out of range"),
-        )
+        Some(n) => Err(ProblemDetails::bad_request(format!(
+            "the parameters: limit is {n}, which is out of range"
+        ))
         .hint(format!(
             "write 1 to {MOST}, and follow the header Link for more"
         ))),

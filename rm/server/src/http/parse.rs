@@ -8,10 +8,11 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
+use headroom_rm_core::DryRun;
 use headroom_rm_reports::IfMatch;
 use headroom_types::{AppId, TaskId, UnixMillis};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
@@ -29,22 +30,19 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
         serde_json::from_slice(&bytes)
             .map(JsonBody)
-            .map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the body: {e}")).into())
+            .map_err(|e| ProblemDetails::bad_request(format!("the body: {e}")).into())
     }
 }
 
 fn unread(rejection: BytesRejection) -> ProblemResponse {
     let problem = if rejection.status().as_u16() == 413 {
-        ProblemDetails::new(
-            ErrorCode::HR0413,
-            "the body is larger than this call allows",
-        )
-        .hint("send less in one call")
+        ProblemDetails::too_large("the body is larger than this call allows")
+            .hint("send less in one call")
     } else {
-        ProblemDetails::new(
-            ErrorCode::HR0400,
-            format!("the body did not arrive: {}", rejection.body_text()),
-        )
+        ProblemDetails::bad_request(format!(
+            "the body did not arrive: {}",
+            rejection.body_text()
+        ))
     };
     problem.into()
 }
@@ -72,6 +70,26 @@ pub(crate) struct DryRunQuery {
     /// Only check the change, and return its result.
     #[serde(default)]
     pub(crate) dry_run: bool,
+}
+
+impl DryRunQuery {
+    /// Whether the core makes the change.
+    pub(crate) fn mode(&self) -> DryRun {
+        if self.dry_run {
+            DryRun::DryRun
+        } else {
+            DryRun::Really
+        }
+    }
+
+    /// Status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
+        if self.dry_run {
+            StatusCode::ACCEPTED
+        } else {
+            StatusCode::OK
+        }
+    }
 }
 
 /// Time span before now, such as `1h`.
@@ -115,16 +133,15 @@ pub(crate) struct EmptyQuery {}
 /// Problem for a wrong query parameter. For an unknown one it suggests the most similar known
 /// parameter.
 fn mistaken(what: &str) -> ProblemDetails {
-    let problem = ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {what}"));
+    let problem = ProblemDetails::bad_request(format!("the parameters: {what}"));
     let mut words = what.split('`').skip(1).step_by(2);
     match words.next().filter(|_| what.contains("unknown field")) {
         None => problem,
         Some(written) => {
             let known: Vec<&str> = words.collect();
-            let problem = ProblemDetails::new(
-                ErrorCode::HR0400,
-                format!("the parameters: there is no parameter {written:?} here"),
-            );
+            let problem = ProblemDetails::bad_request(format!(
+                "the parameters: there is no parameter {written:?} here"
+            ));
             match headroom_config::toml_reader::closest_name(written, &known) {
                 Some(near) => problem.hint(format!("did you mean {near:?}?")),
                 None if known.is_empty() => problem.hint("this call has no parameters"),
@@ -182,12 +199,8 @@ async fn path<T: DeserializeOwned + Send, S: Send + Sync>(
     parts: &mut Parts,
     state: &S,
 ) -> Result<Path<T>, ProblemResponse> {
-    let wrong = |what: String| {
-        ProblemResponse(ProblemDetails::new(
-            ErrorCode::HR0400,
-            format!("the address: {what}"),
-        ))
-    };
+    let wrong =
+        |what: String| ProblemResponse(ProblemDetails::bad_request(format!("the address: {what}")));
     Path::<T>::from_request_parts(parts, state)
         .await
         .map_err(|e| wrong(e.body_text()))
@@ -195,7 +208,7 @@ async fn path<T: DeserializeOwned + Send, S: Send + Sync>(
 
 fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, ProblemResponse> {
     text.parse()
-        .map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the address: {e}")).into())
+        .map_err(|e| ProblemDetails::bad_request(format!("the address: {e}")).into())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::HeaderName;
 use axum::response::Response;
 use futures_util::StreamExt as _;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::ProblemResponse;
@@ -32,10 +32,6 @@ pub(super) fn pass_on(
         .take_until(web.closing.clone().cancelled_owned());
     let passed_on = response.body(Body::from_stream(pieces));
     passed_on.map_err(|_| {
-        ProblemDetails::new(
-            ErrorCode::HR0500,
-            "the response of the node cannot be passed on",
-        )
-        .into()
+        ProblemDetails::internal("the response of the node cannot be passed on").into()
     })
 }

@@ -1,21 +1,18 @@
 //! `/v1/profiles`: named sizes that administrators maintain, for job files without sizes of their
 //! own.
 
+use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
-use headroom_rm_core::DryRun;
 use headroom_types::Name;
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 
-use super::answer::single;
+use super::answer::{Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::web::WebHandlerState;
-use crate::audit::AuditChange;
-use crate::input::LoopInput;
 use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
 
 /// Lists the profiles of the cluster, by name.
@@ -80,15 +77,15 @@ pub(crate) async fn put(
     QueryParams(only): QueryParams<DryRunQuery>,
     headers: HeaderMap,
     JsonBody(spec): JsonBody<ProfileSpec>,
-) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
+) -> Result<Audited<Response>, ProblemResponse> {
     let ProfileOutcome { before, after } =
-        change(&web, name, ProfileAction::Set(spec), &headers, only.dry_run).await?;
+        change(&web, name, ProfileAction::Set(spec), &headers, &only).await?;
     let profile = after.ok_or_else(unexpected)?;
-    let changed = AuditChange {
-        before: words(before.as_ref()),
-        after: words(Some(&profile)),
-    };
-    Ok((Extension(changed), shown(&profile, only.dry_run)))
+    Ok(audited(
+        words(before.as_ref()),
+        words(Some(&profile)),
+        shown(&profile, &only),
+    ))
 }
 
 /// Deletes a profile of the cluster.
@@ -107,15 +104,11 @@ pub(crate) async fn delete(
     PathId(name): PathId<Name>,
     QueryParams(only): QueryParams<DryRunQuery>,
     headers: HeaderMap,
-) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
+) -> Result<Audited<Response>, ProblemResponse> {
     let ProfileOutcome { before, after: _ } =
-        change(&web, name, ProfileAction::Unset, &headers, only.dry_run).await?;
+        change(&web, name, ProfileAction::Unset, &headers, &only).await?;
     let profile = before.ok_or_else(unexpected)?;
-    let changed = AuditChange {
-        before: words(Some(&profile)),
-        after: String::new(),
-    };
-    Ok((Extension(changed), shown(&profile, only.dry_run)))
+    Ok(audited(words(Some(&profile)), "", shown(&profile, &only)))
 }
 
 async fn change(
@@ -123,33 +116,19 @@ async fn change(
     name: Name,
     action: ProfileAction,
     headers: &HeaderMap,
-    dry_run: bool,
+    only: &DryRunQuery,
 ) -> Result<ProfileOutcome, ProblemResponse> {
-    let how = if dry_run {
-        DryRun::DryRun
-    } else {
-        DryRun::Really
-    };
-    let change = Box::new(ProfileChange {
+    let change = ProfileChange {
         name,
         action,
         matched: if_match(headers)?,
-        how,
-    });
-    Ok(web
-        .reader
-        .handle
-        .ask(|reply| LoopInput::Profile { change, reply })
-        .await??)
+        how: only.mode(),
+    };
+    Ok(web.reader.handle.change_profile(change).await?)
 }
 
-fn shown(profile: &ClusterProfile, dry_run: bool) -> Response {
-    let status = if dry_run {
-        StatusCode::ACCEPTED
-    } else {
-        StatusCode::OK
-    };
-    let mut response = (status, Json(profile)).into_response();
+fn shown(profile: &ClusterProfile, only: &DryRunQuery) -> Response {
+    let mut response = (only.status(), Json(profile)).into_response();
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", profile.revision)) {
         response.headers_mut().insert(header::ETAG, tag);
     }

@@ -1,25 +1,24 @@
 //! `/v1/queues`: show or replace the tree, change one queue, set its state.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall};
 use headroom_rm_reports::IfMatch;
 use headroom_types::QueuePath;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::queue_tree;
 use headroom_wire::v1::queues::{QueueSpec, QueueTreeCheck, QueueView, QueuesView, SetQueueState};
 use serde_json::Value;
 
-use super::answer::single;
+use super::answer::{Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{ProblemResponse, unexpected};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::wait::{self, LongPollParams};
 use super::web::WebHandlerState;
-use crate::audit::AuditChange;
 use crate::view::{ClusterSnapshot, ViewSection};
 use crate::{queues, to_wire};
 
@@ -94,8 +93,7 @@ pub(crate) async fn put(
 ) -> Result<Response, ProblemResponse> {
     let matched = if_match(&headers)?;
     if matched == IfMatch::Absent {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0400,
+        let problem = ProblemDetails::bad_request(
             "If-Match is missing: read the tree of queues before you replace it",
         );
         return Err(problem
@@ -173,17 +171,12 @@ async fn set(
             return Err(queues::problem(problems).into());
         }
     };
-    let how = if change.dry_run {
-        DryRun::DryRun
-    } else {
-        DryRun::Really
-    };
     let call = ClusterCall::SetQueues {
         tree: Box::new(tree),
         generation,
-        how,
+        how: change.mode(),
     };
-    let CallAnswer::Queues { generation } = web.reader.handle.call(call).await? else {
+    let CallAnswer::Queues { generation } = web.call(call).await? else {
         return Err(unexpected());
     };
     if change.dry_run {
@@ -212,7 +205,7 @@ pub(crate) async fn set_state(
     PathId(path): PathId<QueuePath>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<SetQueueState>,
-) -> Result<(Extension<AuditChange>, Json<QueueView>), ProblemResponse> {
+) -> Result<Audited<Json<QueueView>>, ProblemResponse> {
     let before = web
         .reader
         .handle
@@ -222,13 +215,11 @@ pub(crate) async fn set_state(
         .root
         .find(&path)
         .map(|queue| queue.state.as_str().to_owned());
-    web.reader
-        .handle
-        .call(ClusterCall::SetQueueState {
-            queue: path.clone(),
-            state: queues::state_from_wire(body.state),
-        })
-        .await?;
+    web.call(ClusterCall::SetQueueState {
+        queue: path.clone(),
+        state: queues::state_from_wire(body.state),
+    })
+    .await?;
     let view = web.reader.handle.view().await?;
     let queue = view
         .queues
@@ -236,9 +227,9 @@ pub(crate) async fn set_state(
         .find(&path)
         .cloned()
         .ok_or_else(|| no_such_queue(&view, &path))?;
-    let changed = AuditChange {
-        before: before.unwrap_or_default(),
-        after: queue.state.as_str().to_owned(),
-    };
-    Ok((Extension(changed), Json(queue)))
+    Ok(audited(
+        before.unwrap_or_default(),
+        queue.state.as_str().to_owned(),
+        Json(queue),
+    ))
 }

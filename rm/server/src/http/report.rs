@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use headroom_types::AppId;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use serde_json::json;
 
 use super::describe::{Bad, Missing};
@@ -36,11 +36,7 @@ pub(crate) async fn report(
 ) -> Result<Response, ProblemResponse> {
     let mut kept = None;
     let Some(board) = job::job(&web.reader, &app, &mut kept).await? else {
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0404,
-            format!("there is no application {app}"),
-        )
-        .into());
+        return Err(ProblemDetails::not_found(format!("there is no application {app}")).into());
     };
     let mut boards = vec![(format!("job:{app}"), board)];
     for task in job::chosen_tasks(&web.reader, &app, &mut kept).await {

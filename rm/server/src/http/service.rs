@@ -15,14 +15,14 @@ use headroom_wire::v1::apps::{
     ClusterView, MemoryFailureStats, PendingExplanation, SubmitApplicationRequest,
 };
 use headroom_wire::v1::error::ProblemDetails;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 
 use super::apps::version_of;
 use super::error::unexpected;
 use super::guard;
 use super::web::WebHandlerState;
 use crate::from_wire;
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::ClusterQuery;
 use crate::reader::ClusterReader;
 use crate::reports::ReportQuery;
 
@@ -50,19 +50,10 @@ pub(crate) fn routes(web: &WebHandlerState, interfaces: &[InterfaceRoutes]) -> R
 }
 
 impl HandlerService {
-    async fn ask<T>(
-        &self,
-        query: impl FnOnce(oneshot::Sender<T>) -> ClusterQuery,
-    ) -> Result<T, ProblemDetails> {
-        self.reader
-            .handle
-            .ask(|reply| LoopInput::Query(query(reply)))
-            .await
-    }
-
     async fn reports(&self, of: AppSelection) -> Result<Vec<ApplicationReport>, ProblemDetails> {
         let wall = self.reader.clock.unix_now();
-        self.ask(|reply| ClusterQuery::Facts(ReportQuery::Apps { of, wall, reply }))
+        self.reader
+            .query(|reply| ClusterQuery::Facts(ReportQuery::Apps { of, wall, reply }))
             .await
     }
 
@@ -121,20 +112,32 @@ impl ClusterService for HandlerService {
     }
 
     fn containers(&self, app: AppId) -> ClusterFuture<'_, Vec<ContainerReport>> {
-        Box::pin(self.ask(|reply| ClusterQuery::Facts(ReportQuery::Containers(app, reply))))
+        Box::pin(
+            self.reader
+                .query(|reply| ClusterQuery::Facts(ReportQuery::Containers(app, reply))),
+        )
     }
 
     fn nodes(&self) -> ClusterFuture<'_, Vec<ClusterNodeReport>> {
-        Box::pin(self.ask(|reply| ClusterQuery::Facts(ReportQuery::Nodes(reply))))
+        Box::pin(
+            self.reader
+                .query(|reply| ClusterQuery::Facts(ReportQuery::Nodes(reply))),
+        )
     }
 
     fn queues(&self) -> ClusterFuture<'_, Option<QueueReport>> {
-        Box::pin(self.ask(|reply| ClusterQuery::Facts(ReportQuery::Queues(reply))))
+        Box::pin(
+            self.reader
+                .query(|reply| ClusterQuery::Facts(ReportQuery::Queues(reply))),
+        )
     }
 
     fn pending(&self, app: AppId) -> ClusterFuture<'_, Vec<PendingExplanation>> {
         Box::pin(async {
-            let found = self.ask(|reply| ClusterQuery::Why(app, reply)).await?;
+            let found = self
+                .reader
+                .query(|reply| ClusterQuery::Why(app, reply))
+                .await?;
             Ok(found.unwrap_or_default())
         })
     }

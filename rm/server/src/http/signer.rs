@@ -10,7 +10,7 @@ use headroom_identity::authority::CertificateRequest;
 use headroom_identity::{Authority, CertificateRole, files};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::NodeJoinRequest;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 /// Lifetime of a node's certificate.
 const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
@@ -53,6 +53,6 @@ impl CertificateSigner {
         };
         self.authority
             .sign(&body.request, &wanted)
-            .map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
+            .map_err(|error| ProblemDetails::bad_request(error.to_string()))
     }
 }

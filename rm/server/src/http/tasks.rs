@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use headroom_rm_core::{CallRefusal, ClusterCall};
 use headroom_types::{AppId, Bytes, JobOrder, Name, TaskId, TaskOrder, TaskOrderAction};
 use headroom_wire::v1::apps::{PrioritizeTask, ResizeTaskRequest, TaskOrderRequest};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
@@ -92,10 +92,10 @@ pub(crate) async fn resize(
     JsonBody(body): JsonBody<ResizeTaskRequest>,
 ) -> TaskOrderResult {
     if body.memory < LEAST {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0400,
-            format!("memory: {} is too small for a process", body.memory),
-        );
+        let problem = ProblemDetails::bad_request(format!(
+            "memory: {} is too small for a process",
+            body.memory
+        ));
         return Err(problem.hint(format!("request {LEAST} or more")).into());
     }
     order(&web, app, task, body.reason, |_| TaskOrderAction::Resize {
@@ -118,10 +118,10 @@ pub(crate) async fn rank(
     JsonBody(body): JsonBody<PrioritizeTask>,
 ) -> TaskOrderResult {
     if !PRIORITIES.contains(&body.priority) {
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0400,
-            format!("priority: {} is not between -1000 and 1000", body.priority),
-        );
+        let problem = ProblemDetails::bad_request(format!(
+            "priority: {} is not between -1000 and 1000",
+            body.priority
+        ));
         return Err(problem
             .hint("0 is the default, and higher priorities start first")
             .into());
@@ -148,17 +148,15 @@ async fn order(
     let reason = reason
         .map(|reason| cut(reason, 1024))
         .filter(|reason| !reason.trim().is_empty());
-    web.reader
-        .handle
-        .call(ClusterCall::Order {
-            app,
-            order: JobOrder::Task(TaskOrder {
-                task,
-                action,
-                reason,
-            }),
-        })
-        .await?;
+    web.call(ClusterCall::Order {
+        app,
+        order: JobOrder::Task(TaskOrder {
+            task,
+            action,
+            reason,
+        }),
+    })
+    .await?;
     Ok((StatusCode::ACCEPTED, Json(row)))
 }
 
@@ -198,7 +196,7 @@ fn outgoing(refusal: &CallRefusal) -> ProblemResponse {
 /// Problem for an order that the state of the task does not allow.
 fn not_now(app: &AppId, row: &TaskRow, action: TaskOrderAction) -> Option<ProblemDetails> {
     let says = |why: &str, fix: String| {
-        Some(ProblemDetails::new(ErrorCode::HR0409, format!("{app}/{} {why}", row.task)).hint(fix))
+        Some(ProblemDetails::conflict(format!("{app}/{} {why}", row.task)).hint(fix))
     };
     match (row.state, action) {
         (TaskState::Done, _) => says("is done", format!("rmctl task show {app}/{}", row.task)),

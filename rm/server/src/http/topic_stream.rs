@@ -15,7 +15,7 @@ use axum::response::Response;
 use futures_util::stream::unfold;
 use headroom_identity::{AccessDenied, CallRequirement, Principal};
 use headroom_types::AppId;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
@@ -155,15 +155,11 @@ impl TopicStreamState {
         wanted: StreamQuery,
         (format, seen): (StreamEncoding, Option<u64>),
     ) -> Result<Self, ProblemDetails> {
-        let bad = |detail: String| {
-            ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {detail}"))
-        };
+        let bad = |detail: String| ProblemDetails::bad_request(format!("the parameters: {detail}"));
         let of_app = || wanted.app.as_ref().map(|app| format!("job:{app},events"));
         let Some(topics) = wanted.topics.clone().or_else(of_app) else {
-            let problem = ProblemDetails::new(
-                ErrorCode::HR0400,
-                "the parameters: neither topics nor app is given",
-            );
+            let problem =
+                ProblemDetails::bad_request("the parameters: neither topics nor app is given");
             return Err(problem.hint(
                 "write topics=overview,events, or app=JOB for one application and its events",
             ));

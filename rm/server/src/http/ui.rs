@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 use super::answer::digest;
 use super::describe::Missing;
@@ -119,12 +119,11 @@ pub(crate) async fn file(
 
 fn serve(name: &str, asked: &HeaderMap) -> Result<Response, ProblemResponse> {
     let Some(file) = FILES.iter().find(|f| f.name == name) else {
-        return Err(ProblemDetails::new(
-            ErrorCode::HR0404,
-            format!("the page has no file {name:?}"),
-        )
-        .hint("the page is at /ui/")
-        .into());
+        return Err(
+            ProblemDetails::not_found(format!("the page has no file {name:?}"))
+                .hint("the page is at /ui/")
+                .into(),
+        );
     };
     let has = |name, text: &str| {
         let values = asked

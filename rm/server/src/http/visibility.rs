@@ -3,7 +3,7 @@
 use headroom_identity::{AppOwnership, Principal};
 use headroom_types::AppId;
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 
 use super::error::ProblemResponse;
 use crate::reader::ClusterReader;
@@ -70,10 +70,9 @@ impl AppVisibility {
             return Ok(());
         }
         let who = self.principal.audit_name().unwrap_or_default();
-        let problem = ProblemDetails::new(
-            ErrorCode::HR0403,
-            format!("{who} may not see {id}: it needs the right job:read"),
-        );
+        let problem = ProblemDetails::forbidden(format!(
+            "{who} may not see {id}: it needs the right job:read"
+        ));
         Err(problem
             .hint("its owner can grant access: rmctl app share")
             .into())

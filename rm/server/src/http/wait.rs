@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
@@ -68,10 +68,8 @@ pub(crate) async fn view(
         (None, _) => return Ok(view),
         (Some(WaitDuration(wait)), Some(index)) => (wait, index),
         (Some(_), None) => {
-            let problem = ProblemDetails::new(
-                ErrorCode::HR0400,
-                "the parameters: wait is given without index",
-            );
+            let problem =
+                ProblemDetails::bad_request("the parameters: wait is given without index");
             return Err(problem
                 .hint("send the X-Headroom-Index of the previous response as index")
                 .into());

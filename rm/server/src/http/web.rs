@@ -3,8 +3,10 @@
 //! It holds what only HTTP needs, around a reader of the cluster. It contains no logic.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use headroom_rm_core::{CallAnswer, ClusterCall};
+use headroom_wire::v1::error::ProblemDetails;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +50,18 @@ pub(crate) struct WebHandlerState {
     /// Reloads the configuration and changes the log level; `None` if this runs inside another
     /// program.
     pub(crate) operator: Option<OperatorHandle>,
+    /// OpenAPI description of the interface.
+    pub(crate) description: &'static LazyLock<String>,
     /// State directory; only its size is read.
     pub(crate) state: Arc<Path>,
+}
+
+impl WebHandlerState {
+    /// Makes a call of the core.
+    ///
+    /// # Errors
+    /// The core refuses the call, or the main loop does not respond.
+    pub(crate) async fn call(&self, call: ClusterCall) -> Result<CallAnswer, ProblemDetails> {
+        self.reader.handle.call(call).await
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::overview::filled;
 use super::task_summary::needed_more_memory;
 use super::{TopicState, brief, json, lists};
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::ClusterQuery;
 use crate::jobs::JobRowSnapshot;
 use crate::reader::ClusterReader;
 
@@ -69,15 +69,13 @@ pub(crate) async fn job(
     kept: &mut Option<Arc<JobView>>,
 ) -> Result<Option<TopicState>, ProblemDetails> {
     let Some(mut app) = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply)))
+        .query(|reply| ClusterQuery::App(id.clone(), reply))
         .await?
     else {
         return Ok(None);
     };
     app.attempts = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Attempts(id.clone(), reply)))
+        .query(|reply| ClusterQuery::Attempts(id.clone(), reply))
         .await?;
     let mut board = TopicState::from([("app".into(), json(&app))]);
     if app.pending > 0 {
@@ -262,8 +260,7 @@ pub(crate) async fn task(
     kept: &mut Option<Arc<JobView>>,
 ) -> Result<Option<TopicState>, ProblemDetails> {
     let Some(app) = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply)))
+        .query(|reply| ClusterQuery::App(id.clone(), reply))
         .await?
     else {
         return Ok(None);

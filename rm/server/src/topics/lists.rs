@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::overview::filled;
 use super::{TopicState, brief, json};
 use crate::audit::{AuditFilter, AuditRecorder};
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::ClusterQuery;
 use crate::reader::ClusterReader;
 
 /// Rows of one page.
@@ -156,8 +156,7 @@ pub(crate) async fn waits(
     app: Option<AppId>,
 ) -> Result<Value, ProblemDetails> {
     let waits = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Waits(app, WAITS, reply)))
+        .query(|reply| ClusterQuery::Waits(app, WAITS, reply))
         .await?;
     let zero = reader.clock.unix_at_zero();
     Ok(json(

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::task_summary::LiveTaskSummary;
 use super::{TopicState, brief, json};
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::ClusterQuery;
 use crate::reader::ClusterReader;
 use crate::view;
 
@@ -22,8 +22,7 @@ pub(crate) async fn node(
         return Ok(None);
     };
     let held = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Held(vec![id.clone()], reply)))
+        .query(|reply| ClusterQuery::Held(vec![id.clone()], reply))
         .await?;
     let view = reader.handle.last();
     let stories = LiveTaskSummary::of(
@@ -56,8 +55,7 @@ pub(crate) async fn container(
     id: &ContainerId,
 ) -> Result<Option<TopicState>, ProblemDetails> {
     let found = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply)))
+        .query(|reply| ClusterQuery::Container(id.clone(), reply))
         .await?;
     let Some(found) = found else { return Ok(None) };
     let mut board = TopicState::from([("container".into(), json(&found))]);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::task_summary::LiveTaskSummary;
 use super::{TopicState, attention, brief, json, log};
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::ClusterQuery;
 use crate::reader::ClusterReader;
 use crate::view::ClusterSnapshot;
 
@@ -33,12 +33,10 @@ pub(crate) async fn board(reader: &ClusterReader) -> Result<TopicState, ProblemD
     let view = reader.handle.view().await?;
     let shown = shown(&view);
     let held = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Held(shown.clone(), reply)))
+        .query(|reply| ClusterQuery::Held(shown.clone(), reply))
         .await?;
     let waits = reader
-        .handle
-        .ask(|reply| LoopInput::Query(ClusterQuery::Waits(None, WAITS, reply)))
+        .query(|reply| ClusterQuery::Waits(None, WAITS, reply))
         .await?;
     let stories = LiveTaskSummary::of(
         &reader.shared.jobs,

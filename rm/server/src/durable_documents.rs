@@ -1,0 +1,180 @@
+//! Documents that the main loop saves beside the records of the core: job rows, usage history,
+//! responses to idempotent calls, profiles, and access control.
+//!
+//! The main loop owns them. A change applies at once and joins one ordered list of writes. The loop
+//! appends the list to the journal with the rest of the batch, and after the commit the callers
+//! receive their results in the order of the list. Readers see only durable profiles and rights.
+
+use std::sync::Arc;
+
+use headroom_rm_store::{RecordJournal, RecordStore, SavedResponse, StoreError};
+use headroom_types::{AppId, UnixMillis};
+use headroom_wire::v1::events::LoggedEvent;
+use tokio::sync::oneshot;
+
+use crate::access::{AccessChangeResult, AccessControl};
+use crate::input::DocumentChange;
+use crate::profiles::{ProfileCatalog, ProfileChangeResult};
+use crate::shared_state::SharedState;
+use crate::usage_history::{JobHistoryUpdate, saved};
+
+/// Documents of the main loop.
+#[derive(Debug)]
+pub(crate) struct DurableDocuments {
+    profiles: ProfileCatalog,
+    access: AccessControl,
+    /// Writes of the batch, in the order of their changes.
+    writes: Vec<DocumentWrite>,
+}
+
+/// A write that is not yet durable, with the caller that waits for it.
+#[derive(Debug)]
+enum DocumentWrite {
+    /// Rows of an ending job.
+    Job { app: AppId, rows: Vec<u8> },
+    /// Needs of an ended job's tasks.
+    History(JobHistoryUpdate),
+    /// Response to an idempotent call; `gone` are keys to remove.
+    Response {
+        answer: Box<SavedResponse>,
+        gone: Vec<String>,
+        reply: oneshot::Sender<()>,
+    },
+    /// Result of a change of profiles. The event exists if a profile has changed.
+    Profile {
+        result: ProfileChangeResult,
+        event: Option<LoggedEvent>,
+        reply: oneshot::Sender<ProfileChangeResult>,
+    },
+    /// Result of a change of access control.
+    Access {
+        result: AccessChangeResult,
+        reply: oneshot::Sender<AccessChangeResult>,
+    },
+    /// Access control after a start: a new cluster has just created its application key.
+    RestoredAccess,
+}
+
+impl DurableDocuments {
+    /// Continues from the documents that an earlier incarnation saved.
+    pub(crate) fn restored(shared: &SharedState) -> Self {
+        DurableDocuments {
+            profiles: ProfileCatalog::clone(&shared.profiles.borrow()),
+            access: AccessControl::clone(&shared.access.borrow()),
+            writes: vec![DocumentWrite::RestoredAccess],
+        }
+    }
+
+    /// Applies a change of a caller. `is_kept` is false for applications that no longer exist.
+    pub(crate) fn change(
+        &mut self,
+        change: DocumentChange,
+        now: UnixMillis,
+        is_kept: impl Fn(&AppId) -> bool,
+    ) {
+        self.writes.push(match change {
+            DocumentChange::Response {
+                answer,
+                gone,
+                reply,
+            } => DocumentWrite::Response {
+                answer,
+                gone,
+                reply,
+            },
+            DocumentChange::Profile { change, reply } => {
+                let generation = self.profiles.generation;
+                let result = self.profiles.change(&change, now);
+                let changed = self.profiles.generation != generation;
+                let done = result.as_ref().ok().filter(|_| changed);
+                DocumentWrite::Profile {
+                    event: done.and_then(|done| done.event(now)),
+                    result,
+                    reply,
+                }
+            }
+            DocumentChange::Access { change, reply } => {
+                self.access.forget_shares(is_kept);
+                DocumentWrite::Access {
+                    result: self.access.change(*change, now),
+                    reply,
+                }
+            }
+        });
+    }
+
+    /// Adds the encoded rows of an ending job.
+    pub(crate) fn keep_job(&mut self, app: AppId, rows: Vec<u8>) {
+        self.writes.push(DocumentWrite::Job { app, rows });
+    }
+
+    /// Adds the needs of an ended job's tasks.
+    pub(crate) fn keep_history(&mut self, update: JobHistoryUpdate) {
+        self.writes.push(DocumentWrite::History(update));
+    }
+
+    /// Appends the writes to the journal.
+    pub(crate) fn append<S: RecordStore>(
+        &mut self,
+        journal: &mut RecordJournal<S>,
+    ) -> Result<(), StoreError> {
+        for write in &mut self.writes {
+            match write {
+                DocumentWrite::Job { app, rows } => {
+                    journal.append_document(app, std::mem::take(rows))?;
+                }
+                DocumentWrite::History(JobHistoryUpdate { family, gone }) => {
+                    if let Some((user, name)) = gone {
+                        journal.remove_history(user, name);
+                    }
+                    journal.append_history(&saved(family))?;
+                }
+                DocumentWrite::Response { answer, gone, .. } => {
+                    gone.iter().for_each(|key| journal.remove_response(key));
+                    journal.append_response(answer)?;
+                }
+                DocumentWrite::Profile { event: Some(_), .. } => {
+                    journal.append_profiles(&self.profiles.saved())?;
+                }
+                DocumentWrite::Access { result: Ok(_), .. } | DocumentWrite::RestoredAccess => {
+                    journal.append_access(&self.access.saved())?;
+                }
+                DocumentWrite::Profile { event: None, .. }
+                | DocumentWrite::Access { result: Err(_), .. } => {} // nothing has changed
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes the documents, which are durable now, and sends the results.
+    pub(crate) fn answer(&mut self, shared: &SharedState) {
+        let writes = std::mem::take(&mut self.writes);
+        let is_access = |write: &DocumentWrite| matches!(write, DocumentWrite::Access { .. });
+        if writes.iter().any(is_access) {
+            shared.access.send_replace(Arc::new(self.access.clone()));
+        }
+        let is_profile = |write: &DocumentWrite| matches!(write, DocumentWrite::Profile { .. });
+        if writes.iter().any(is_profile) {
+            let profiles = Arc::new(self.profiles.clone());
+            shared.profiles.send_replace(profiles);
+        }
+        for write in writes {
+            // A reply fails if its caller has gone; the change is made anyway.
+            match write {
+                DocumentWrite::Response { reply, .. } => _ = reply.send(()),
+                DocumentWrite::Profile {
+                    result,
+                    event,
+                    reply,
+                } => {
+                    shared.events.push(event);
+                    _ = reply.send(result);
+                }
+                DocumentWrite::Access { result, reply } => _ = reply.send(result),
+                DocumentWrite::Job { .. }
+                | DocumentWrite::History(_)
+                | DocumentWrite::RestoredAccess => {}
+            }
+        }
+    }
+}
