@@ -17,6 +17,7 @@ private[headroom] final case class ExecutorRequest(
     priority: Int,
     preferredNodes: Seq[String],
     avoidedNodes: Seq[String],
+    nodeLabels: Seq[String],
     launch: JsonNode)
 
 /** The end of a container, from the report of its node. */
@@ -321,9 +322,7 @@ private[headroom] final class ApplicationSession(
     "priority" -> request.priority,
     "resource" -> Map("memory" -> (request.size.memory << 20), "cpus" -> request.size.cores),
     "avoid_nodes" -> request.avoidedNodes,
-    "placement" -> (
-      if (request.preferredNodes.isEmpty) Map.empty[String, Any]
-      else Map("prefer_nodes" -> request.preferredNodes)),
+    "placement" -> Map("prefer_nodes" -> request.preferredNodes, "labels" -> request.nodeLabels),
     "launch" -> request.launch)
 
   private def requestId(executor: String): String = s"executor-$attemptNumber-$executor"

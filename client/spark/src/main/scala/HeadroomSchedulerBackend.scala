@@ -10,7 +10,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.{SparkContext, SparkException}
 import org.apache.spark.resource.{ExecutorResourceRequests, ResourceProfile, ResourceProfileBuilder}
 import org.apache.spark.rpc.{RpcAddress, RpcCallContext, RpcEndpointAddress}
-import org.apache.spark.scheduler.{ExecutorDecommissionInfo, ExecutorLossReason, ExecutorProcessLost}
+import org.apache.spark.scheduler.{ExecutorDecommissionInfo, ExecutorLossReason, ExecutorProcessLost, SparkListener, SparkListenerJobEnd, SparkListenerJobStart}
 import org.apache.spark.scheduler.cluster.{CoarseGrainedSchedulerBackend, SchedulerBackendUtils}
 import org.apache.spark.scheduler.cluster.CoarseGrainedClusterMessages.{RegisterExecutor, RetrieveSparkAppConfig, SparkAppConfig}
 import org.apache.spark.util.ThreadUtils
@@ -66,6 +66,7 @@ private[headroom] class HeadroomSchedulerBackend(
     scheduler.observe(demand => later(wantLarge(demand)), view)
     super.start()
     sc.listenerBus.addToManagementQueue(view)
+    sc.listenerBus.addToManagementQueue(new JobEnds(scheduler.stageEnded))
     view.start(session.applicationId, () => session.touch())
     timer.scheduleWithFixedDelay(() => tick(), 1, 1, TimeUnit.SECONDS)
     if (!org.apache.spark.util.Utils.isDynamicAllocationEnabled(conf)) {
@@ -157,7 +158,7 @@ private[headroom] class HeadroomSchedulerBackend(
       client.address, sc.executorEnvs.toMap, user)
     session.request(ExecutorRequest(
       id, size, if (size == settings.executor) 0 else 1, preferred.distinct.take(20),
-      excluded.toSeq.flatMap(nodes.at), launch))
+      excluded.toSeq.flatMap(nodes.at), settings.nodeLabels, launch))
   }
 
   private def driverUrl: String =
@@ -218,7 +219,7 @@ private[headroom] class HeadroomSchedulerBackend(
 
     override def exited(executor: String, end: ContainerEnd): Unit = later {
         val (size, released) = table(known => (known.sizeOf(executor), known.isReleased(executor)))
-      val loss = MemoryFailure.lossOf(executor, size, end)
+      val loss = MemoryFailure.lossOf(executor, size, end, scheduler.retriesMemoryFailures)
       view.lost(executor, end, loss)
       if (released && loss.memory.isEmpty) logInfo(s"executor $executor ended, as requested")
       else logWarning(loss.message)
@@ -315,6 +316,21 @@ private[headroom] class HeadroomSchedulerBackend(
         }
     }
   }
+}
+
+/** Reports the stages of jobs that ended: no later attempt of these stages follows. */
+private[headroom] final class JobEnds(stageEnded: Int => Unit) extends SparkListener {
+
+  private val stagesOf = mutable.HashMap.empty[Int, Seq[Int]]
+
+  override def onJobStart(event: SparkListenerJobStart): Unit =
+    stagesOf(event.jobId) = event.stageIds
+
+  override def onJobEnd(event: SparkListenerJobEnd): Unit =
+    stagesOf.remove(event.jobId).toSeq.flatten.foreach { stage =>
+      // Another job may use the stage as well.
+      if (!stagesOf.values.exists(_.contains(stage))) stageEnded(stage)
+    }
 }
 
 /**

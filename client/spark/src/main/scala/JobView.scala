@@ -27,7 +27,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
   private val dirty = mutable.LinkedHashSet.empty[StagePartition]
   private val newlyFolded = mutable.LinkedHashSet.empty[StagePartition]
   private val foldedByStage = mutable.LinkedHashMap.empty[Int, Int]
-  private val stageTasks = mutable.HashMap.empty[Int, Int]
+  private var plannedTasks = 0
   private val events = mutable.ArrayBuffer.empty[JsonNode]
   private var changed = true
   private var doneTasks = 0
@@ -119,7 +119,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
   // ---- events of Spark
 
   override def onStageSubmitted(event: SparkListenerStageSubmitted): Unit = synchronized {
-    stageTasks.getOrElseUpdate(event.stageInfo.stageId, event.stageInfo.numTasks)
+    if (event.stageInfo.attemptNumber() == 0) plannedTasks += event.stageInfo.numTasks
     changed = true
   }
 
@@ -250,6 +250,12 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
         dirty -= row.id
         if (row.sent) newlyFolded += row.id
         foldedByStage(row.id.stage) = foldedByStage.getOrElse(row.id.stage, 0) + 1
+        // A stream has ever more stages: the oldest are one count.
+        if (foldedByStage.size > MostStages) {
+          val (oldest, count) = foldedByStage.find(_._1 != EarlierStages).get
+          foldedByStage.remove(oldest)
+          foldedByStage(EarlierStages) = foldedByStage.getOrElse(EarlierStages, 0) + count
+        }
       }
   }
 
@@ -290,7 +296,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
       case MemoryFailureMode.Off => "fixed"
       case mode => mode.name
     }),
-    "tasks" -> math.max(stageTasks.values.sum, doneTasks + failedTasks + running.size),
+    "tasks" -> math.max(plannedTasks, doneTasks + failedTasks + running.size),
     "done" -> doneTasks,
     "failed" -> failedTasks,
     "running" -> running.size,
@@ -301,7 +307,8 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
     "rerun_byte_ms" -> rerunByteMs,
     "allocated_byte_ms" -> allocatedByteMs,
     "folded" -> foldedByStage.toSeq.map { case (stage, done) =>
-      Map("stage" -> s"stage-$stage", "done" -> done)
+      val name = if (stage == EarlierStages) "earlier-stages" else s"stage-$stage"
+      Map("stage" -> name, "done" -> done)
     })
 
   private def rowJson(row: TaskRow): JsonNode = objectOf(
@@ -367,6 +374,12 @@ private[headroom] object JobView {
   private val MostEnds = 1000
 
   private val MostEvents = 1000
+
+  /** Stages with a count of their own. */
+  private val MostStages = 500
+
+  /** Key of the sum over all older stages. */
+  private val EarlierStages = -1
 
   private final class TaskRow(val id: StagePartition, settings: Settings) {
     var state = "pending"

@@ -56,13 +56,21 @@ private[headroom] object MemoryFailure {
       failure.description != null &&
       failure.description.contains("Python worker exited unexpectedly")
 
-  /** The loss of an executor as Spark sees it, from the report of the node. */
-  def lossOf(executor: String, size: ExecutorSize, end: ContainerEnd): ContainerLost = {
+  /**
+   * The loss of an executor as Spark sees it, from the report of the node. `retried` is false in the
+   * mode that leaves memory failures to Spark: then they count towards `spark.task.maxFailures`.
+   */
+  def lossOf(
+      executor: String,
+      size: ExecutorSize,
+      end: ContainerEnd,
+      retried: Boolean): ContainerLost = {
     val memory = memoryDimension(end)
     val sentence = describe(executor, size, end, memory)
-    // Only an end that the program chose itself counts towards spark.task.maxFailures.
+    // Of the others, only an end that the program chose itself counts.
     val causedByApp = end.reason match {
-      case "exit" => memory.isEmpty && !end.exitCode.contains(0)
+      case _ if memory.isDefined => !retried
+      case "exit" => !end.exitCode.contains(0)
       case "signal" | "timeout" => true
       case _ => false
     }

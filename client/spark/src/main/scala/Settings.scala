@@ -28,6 +28,8 @@ private[headroom] final case class Settings(
     /** Executors that fail before they register, in a row, before the application ends. */
     mostFailedStarts: Int,
     queue: Option[String],
+    /** Labels that the nodes of the executors must have. */
+    nodeLabels: Seq[String],
     sparkHome: String,
     javaHome: String)
 
@@ -57,6 +59,8 @@ private[headroom] object Settings {
       growInPlace = conf.getBoolean("spark.headroom.growInPlace", defaultValue = true),
       mostFailedStarts = positive(conf, "spark.headroom.maxFailedStarts", 3),
       queue = conf.getOption("spark.headroom.queue"),
+      nodeLabels = conf.get("spark.headroom.nodeLabels", "").split(",").map(_.trim)
+        .filter(_.nonEmpty).toSeq,
       sparkHome = sparkHome(conf),
       javaHome = conf.getOption("spark.headroom.javaHome")
         .orElse(conf.getOption("spark.executorEnv.JAVA_HOME"))

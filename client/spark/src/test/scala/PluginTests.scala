@@ -150,18 +150,21 @@ object PluginTests {
       s"""{"container":"a.1.e1.c2","node":"n1","reason":$reason,"evidence":$evidence,
          |"diagnosis":[{"name":"x","cause":"why","fix":"do"}],"started":1,"ended":2,"log_tail":"a\\nlast\\n"}"""
         .stripMargin))
-    val overhead = MemoryFailure.lossOf("1", base,
-      end("""{"kind":"overhead_oom"}""", """{"exit_code":null,"own":{"limit":939524096,"peak":939524096}}"""))
+    def loss(end: ContainerEnd) = MemoryFailure.lossOf("1", base, end, retried = true)
+    val overhead = loss(end("""{"kind":"overhead_oom"}""", """{"exit_code":null,"own":{"limit":939524096,"peak":939524096}}"""))
     check("an overhead kill")(
       overhead.memory.contains(MemoryDimension.Overhead) && !overhead.exitCausedByApp &&
         overhead.message.contains("896 MiB") && overhead.message.contains("do"))
-    val heap = MemoryFailure.lossOf("1", base, end("""{"kind":"exit","code":52}""", """{"exit_code":52}"""))
+    val unretried = MemoryFailure.lossOf(
+      "1", base, end("""{"kind":"overhead_oom"}""", "{}"), retried = false)
+    check("without rungs a memory failure counts")(unretried.exitCausedByApp)
+    val heap = loss(end("""{"kind":"exit","code":52}""", """{"exit_code":52}"""))
     check("exit code 52 is a full heap")(heap.memory.contains(MemoryDimension.Heap))
-    val own = MemoryFailure.lossOf("1", base, end("""{"kind":"exit","code":1}""", """{"exit_code":1}"""))
+    val own = loss(end("""{"kind":"exit","code":1}""", """{"exit_code":1}"""))
     check("another exit code counts")(
       own.memory.isEmpty && own.exitCausedByApp && own.message.contains("last"))
     Seq("preempted", "node_lost", "node_oom", "killed_externally", "stopped").foreach { reason =>
-      val lost = MemoryFailure.lossOf("1", base, end(s"""{"kind":"$reason"}""", "{}"))
+      val lost = loss(end(s"""{"kind":"$reason"}""", "{}"))
       check(s"$reason is not charged")(lost.memory.isEmpty && !lost.exitCausedByApp)
     }
     check("names of applications")(
