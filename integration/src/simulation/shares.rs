@@ -103,7 +103,8 @@ impl Simulation {
             .nodes()
             .filter(|node| node.state.takes_work())
             .any(|node| {
-                let open = cluster.traits(node).takes_all() && cluster.cordon(&node.id).is_none();
+                let open = cluster.node_table().traits(node).takes_all()
+                    && cluster.node_table().cordon(&node.id).is_none();
                 let Some(account) = cluster
                     .ledger()
                     .node(&node.id)

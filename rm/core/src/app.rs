@@ -1,7 +1,7 @@
 //! Application record and its state machine.
 //!
-//! The cluster owns applications. This module never changes containers or nodes: it returns the
-//! required actions as [`ApplicationAction`]s.
+//! The table of applications owns the records. This module never changes containers or nodes: it
+//! returns the required actions as [`ApplicationAction`]s.
 //!
 //! ```text
 //!            registered                 end(outcome)               empty
@@ -213,7 +213,7 @@ pub struct ClusterApplication {
     pub requests: SortedTable<RequestId, PendingRequest>,
     /// Granted containers per request; kept after a request is withdrawn.
     pub tallies: SortedTable<RequestId, GrantCounts>,
-    /// Its containers in the cluster's table.
+    /// Its containers in the table of allocations.
     pub containers: ContainerSet,
     /// Nodes of the live containers of its requests; maintained from the first request that needs
     /// it.
@@ -433,11 +433,6 @@ impl UpdateQueue {
     pub fn acked(&self) -> u64 {
         self.acked
     }
-    /// Acknowledges all updates up to `cursor` and returns them. A cursor beyond the latest update
-    /// counts as the latest.
-    pub fn ack(&mut self, cursor: u64) -> Vec<MasterUpdate> {
-        std::iter::from_fn(|| self.take_acked(cursor)).collect()
-    }
     /// Acknowledges the first update if `cursor` covers it.
     pub(crate) fn take_acked(&mut self, cursor: u64) -> Option<MasterUpdate> {
         let done = self.log.pop_front_if(|first| first.cursor <= cursor)?;
@@ -553,14 +548,10 @@ mod tests {
             .cursor
         };
         assert_eq!((push(&mut updates), push(&mut updates)), (1, 2));
-        assert_eq!(updates.ack(1).len(), 1);
-        assert_eq!(
-            updates.ack(1).len(),
-            0,
-            "acknowledging twice changes nothing"
-        );
+        assert!(updates.take_acked(1).is_some());
+        assert!(updates.take_acked(1).is_none(), "it is acknowledged once");
         assert_eq!(push(&mut updates), 3);
-        assert_eq!(updates.ack(99).len(), 2);
+        assert!(updates.take_acked(99).is_some() && updates.take_acked(99).is_some());
         assert_eq!(
             (updates.acked(), updates.last(), push(&mut updates)),
             (3, 3, 4)

@@ -8,13 +8,12 @@ use headroom_types::{AppId, ExitCharge, ExitReason, Reason, Resource, StopCause,
 use crate::app::{self, ApplicationOrigin, ApplicationState, ClusterApplication, MasterSize};
 use crate::attempt::{self, AttemptFailure};
 use crate::cluster::{Cluster, MAX_LIVE_APPS, RestoredApp};
-use crate::container;
 use crate::event::{
     AppSubmission, ApplicationLifetime, ApplicationOutcome, CallAnswer, CallRefusal, DryRun,
     LogSeverity, MasterKind,
 };
 use crate::ledger::ContainerRole;
-use crate::queue::{PlacementWaiter, QueueNumber};
+use crate::queue::QueueNumber;
 use crate::save::DurableRecord;
 use crate::sched::constraint::ANYWHERE;
 use crate::step_context::StepContext;
@@ -24,60 +23,41 @@ use crate::timer::TimerKey;
 const MAX_UNCHARGED: u32 = 20;
 /// Longest backoff before the next attempt of a master that could not be started.
 const MAX_RELAUNCH_BACKOFF: Duration = Duration::from_secs(30);
-/// Most application numbers that are reserved at once.
-const MAX_RESERVED: usize = 10_000;
 
 impl Cluster {
-    /// Reserves a number that no other application gets in this incarnation. Beyond
-    /// [`MAX_RESERVED`], the oldest unused number is released.
-    pub(crate) fn reserve_number(&mut self) -> CallAnswer {
-        self.last_app += 1;
-        self.reserved.insert(self.last_app);
-        if self.reserved.len() > MAX_RESERVED {
-            self.reserved.pop_first();
-        }
-        CallAnswer::Reserved {
-            number: self.last_app,
-        }
-    }
-
     pub(crate) fn submit(
         &mut self,
         spec: AppSubmission,
         number: Option<u32>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        if let Some(known) = spec
-            .key
-            .as_ref()
-            .and_then(|key| self.keys.get(key))
-            .and_then(|id| self.apps.get(id))
-        {
+        if let Some(known) = spec.key.as_ref().and_then(|key| self.apps.by_key(key)) {
             return Ok(CallAnswer::Submitted {
                 app: known.id.clone(),
                 attempt: known.attempt,
             });
         }
-        if self.apps.len().saturating_sub(self.ended.len()) >= MAX_LIVE_APPS {
+        if self.apps.live_count() >= MAX_LIVE_APPS {
             return Err(CallRefusal::TooMany {
                 what: "applications that have not ended".into(),
                 most: MAX_LIVE_APPS,
             });
         }
-        let leaf = self.admit(&spec.queue)?;
+        let leaf = self.queue.admit(&spec.queue)?;
         if let MasterKind::Managed { resource, .. } = &spec.master
             && let Some((sentence, largest)) = self
+                .nodes
                 .infeasible_reason(resource, &ANYWHERE)
-                .or_else(|| self.never_in_queue(leaf, ContainerRole::Master, resource))
+                .or_else(|| {
+                    self.queue
+                        .never_in_queue(leaf, ContainerRole::Master, resource, self.ledger())
+                })
         {
             return Err(CallRefusal::NeverFits { sentence, largest });
         }
-        let id = AppId::new(spec.name.clone(), self.number(number)?);
+        let id = AppId::new(spec.name.clone(), self.apps.take_number(number)?);
         let spec = Arc::new(spec);
         let app = ClusterApplication::new(id.clone(), spec.clone(), ctx.wall);
-        if let Some(key) = &spec.key {
-            self.keys.insert(key.clone(), id.clone());
-        }
         ctx.save(DurableRecord::App {
             app: id.clone(),
             spec: spec.clone(),
@@ -85,15 +65,11 @@ impl Cluster {
         });
         let managed = app.is_managed();
         self.open(&app, leaf);
-        self.apps.insert(id.clone(), app);
+        self.apps.insert(app);
         self.set_lifetime(&id, spec.lifetime.map(ApplicationLifetime::AtMost));
-        self.save_app(&id, ctx);
-        ctx.log_app(
-            LogSeverity::Normal,
-            Reason::JobSubmitted,
-            &id,
-            format!("submitted by {} to queue {}", spec.user, spec.queue),
-        );
+        self.apps.save(&id, ctx);
+        let message = format!("submitted by {} to queue {}", spec.user, spec.queue);
+        ctx.log_app(LogSeverity::Normal, Reason::JobSubmitted, &id, message);
         if managed {
             self.enqueue_master(&id);
         } else {
@@ -105,20 +81,11 @@ impl Cluster {
         })
     }
 
-    fn number(&mut self, reserved: Option<u32>) -> Result<u32, CallRefusal> {
-        match reserved {
-            Some(number) if self.reserved.remove(&number) => Ok(number),
-            Some(number) => Err(CallRefusal::NotReserved(number)),
-            None => {
-                self.last_app += 1;
-                Ok(self.last_app)
-            }
-        }
-    }
-
     fn open(&mut self, app: &ClusterApplication, leaf: QueueNumber) {
         self.queue.open(&app.id, leaf, app.priority);
-        self.ledger.open_app(&app.id, leaf, &app.spec.user);
+        self.allocations
+            .ledger_mut()
+            .open_app(&app.id, leaf, &app.spec.user);
     }
 
     /// Restores an application from the store.
@@ -126,10 +93,6 @@ impl Cluster {
         let mut app =
             ClusterApplication::restored(saved.id, saved.spec, saved.submitted, saved.state);
         let id = app.id.clone();
-        self.last_app = self.last_app.max(id.seq());
-        if let Some(key) = &app.spec.key {
-            self.keys.insert(key.clone(), id.clone());
-        }
         let (over, run) = (app.state.is_over(), app.run.clone());
         if !over {
             // an application whose queue is gone continues in the fallback queue
@@ -143,9 +106,8 @@ impl Cluster {
                 .map_or(app.queue, |slot| slot.path.clone());
             self.open(&app, leaf);
         }
-        self.apps.insert(id.clone(), app);
+        self.apps.insert(app);
         if over {
-            self.ended.push_back(id);
             return;
         }
         self.watch_lifetime(&id);
@@ -168,10 +130,7 @@ impl Cluster {
         reason: Option<String>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let app = self
-            .apps
-            .get_mut(id)
-            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self.apps.known_mut(id)?;
         if !app.state.is_ending() {
             app.diagnostics = reason.unwrap_or_else(|| "killed on request".into());
             let message = app.diagnostics.clone();
@@ -213,68 +172,63 @@ impl Cluster {
                 app::ApplicationAction::WindDown => self.wind_down(id, ctx),
                 app::ApplicationAction::Over => self.over(id, ctx),
             }
-            self.save_app(id, ctx);
+            self.apps.save(id, ctx);
         }
+    }
+
+    /// Decides the outcome of an application.
+    pub(crate) fn end_app(
+        &mut self,
+        id: &AppId,
+        outcome: ApplicationOutcome,
+        ctx: &mut StepContext<'_>,
+    ) {
+        self.app_event(id, app::ApplicationEvent::End(outcome), ctx);
+        self.maybe_over(id, ctx);
     }
 
     /// Drops all requests and stops all containers; the master's container may linger for a moment.
     fn wind_down(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         self.drop_requests(id);
-        self.queue.remove(
-            &PlacementWaiter {
-                app: id.clone(),
-                request: None,
-            },
-            &self.ledger,
-        );
+        self.queue.remove(id, None, self.allocations.ledger());
         self.attempt_event(id, attempt::AttemptEvent::Stop, ctx);
         self.timers.cancel(&TimerKey::Relaunch(id.clone()));
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.timers.cancel(&TimerKey::Lifetime(id.clone()));
         self.ack_updates(id, u64::MAX, ctx);
         let Some(app) = self.apps.get(id) else { return };
-        let containers = app.containers.iter().filter_map(|c| self.containers.get(c));
+        let containers = self.allocations.of(app.containers.iter());
         let (masters, others): (Vec<_>, Vec<_>) = containers.partition(|c| c.request.is_none());
-        let (some, others) = (
-            !masters.is_empty(),
-            others.iter().map(|c| c.id.clone()).collect::<Vec<_>>(),
-        );
-        if some {
+        let lingers = !masters.is_empty();
+        let others: Vec<_> = others.iter().map(|c| c.id.clone()).collect();
+        if lingers {
             self.timers.set(
                 TimerKey::Linger(id.clone()),
                 ctx.now.plus(self.settings.master_linger),
             );
         }
         for container in others {
-            self.container_event(
-                &container,
-                container::ContainerEvent::Stop(StopCause::Asked),
-                ctx,
-            );
+            self.stop(&container, StopCause::Asked, ctx);
         }
     }
 
     /// Stops the containers of the master that still run.
     pub(crate) fn stop_masters(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id) else { return };
-        let all = app.containers.iter().filter_map(|c| self.containers.get(c));
+        let all = self.allocations.of(app.containers.iter());
         let masters: Vec<_> = all
             .filter(|c| c.request.is_none())
             .map(|c| c.id.clone())
             .collect();
         for container in masters {
-            self.container_event(
-                &container,
-                container::ContainerEvent::Stop(StopCause::Asked),
-                ctx,
-            );
+            self.stop(&container, StopCause::Asked, ctx);
         }
     }
 
     /// Ends an application whose last container is gone.
     pub(crate) fn maybe_over(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id) else { return };
-        let known = app.origin == ApplicationOrigin::New || self.recovery.is_none();
+        let known = app.origin == ApplicationOrigin::New || self.nodes.recovery().is_none();
         if known && app.state.is_ending() && !app.state.is_over() && app.containers.is_empty() {
             self.app_event(id, app::ApplicationEvent::Empty, ctx);
         }
@@ -308,9 +262,9 @@ impl Cluster {
         self.timers.cancel(&TimerKey::Linger(id.clone()));
         ctx.out
             .push(crate::event::ClusterEffect::UpdatesEnd { app: id.clone() });
-        self.queue.close(id, &self.ledger);
-        self.ledger.close_app(id);
-        self.ended.push_back(id.clone());
+        self.queue.close(id, self.allocations.ledger());
+        self.allocations.ledger_mut().close_app(id);
+        self.apps.note_end(id);
         self.forget_old(ctx);
     }
 
@@ -318,15 +272,8 @@ impl Cluster {
     /// long ago.
     pub(crate) fn forget_old(&mut self, ctx: &mut StepContext<'_>) {
         let (most, age) = (self.settings.keep_apps, self.settings.keep_age);
-        while let Some(oldest) = self.ended.front() {
-            let ended = self.apps.get(oldest).and_then(|app| app.ended);
-            let is_old = ended.is_some_and(|at| ctx.wall.since(at) > age);
-            if self.ended.len() <= most && !is_old {
-                return;
-            }
-            if let Some(oldest) = self.ended.pop_front() {
-                self.evict(&oldest, ctx);
-            }
+        while let Some(gone) = self.apps.pop_expired(most, age, ctx.wall) {
+            ctx.save(DurableRecord::AppGone(gone));
         }
     }
 
@@ -337,10 +284,7 @@ impl Cluster {
         how: DryRun,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let app = self
-            .apps
-            .get(id)
-            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self.apps.known(id)?;
         if !app.state.is_over() {
             return Err(CallRefusal::NotOver {
                 app: id.clone(),
@@ -351,37 +295,14 @@ impl Cluster {
             return Ok(CallAnswer::Done);
         }
         let state = app.state.as_str();
-        self.ended.retain(|ended| ended != id);
-        self.evict(id, ctx);
-        for container in self.history.forget(id) {
+        self.apps.purge(id);
+        ctx.save(DurableRecord::AppGone(id.clone()));
+        for container in self.allocations.history_mut().forget(id) {
             ctx.save(DurableRecord::ContainerGone(container));
         }
-        ctx.log_app(
-            LogSeverity::Normal,
-            Reason::JobPurged,
-            id,
-            format!("was {state}; its records are deleted"),
-        );
+        let message = format!("was {state}; its records are deleted");
+        ctx.log_app(LogSeverity::Normal, Reason::JobPurged, id, message);
         Ok(CallAnswer::Done)
-    }
-
-    fn evict(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
-        if let Some(app) = self.apps.remove(id) {
-            if let Some(key) = &app.spec.key {
-                self.keys.remove(key);
-            }
-            ctx.save(DurableRecord::AppGone(id.clone()));
-        }
-    }
-
-    /// Saves the state of an application.
-    pub(crate) fn save_app(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
-        if let Some(app) = self.apps.get(id) {
-            ctx.save(DurableRecord::State {
-                app: id.clone(),
-                state: app.saved(),
-            });
-        }
     }
 
     fn drop_requests(&mut self, id: &AppId) {
@@ -389,15 +310,10 @@ impl Cluster {
             return;
         };
         app.spots = None; // no placement rule refers to these containers any more
-        self.reservations.mark_all_dirty();
+        self.scheduler.reservations.mark_all_dirty();
         for request in std::mem::take(&mut app.requests).into_keys() {
-            self.queue.remove(
-                &PlacementWaiter {
-                    app: id.clone(),
-                    request: Some(request),
-                },
-                &self.ledger,
-            );
+            self.queue
+                .remove(id, Some(&request), self.allocations.ledger());
         }
     }
 
@@ -420,11 +336,7 @@ impl Cluster {
             match act {
                 attempt::AttemptAction::MasterThere => self.master_there(id, ctx),
                 attempt::AttemptAction::StopContainer(container) => {
-                    self.container_event(
-                        &container,
-                        container::ContainerEvent::Stop(StopCause::Asked),
-                        ctx,
-                    );
+                    self.stop(&container, StopCause::Asked, ctx);
                 }
                 attempt::AttemptAction::Failed(failure) => self.attempt_failed(id, failure, ctx),
             }
@@ -438,25 +350,17 @@ impl Cluster {
         self.app_event(id, app::ApplicationEvent::MasterThere, ctx);
     }
 
-    pub(crate) fn master_silent(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
-        self.attempt_event(id, attempt::AttemptEvent::Silent, ctx);
-    }
-
     fn attempt_failed(&mut self, id: &AppId, failure: AttemptFailure, ctx: &mut StepContext<'_>) {
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.drop_requests(id);
-        let room = self.largest().map(|(_, largest)| largest.clone());
+        let room = self.nodes.largest().map(|(_, largest)| largest.clone());
         let Some(app) = self.apps.get_mut(id) else {
             return;
         };
         app.master_url = None;
         let why = describe(failure, self.settings.master_silence.as_secs());
-        ctx.log_app(
-            LogSeverity::Warning,
-            Reason::MasterFailed,
-            id,
-            format!("attempt {}: {why}", app.attempt),
-        );
+        let message = format!("attempt {}: {why}", app.attempt);
+        ctx.log_app(LogSeverity::Warning, Reason::MasterFailed, id, message);
         app.runs.failed(why.clone(), !is_free(failure), ctx.wall);
         if app.state.is_ending() {
             return;
@@ -478,7 +382,7 @@ impl Cluster {
                         self.timers.set(TimerKey::Relaunch(id.clone()), at);
                     }
                 }
-                self.save_app(id, ctx);
+                self.apps.save(id, ctx);
             }
             RelaunchDecision::GiveUp => {
                 app.diagnostics = if app.is_managed() {
@@ -490,12 +394,7 @@ impl Cluster {
                 } else {
                     format!("its master failed: {why}")
                 };
-                self.app_event(
-                    id,
-                    app::ApplicationEvent::End(ApplicationOutcome::Failed),
-                    ctx,
-                );
-                self.maybe_over(id, ctx);
+                self.end_app(id, ApplicationOutcome::Failed, ctx);
             }
         }
     }

@@ -4,11 +4,15 @@ mod queues;
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Bytes, NodeId, RequestId, Resource};
+use headroom_types::RequestId;
 
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerState};
+use crate::event::{MasterUpdate, UpdateKind};
+use crate::sched::claim::ClaimStage;
+use crate::sched::locality::locations_of;
+use crate::sched::reserve::most_reservations;
 use crate::size;
 use crate::timer::TimerKey;
 
@@ -18,117 +22,24 @@ impl Cluster {
     /// # Panics
     /// When the tables contradict each other; the message names the invariant.
     pub fn assert_invariants(&self) {
-        self.check_ledger();
-        self.check_index();
+        self.apps.check();
+        self.nodes.check(self.ledger(), &self.scheduler);
+        self.allocations.check();
         self.check_containers();
         for app in self.apps.values() {
             self.check_app(app);
         }
+        self.scheduler.reservations.check();
+        self.scheduler.claims.check();
         self.check_queues();
         self.check_nodes();
         self.check_reservations();
         self.check_claims();
     }
 
-    fn check_ledger(&self) {
-        let mut sums: BTreeMap<&NodeId, (Resource, Bytes)> = BTreeMap::new();
-        for c in self.containers.values().filter(|c| c.state.is_alive()) {
-            let slot = sums.entry(&c.node).or_default();
-            let (size, heap) = c.counted();
-            slot.0 = slot
-                .0
-                .checked_add(&size)
-                .expect("the sum of the containers is representable");
-            slot.1 = slot.1.saturating_add(heap);
-        }
-        for (id, account) in self.ledger.nodes() {
-            let (sum, heap) = sums.remove(id).unwrap_or_default();
-            assert_eq!(
-                account.allocated, sum,
-                "{id}: the ledger differs from the sum of its containers"
-            );
-            assert_eq!(
-                account.heap, heap,
-                "{id}: the ledger's heap differs from the sum of its containers"
-            );
-            assert_eq!(
-                account.overdrawn,
-                !account.allocated.fits(&account.capacity()),
-                "{id}: the flag overdrawn is wrong"
-            );
-        }
-        assert!(
-            sums.is_empty(),
-            "containers on nodes without an account: {sums:?}"
-        );
-        for app in self.apps.keys() {
-            let mine = self
-                .containers
-                .values()
-                .filter(|c| c.id.app == *app && c.state.is_alive());
-            let share = self.ledger.app(app).cloned().unwrap_or_default();
-            assert_eq!(
-                usize::try_from(share.containers).expect("small"),
-                mine.clone().count(),
-                "{app}: number of containers in the ledger"
-            );
-            let memory = mine.fold(Bytes::ZERO, |sum, c| {
-                sum.saturating_add(c.counted().0.memory)
-            });
-            assert_eq!(share.used.memory, memory, "{app}: memory in the ledger");
-        }
-    }
-
-    fn check_index(&self) {
-        for (id, node) in self.nodes.iter() {
-            let account = self.ledger.node(id).expect("every node has an account");
-            let room = (self.is_open(node) && !account.overdrawn).then(|| self.room_for_all(id));
-            let ix = self.index.ix(id).expect("every node has a number");
-            assert_eq!(
-                self.index.id(ix),
-                Some(id),
-                "{id}: its number belongs to another node"
-            );
-            assert_eq!(
-                self.index.room(ix),
-                room.as_ref(),
-                "{id}: the index differs from the ledger"
-            );
-            let traits = self
-                .index
-                .slot(ix)
-                .map(|slot| &slot.traits)
-                .filter(|_| node.state.is_member());
-            assert!(
-                traits.is_none_or(|traits| *traits == *self.traits(node)),
-                "{id}: other properties in the index"
-            );
-            assert_eq!(
-                self.index.members().contains(&ix),
-                node.state.is_member(),
-                "{id}: membership in the index"
-            );
-            let offered = self.offers.contains(&(account.offers.memory, id.clone()));
-            assert_eq!(
-                offered,
-                node.state.is_member(),
-                "{id}: entry in the list of offers"
-            );
-        }
-        assert!(
-            self.index
-                .rooms()
-                .all(|(id, _)| self.nodes.contains_key(id)),
-            "the index contains removed nodes"
-        );
-        assert!(
-            self.offers.len() <= self.nodes.len(),
-            "more offers than nodes"
-        );
-    }
-
     fn check_containers(&self) {
-        for (id, c) in self.containers.iter() {
+        for c in self.allocations.values() {
+            let id = &c.id;
             let node = self
                 .nodes
                 .get(&c.node)
@@ -152,22 +63,6 @@ impl Cluster {
                 Some(c.home),
                 "{id}: the row of its application is wrong"
             );
-            let stopping = self
-                .stopping
-                .get(&c.node)
-                .is_some_and(|ids| ids.contains(id));
-            assert!(
-                c.stop_asked.is_none() || stopping || !c.state.is_alive(),
-                "{id} was ordered to stop, and is not in the list of stopping containers"
-            );
-            assert!(
-                self.history.get(id).is_none(),
-                "{id} is in the history and in the table"
-            );
-            assert!(
-                c.newest >= c.version && c.newest >= c.sizing.order().map_or(0, |o| o.version),
-                "{id}: a version could be used twice"
-            );
             if let size::ResizeState::Ordered { .. } = c.sizing
                 && c.state.is_alive()
             {
@@ -176,41 +71,31 @@ impl Cluster {
                     "{id}: no timer for its unconfirmed size"
                 );
             }
-            match &c.state {
-                ContainerState::Exited { .. } => {
-                    let has_update = app
-                        .updates
-                        .after(0)
-                        .any(|u| matches!(&u.what, crate::event::UpdateKind::Exited { report, .. } if report.container == *id));
-                    assert!(
-                        has_update,
-                        "{id} has ended, is not acknowledged, and has no update for its master"
-                    );
-                }
-                ContainerState::Done { .. } => panic!("{id} is done and still in the table"),
-                ContainerState::Allocated
-                | ContainerState::Launching
-                | ContainerState::Running
-                | ContainerState::Stopping { .. } => {}
+            if matches!(c.state, ContainerState::Exited { .. }) {
+                let is_exit = |u: &MasterUpdate| matches!(&u.what, UpdateKind::Exited { report, .. } if report.container == *id);
+                assert!(
+                    app.updates.after(0).any(is_exit),
+                    "{id} has ended, is not acknowledged, and has no update for its master"
+                );
             }
         }
         let listed: usize = self.nodes.values().map(|n| n.containers.len()).sum();
         assert_eq!(
             listed,
-            self.containers.len(),
+            self.allocations.values().count(),
             "nodes list containers that are not in the table"
         );
         let listed: usize = self.apps.values().map(|a| a.containers.len()).sum();
         assert_eq!(
             listed,
-            self.containers.len(),
+            self.allocations.values().count(),
             "applications list containers that are not in the table"
         );
     }
 
     fn check_app(&self, app: &ClusterApplication) {
         let id = &app.id;
-        let counts = live_by_request(app.containers.iter().filter_map(|c| self.containers.get(c)));
+        let counts = live_by_request(self.allocations.of(app.containers.iter()));
         for (request, granted) in app.tallies.iter() {
             let (live, unacked) = counts.get(request).copied().unwrap_or_default();
             assert_eq!(
@@ -226,34 +111,12 @@ impl Cluster {
         if let Some(spots) = &app.spots {
             assert_eq!(
                 *spots,
-                self.whereabouts(app),
+                locations_of(app, &self.allocations, self.nodes.index()),
                 "{id}: the nodes of its containers are wrong"
             );
         }
-        let cursors: Vec<u64> = app.updates.after(0).map(|u| u.cursor).collect();
-        let expected: Vec<u64> = (app.updates.acked() + 1..=app.updates.last()).collect();
-        assert_eq!(
-            cursors, expected,
-            "{id}: gaps in the cursors of the updates"
-        );
-        if app.state.is_ending() {
-            assert!(app.requests.is_empty(), "{id} is ending and has requests");
-            assert!(
-                app.updates.is_empty(),
-                "{id} is ending and has unacknowledged updates"
-            );
-        }
-        if app.state.is_over() {
-            assert!(
-                app.containers.is_empty(),
-                "{id} has ended and has containers"
-            );
-        }
         let waits = app.run == crate::attempt::AttemptState::Scheduled;
-        let queued = self.queue.contains(&crate::queue::PlacementWaiter {
-            app: id.clone(),
-            request: None,
-        });
+        let queued = self.queue.contains(id, None);
         let delayed = self.timers.of(&TimerKey::Relaunch(id.clone())).is_some();
         assert_eq!(
             (waits, queued && delayed),
@@ -267,23 +130,18 @@ impl Cluster {
     }
 
     fn check_reservations(&self) {
-        let kept: Vec<_> = self.reservations.all().collect();
+        let kept: Vec<_> = self.scheduler.reservations.all().collect();
         for (ix, kept) in &kept {
             let (app, request) = (&kept.app, &kept.request);
             assert_eq!(
-                self.index.id(*ix),
+                self.nodes.index().id(*ix),
                 Some(&kept.node),
                 "{app}/{request}: the reserved node has another number"
             );
             assert!(
-                self.index.room(*ix).is_some(),
+                self.nodes.index().room(*ix).is_some(),
                 "{} is reserved for {app}/{request} and takes no work",
                 kept.node
-            );
-            assert_eq!(
-                self.reservations.of(app, request).map(|(ix, _)| ix),
-                Some(*ix),
-                "{app}/{request}: two nodes are reserved"
             );
             let record = self
                 .apps
@@ -305,7 +163,7 @@ impl Cluster {
                 "{app}/{request}: another size is reserved"
             );
             let free = self
-                .ledger
+                .ledger()
                 .node(&kept.node)
                 .expect("every node has an account")
                 .free();
@@ -316,10 +174,10 @@ impl Cluster {
             );
         }
         assert!(
-            kept.len() <= self.most_reservations(),
+            kept.len() <= most_reservations(&self.nodes),
             "{} nodes are reserved, and the limit is {}",
             kept.len(),
-            self.most_reservations()
+            most_reservations(&self.nodes)
         );
         let mut leaves: Vec<_> = self.kept_leaves().collect();
         let all = leaves.len();
@@ -329,41 +187,47 @@ impl Cluster {
     }
 
     fn check_nodes(&self) {
-        for (id, node) in self.nodes.iter() {
+        for node in self.nodes.values() {
+            let id = &node.id;
             let timer = self.timers.of(&TimerKey::Node(id.clone())).is_some();
             assert_eq!(
                 timer,
                 node.state.is_member(),
                 "{id}: a member has a heartbeat timer, and no other node has"
             );
-            let barred = node.state == crate::node::ClusterNodeState::Decommissioned;
-            assert_eq!(
-                barred,
-                self.is_barred(id),
-                "{id}: decommissioned in one table only"
-            );
         }
-        assert!(
-            self.tags.values().all(|tags| !tags.is_empty()),
-            "empty tags are stored"
-        );
-        for (id, mark) in &self.marks {
+        for (id, mark) in self.nodes.marks() {
             let Some(node) = self.nodes.get(id) else {
                 continue;
             };
-            let alive = node
-                .containers
-                .iter()
-                .filter_map(|c| self.containers.get(c))
-                .any(|c| c.state.is_alive());
+            let mut alive = self.allocations.alive(node.containers.iter());
             assert!(
-                !(mark.drained && alive),
+                !mark.drained || alive.next().is_none(),
                 "{id} is drained and has containers"
             );
             assert!(
                 mark.drained || !node.containers.is_empty(),
                 "{id} is empty and not marked as drained"
             );
+        }
+    }
+
+    fn check_claims(&self) {
+        for (number, claim) in self.scheduler.claims.numbered() {
+            let timed = self.timers.of(&TimerKey::Claim(number)).is_some();
+            assert_eq!(
+                timed,
+                claim.stage == ClaimStage::Warned,
+                "the timer of a claim on {} contradicts its stage",
+                claim.node
+            );
+            for victim in &claim.victims {
+                let master = self
+                    .allocations
+                    .get(victim)
+                    .is_some_and(|c| c.request.is_none());
+                assert!(!master, "{victim} is a master and a victim");
+            }
         }
     }
 }

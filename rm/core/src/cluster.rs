@@ -1,35 +1,36 @@
-//! The cluster: owner of every table, with [`Cluster::step`], the one function that changes them.
+//! The cluster: the owners of its state, and [`Cluster::step`], the one function that changes it.
 //!
-//! The modules `apps`, `masters`, `nodes` and `grant` handle the events; [`crate::sched`] chooses
-//! nodes for containers.
+//! The applications, the nodes, the allocations, the queues and the state of the scheduler are
+//! values of their own. The modules `apps`, `masters`, `nodes` and `grant` handle the events, and
+//! connect these values; [`crate::sched`] chooses nodes for containers.
 //!
 //! *Architecture Invariant*: after every [`Cluster::step`] the invariants of [`crate::check`] hold.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, StopCause, Tick, UnixMillis};
 
+use crate::allocations::Allocations;
 use crate::app::ClusterApplication;
-use crate::container::Container;
+use crate::applications::Applications;
+use crate::attempt;
+use crate::container::{Container, ContainerState};
 use crate::event::{
     AppSubmission, CallAnswer, CallId, CallRefusal, ClusterCall, ClusterEffect, ClusterEvent,
-    ContainerCommand, GrantedContainer, MasterUpdate, QueuesFrom, RequestVerdict,
+    ContainerCommand, MasterUpdate, QueuesFrom, RequestVerdict,
 };
 use crate::explain::SentenceCache;
 use crate::history::{ContainerHistory, EndedContainer};
 use crate::ledger::ResourceLedger;
 use crate::node::ClusterNode;
+use crate::node_table::{ClusterRecovery, NodeTable};
 use crate::node_tags::NodeTags;
 use crate::queue::{PlacementWaiter, QueueTree, SchedulerQueues};
 use crate::save::{SavedDrainMark, SavedState};
-use crate::sched::claim::PreemptionClaims;
-use crate::sched::index::FreeIndex;
-use crate::sched::reservation::Reservations;
+use crate::sched::scheduler_state::SchedulerState;
 use crate::settings::ClusterSettings;
 use crate::step_context::StepContext;
-use crate::table::{HashedTable, SortedTable};
 use crate::timer::{TimerKey, TimerQueue};
 
 /// Most unacknowledged updates of a master; beyond it, the application gets no more containers.
@@ -73,59 +74,18 @@ pub struct RestoredApp {
     pub state: SavedState,
 }
 
-/// Recovery after a restart: nodes may still run containers that they have not reported.
-#[derive(Clone, Debug)]
-pub struct ClusterRecovery {
-    /// Nodes that have not registered again.
-    pub waiting: BTreeSet<NodeId>,
-    /// End of the wait.
-    pub until: Tick,
-}
-
-/// State of the whole cluster.
+/// State of the whole cluster. Each field owns its part of the state and keeps its invariants; the
+/// functions of the cluster connect them.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub(crate) settings: ClusterSettings,
     pub(crate) epoch: Epoch,
-    pub(crate) apps: SortedTable<AppId, ClusterApplication>,
-    pub(crate) nodes: SortedTable<NodeId, ClusterNode>,
-    pub(crate) containers: HashedTable<ContainerId, Container>,
-    pub(crate) history: ContainerHistory,
-    pub(crate) ledger: ResourceLedger,
-    pub(crate) queue: SchedulerQueues,
-    /// Source of the queue tree.
-    pub(crate) queues_from: QueuesFrom,
-    pub(crate) index: FreeIndex,
-    pub(crate) reservations: Reservations,
-    /// Application and request number where the last review of waiting requests stopped.
-    pub(crate) noted: Option<(AppId, usize)>,
-    /// Capacities of member nodes, ordered by memory; used to find infeasible requests.
-    pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
-    /// Drain marks, also of nodes that are not registered.
-    pub(crate) marks: BTreeMap<NodeId, SavedDrainMark>,
-    /// Labels, attributes, taints and cordons of operators, also of nodes that are not registered.
-    pub(crate) tags: BTreeMap<NodeId, NodeTags>,
-    /// Claims of preemption.
-    pub(crate) claims: PreemptionClaims,
     pub(crate) timers: TimerQueue,
-    pub(crate) keys: BTreeMap<String, AppId>,
-    pub(crate) ended: VecDeque<AppId>,
-    pub(crate) recovery: Option<ClusterRecovery>,
-    pub(crate) last_app: u32,
-    /// Application numbers that are reserved and not used. Not saved: a later incarnation gives
-    /// them out again.
-    pub(crate) reserved: BTreeSet<u32>,
-    pub(crate) container_seq: u64,
-    pub(crate) arrivals: u64,
-    pub(crate) room_changed: bool,
-    /// Nodes whose allocation has changed and whose entry in the index is out of date.
-    pub(crate) moved: Vec<NodeId>,
-    /// Containers that must end and have not ended, by node.
-    pub(crate) stopping: BTreeMap<NodeId, BTreeSet<ContainerId>>,
-    /// A size that some member node can hold; reset whenever the offered resources change.
-    pub(crate) roomy: Option<(headroom_types::Bytes, headroom_types::Cpus)>,
-    /// Empty between steps; kept for its allocation.
-    pub(crate) acts: Vec<crate::container::ContainerAction>,
+    pub(crate) apps: Applications,
+    pub(crate) nodes: NodeTable,
+    pub(crate) allocations: Allocations,
+    pub(crate) queue: SchedulerQueues,
+    pub(crate) scheduler: SchedulerState,
 }
 
 /// Result of a call before the scheduling pass that follows it.
@@ -146,59 +106,35 @@ impl Cluster {
         for finished in restored.finished {
             history.push(Arc::new(finished));
         }
-        let until = now.plus(settings.recovery_wait);
         let waiting: BTreeSet<NodeId> = restored.nodes.into_iter().collect();
-        let queues_from = if restored.queues.is_some() {
-            QueuesFrom::Operator
-        } else {
-            QueuesFrom::Settings
+        let until = now.plus(settings.recovery_wait);
+        let due = if waiting.is_empty() { now } else { until };
+        let restarted = !restored.apps.is_empty() || !waiting.is_empty();
+        let recovery = restarted.then_some(ClusterRecovery { waiting, until });
+        let queue = match restored.queues {
+            Some((generation, tree)) => {
+                SchedulerQueues::new(tree, generation, QueuesFrom::Operator)
+            }
+            None => SchedulerQueues::new(settings.queues.clone(), 0, QueuesFrom::Settings),
         };
-        let (generation, tree) = restored
-            .queues
-            .unwrap_or_else(|| (0, settings.queues.clone()));
+        let mut ledger = ResourceLedger::default();
+        ledger.regroup(&queue.parents(), |_| None);
         let mut cluster = Cluster {
             settings,
             epoch: restored.epoch,
-            apps: SortedTable::default(),
-            nodes: SortedTable::default(),
-            containers: HashedTable::default(),
-            history,
-            ledger: ResourceLedger::default(),
-            queue: SchedulerQueues::new(tree, generation),
-            queues_from,
-            index: FreeIndex::default(),
-            reservations: Reservations::default(),
-            noted: None,
-            offers: BTreeSet::new(),
-            marks: BTreeMap::new(),
-            tags: restored.tags.into_iter().collect(),
-            claims: PreemptionClaims::default(),
             timers: TimerQueue::default(),
-            keys: BTreeMap::new(),
-            ended: VecDeque::new(),
-            recovery: None,
-            last_app: restored.last_app,
-            reserved: BTreeSet::new(),
-            container_seq: 0,
-            arrivals: 0,
-            room_changed: false,
-            moved: Vec::new(),
-            stopping: BTreeMap::new(),
-            roomy: None,
-            acts: Vec::new(),
+            apps: Applications::new(restored.last_app),
+            nodes: NodeTable::new(restored.tags, recovery),
+            allocations: Allocations::new(ledger, history),
+            queue,
+            scheduler: SchedulerState::default(),
         };
-        cluster.ledger.regroup(&cluster.queue.parents(), |_| None);
+        if restarted {
+            cluster.timers.set(TimerKey::Recovery, due);
+        }
         cluster.restore_marks(restored.marks, now);
-        let restarted = !restored.apps.is_empty() || !waiting.is_empty();
         for app in restored.apps {
             cluster.restore_app(app, now);
-        }
-        if restarted {
-            cluster.timers.set(
-                TimerKey::Recovery,
-                if waiting.is_empty() { now } else { until },
-            );
-            cluster.recovery = Some(ClusterRecovery { waiting, until });
         }
         cluster
     }
@@ -212,7 +148,10 @@ impl Cluster {
                 self.fire(&mut ctx);
                 self.forget_old(&mut ctx);
             }
-            ClusterEvent::Stalled(by) => self.stalled(by),
+            ClusterEvent::Stalled(by) => {
+                self.timers.postpone(by);
+                self.nodes.postpone_silences(by);
+            }
             ClusterEvent::Call { call, what } => {
                 let reply = self.call(what, &mut ctx);
                 self.schedule(&mut ctx);
@@ -238,85 +177,58 @@ impl Cluster {
         what: ClusterCall,
         ctx: &mut StepContext<'_>,
     ) -> Result<PendingReply, CallRefusal> {
-        match what {
-            ClusterCall::Submit(app) => self.submit(*app, None, ctx).map(PendingReply::Ready),
-            ClusterCall::Reserve => Ok(PendingReply::Ready(self.reserve_number())),
-            ClusterCall::SubmitAs { number, app } => self
-                .submit(*app, Some(number), ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::Kill { app, reason } => {
-                self.kill(&app, reason, ctx).map(PendingReply::Ready)
+        let answer = match what {
+            ClusterCall::Submit(app) => self.submit(*app, None, ctx),
+            ClusterCall::Reserve => Ok(CallAnswer::Reserved {
+                number: self.apps.reserve_number(),
+            }),
+            ClusterCall::SubmitAs { number, app } => self.submit(*app, Some(number), ctx),
+            ClusterCall::Kill { app, reason } => self.kill(&app, reason, ctx),
+            ClusterCall::Purge { app, how } => self.purge(&app, how, ctx),
+            ClusterCall::RegisterMaster { attempt, url } => {
+                self.register_master(&attempt, url, ctx)
             }
-            ClusterCall::Purge { app, how } => self.purge(&app, how, ctx).map(PendingReply::Ready),
-            ClusterCall::RegisterMaster { attempt, url } => self
-                .register_master(&attempt, url, ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::Sync(sync) => self.sync(*sync, ctx),
-            ClusterCall::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
-            ClusterCall::Withdraw { app, request } => {
-                self.withdraw(&app, &request).map(PendingReply::Ready)
-            }
+            ClusterCall::Sync(sync) => return self.sync(*sync, ctx),
+            ClusterCall::Ask { app, ask, how } => return self.ask(&app, *ask, how, ctx),
+            ClusterCall::Withdraw { app, request } => self.withdraw(&app, &request),
             ClusterCall::Finish {
                 attempt,
                 outcome,
                 diagnostics,
-            } => self
-                .finish(&attempt, outcome, diagnostics, ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::Stop { container } => self
-                .stop_container(&container, ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::RegisterNode { node, facts } => self
-                .register_node(&node, *facts, ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::Report { node, report } => {
-                self.report(&node, *report, ctx).map(PendingReply::Ready)
-            }
+            } => self.finish(&attempt, outcome, diagnostics, ctx),
+            ClusterCall::Stop { container } => self.stop_container(&container, ctx),
+            ClusterCall::RegisterNode { node, facts } => self.register_node(&node, *facts, ctx),
+            ClusterCall::Report { node, report } => self.report(&node, *report, ctx),
             ClusterCall::Resize {
                 container,
                 version,
                 size,
                 how,
-            } => self
-                .resize(&container, version, size, how, ctx)
-                .map(PendingReply::Ready),
+            } => self.resize(&container, version, size, how, ctx),
             ClusterCall::SetQueues {
                 tree,
                 generation,
                 how,
-            } => self
-                .set_queues(*tree, generation, how, ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::SetQueueState { queue, state } => self
-                .set_queue_state(&queue, state, ctx)
-                .map(PendingReply::Ready),
+            } => self.set_queues(*tree, generation, how, ctx),
+            ClusterCall::SetQueueState { queue, state } => self.set_queue_state(&queue, state, ctx),
             ClusterCall::ChangeApp {
                 app,
                 queue,
                 priority,
                 lifetime,
-            } => self
-                .change_app(&app, queue, priority, lifetime, ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::Order { app, order } => {
-                self.order(&app, order, ctx).map(PendingReply::Ready)
-            }
+            } => self.change_app(&app, queue, priority, lifetime, ctx),
+            ClusterCall::Order { app, order } => self.apps.order(&app, order, ctx),
             ClusterCall::Drain {
                 node,
                 within,
                 reason,
                 then,
-            } => self
-                .drain(&node, within, reason, then, ctx)
-                .map(PendingReply::Ready),
-            ClusterCall::Undrain { node } => self.undrain(&node, ctx).map(PendingReply::Ready),
-            ClusterCall::Tag { node, change, how } => {
-                self.tag(&node, &change, how, ctx).map(PendingReply::Ready)
-            }
-            ClusterCall::Configure(settings) => {
-                self.configure(*settings, ctx).map(PendingReply::Ready)
-            }
-        }
+            } => self.drain(&node, within, reason, then, ctx),
+            ClusterCall::Undrain { node } => self.undrain(&node, ctx),
+            ClusterCall::Tag { node, change, how } => self.tag(&node, &change, how, ctx),
+            ClusterCall::Configure(settings) => self.configure(*settings, ctx),
+        };
+        answer.map(PendingReply::Ready)
     }
 
     fn answer(
@@ -350,11 +262,13 @@ impl Cluster {
     fn fire(&mut self, ctx: &mut StepContext<'_>) {
         while let Some(key) = self.timers.due(ctx.now) {
             self.reindex_moved(); // a timer's action may need current free capacities
-            self.reservations.mark_all_dirty();
+            self.scheduler.reservations.mark_all_dirty();
             match key {
                 TimerKey::Recovery => self.recovery_over(ctx),
                 TimerKey::Node(node) => self.node_silent(&node, ctx),
-                TimerKey::Master(app) => self.master_silent(&app, ctx),
+                TimerKey::Master(app) => {
+                    self.attempt_event(&app, attempt::AttemptEvent::Silent, ctx)
+                }
                 TimerKey::Linger(app) => self.stop_masters(&app, ctx),
                 TimerKey::Relaunch(app) => self.enqueue_master(&app),
                 TimerKey::Resize(container) => self.resize_overdue(&container, ctx),
@@ -366,13 +280,6 @@ impl Cluster {
                 TimerKey::Reserve => self.review_reservations(ctx),
                 TimerKey::Deadline(app, request) => self.deadline_over(&app, &request, ctx),
             }
-        }
-    }
-
-    fn stalled(&mut self, by: Duration) {
-        self.timers.postpone(by);
-        for node in self.nodes.values_mut() {
-            node.heard = node.heard.plus(by);
         }
     }
 
@@ -392,6 +299,10 @@ impl Cluster {
     pub fn nodes(&self) -> impl Iterator<Item = &ClusterNode> {
         self.nodes.values()
     }
+    /// Nodes with the marks and tags of operators, and the index of free resources.
+    pub fn node_table(&self) -> &NodeTable {
+        &self.nodes
+    }
     /// Looks up a node.
     pub fn node(&self, id: &NodeId) -> Option<&ClusterNode> {
         self.nodes.get(id)
@@ -399,27 +310,23 @@ impl Cluster {
     /// All containers whose end the application has not acknowledged. The order depends on
     /// insertions and removals.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
-        self.containers.values()
+        self.allocations.values()
     }
     /// Looks up a container.
     pub fn container(&self, id: &ContainerId) -> Option<&Container> {
-        self.containers.get(id)
+        self.allocations.get(id)
     }
     /// History of ended containers.
     pub fn history(&self) -> &ContainerHistory {
-        &self.history
+        self.allocations.history()
     }
     /// Allocated resources.
     pub fn ledger(&self) -> &ResourceLedger {
-        &self.ledger
-    }
-    /// Recovery after a restart, while grants wait for nodes.
-    pub fn recovery(&self) -> Option<&ClusterRecovery> {
-        self.recovery.as_ref()
+        self.allocations.ledger()
     }
     /// Waiting requests in scheduling order.
     pub fn waiting(&self) -> impl Iterator<Item = (&ClusterApplication, &RequestId)> {
-        let all = self.queue.all(&self.ledger).into_iter();
+        let all = self.queue.all(self.ledger()).into_iter();
         let known = |waiter: PlacementWaiter| {
             let app = self.apps.get(&waiter.app)?;
             Some((app, app.requests.get_key_value(&waiter.request?)?.0))
@@ -433,47 +340,12 @@ impl Cluster {
     }
     /// Desired containers of a node; the node stops every other container.
     pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, ContainerCommand)> {
-        let ids = self
-            .nodes
-            .get(node)
-            .map(|n| n.containers.iter())
-            .into_iter()
-            .flatten();
-        ids.filter_map(|id| self.containers.get(id))
-            .map(|c| (c.id.clone(), wanted(c)))
-            .collect()
-    }
-    /// Largest container that any member node could ever hold.
-    pub fn largest(&self) -> Option<(&NodeId, &Resource)> {
-        let (_, node) = self.offers.last()?;
-        Some((node, &self.ledger.node(node)?.offers))
-    }
-    /// Live containers of an application, without its master's.
-    pub(crate) fn granted(&self, app: &ClusterApplication) -> Vec<GrantedContainer> {
-        let alive = app
-            .containers
-            .iter()
-            .filter_map(|id| self.containers.get(id))
-            .filter(|c| c.state.is_alive());
-        alive
-            .filter_map(|c| Some(granted(c, c.request.clone()?)))
-            .collect()
-    }
-}
-
-/// Converts a container into the form that its master receives.
-pub(crate) fn granted(c: &Container, request: RequestId) -> GrantedContainer {
-    GrantedContainer {
-        container: c.id.clone(),
-        request,
-        node: c.node.clone(),
-        resource: c.resource.clone(),
-        attempt: c.attempt,
+        let all = self.allocations.of(self.nodes.containers_of(node));
+        all.map(|c| (c.id.clone(), wanted(c))).collect()
     }
 }
 
 fn wanted(c: &Container) -> ContainerCommand {
-    use crate::container::ContainerState;
     match &c.state {
         // a node that stops a container by itself knows the cause best
         ContainerState::Allocated
@@ -483,7 +355,7 @@ fn wanted(c: &Container) -> ContainerCommand {
         ContainerState::Stopping { asked: Some(cause) } => ContainerCommand::Stop { cause: *cause },
         // its report is still needed, and it must not run
         ContainerState::Exited { .. } | ContainerState::Done { .. } => ContainerCommand::Stop {
-            cause: headroom_types::StopCause::Asked,
+            cause: StopCause::Asked,
         },
     }
 }

@@ -3,7 +3,7 @@
 //! New settings apply immediately to silences in progress, to waiting requests and to kept
 //! history. A deadline that was already sent to a master or node does not change.
 
-use headroom_types::{NodeId, QueuePath, Reason, Tick};
+use headroom_types::{QueuePath, Reason, Tick};
 
 use crate::cluster::Cluster;
 use crate::event::{CallAnswer, CallRefusal, LogSeverity, QueuesFrom};
@@ -20,8 +20,8 @@ impl Cluster {
         new: ClusterSettings,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        if self.queues_from == QueuesFrom::Settings {
-            let problems = self.removed_leaf_problems(&new.queues);
+        if self.queue.source() == QueuesFrom::Settings {
+            let problems = self.queue.removed_leaf_problems(&new.queues);
             if !problems.is_empty() {
                 return Err(CallRefusal::BadQueues(problems));
             }
@@ -39,33 +39,27 @@ impl Cluster {
             unix_at_zero,
             ..new
         };
-        for gone in self.history.keep(self.settings.keep_containers) {
+        let kept = self.settings.keep_containers;
+        for gone in self.allocations.history_mut().keep(kept) {
             ctx.save(DurableRecord::ContainerGone(gone));
         }
         self.forget_old(ctx);
         self.take_tree(ctx);
         self.look_at_silences(ctx.now);
         // Deadlines of reservations and preemption have changed.
-        self.reservations.mark_all_dirty();
-        self.room_changed = true;
+        self.scheduler.reservations.mark_all_dirty();
+        self.queue.note_room();
         Ok(CallAnswer::Configured {
-            queues: self.queues_from,
+            queues: self.queue.source(),
         })
     }
 
     /// Measures current silences against the new timeouts. Effects follow when the next timers
     /// fire, at the earliest at `now`.
     fn look_at_silences(&mut self, now: Tick) {
-        let heard: Vec<(NodeId, Tick)> = self
-            .nodes
-            .iter()
-            .map(|(id, node)| (id.clone(), node.heard))
-            .collect();
-        for (id, heard) in heard {
-            let (key, at) = (
-                TimerKey::Node(id),
-                heard.plus(self.settings.suspect).max(now),
-            );
+        for node in self.nodes.values() {
+            let at = node.heard.plus(self.settings.suspect).max(now);
+            let key = TimerKey::Node(node.id.clone());
             // A lost node has no timer.
             if self.timers.of(&key).is_some_and(|due| at < due) {
                 self.timers.set(key, at);
@@ -77,11 +71,12 @@ impl Cluster {
     /// not saved: a later incarnation reads it from its own configuration.
     fn take_tree(&mut self, ctx: &mut StepContext<'_>) {
         let tree = self.settings.queues.clone();
-        if self.queues_from == QueuesFrom::Operator || tree == *self.queue.tree() {
+        if self.queue.source() == QueuesFrom::Operator || tree == *self.queue.tree() {
             return;
         }
-        let (generation, count) = (self.queue.generation() + 1, tree.paths().count());
-        self.replant(tree, generation);
+        let count = tree.paths().count();
+        self.replant(tree, QueuesFrom::Settings);
+        let generation = self.queue.generation();
         let message = format!("generation {generation}, {count} queues, from the configuration");
         log_queue(
             LogSeverity::Normal,

@@ -1,6 +1,6 @@
 //! Container record and its state machine.
 //!
-//! The cluster's table owns containers. This module does no resource accounting and sends no
+//! The table of allocations owns containers. This module does no resource accounting and sends no
 //! messages: it returns the required actions as [`ContainerAction`]s.
 //!
 //! ```text
@@ -20,7 +20,8 @@ use headroom_types::{
     UnixMillis,
 };
 
-use crate::event::{ContainerPhase, LaunchOrder};
+use crate::event::{ContainerPhase, GrantedContainer, LaunchOrder};
+use crate::ledger::ContainerRole;
 use crate::size::{self, VersionedSize};
 use crate::table::RowPosition;
 
@@ -274,6 +275,31 @@ impl Container {
             user: self.user.clone(),
             granted,
         }
+    }
+    /// The container in the form that its master receives.
+    pub(crate) fn granted_for(&self, request: RequestId) -> GrantedContainer {
+        GrantedContainer {
+            container: self.id.clone(),
+            request,
+            node: self.node.clone(),
+            resource: self.resource.clone(),
+            attempt: self.attempt,
+        }
+    }
+    /// True when it is not a master's and was not ordered to stop.
+    pub(crate) fn is_preemptable(&self) -> bool {
+        match self.state {
+            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running => {
+                self.request.is_some()
+            }
+            ContainerState::Stopping { .. }
+            | ContainerState::Exited { .. }
+            | ContainerState::Done { .. } => false,
+        }
+    }
+    /// Role in its application.
+    pub(crate) fn role(&self) -> ContainerRole {
+        ContainerRole::of(self.request.as_ref())
     }
     /// Current size.
     pub fn has(&self) -> VersionedSize {

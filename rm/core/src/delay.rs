@@ -16,12 +16,8 @@ use crate::timer::TimerKey;
 impl Cluster {
     /// Starts the wait for the next container of a request.
     pub(crate) fn begin_wait(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
-        let served = self.container_seq;
-        let Some(asked) = self
-            .apps
-            .get_mut(app_id)
-            .and_then(|app| app.requests.get_mut(request))
-        else {
+        let served = self.allocations.latest();
+        let Some(asked) = self.apps.request_mut(app_id, request) else {
             return;
         };
         (asked.waiting, asked.served) = (now, served);
@@ -33,11 +29,7 @@ impl Cluster {
 
     /// Restarts a request that needs more containers after all were granted.
     pub(crate) fn want_again(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
-        if let Some(asked) = self
-            .apps
-            .get_mut(app_id)
-            .and_then(|app| app.requests.get_mut(request))
-        {
+        if let Some(asked) = self.apps.request_mut(app_id, request) {
             (asked.wanting, asked.before) = (now, Duration::ZERO);
         }
         self.begin_want(app_id, request, now);
@@ -137,11 +129,7 @@ impl Cluster {
             "{request}: {missing} of {} containers were not granted within {waited} s: {why}",
             asked.ask.count
         );
-        if let Some(asked) = self
-            .apps
-            .get_mut(app_id)
-            .and_then(|app| app.requests.get_mut(request))
-        {
+        if let Some(asked) = self.apps.request_mut(app_id, request) {
             asked.expired = Some(ctx.now);
         }
         self.requeue(app_id, request);
@@ -151,7 +139,7 @@ impl Cluster {
             app_id,
             message,
         );
-        self.update(
+        self.apps.update(
             app_id,
             UpdateKind::Expired {
                 request: request.clone(),

@@ -26,35 +26,13 @@ use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::cluster::Cluster;
-use crate::container;
 use crate::event::{AfterDrain, CallAnswer, CallRefusal, LogSeverity, UpdateKind};
-use crate::node::{self, ClusterNode};
+use crate::node;
 use crate::save::{DurableRecord, SavedDrainMark};
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
 impl Cluster {
-    /// Drain mark of a node, also of a node that is not registered.
-    pub fn mark(&self, node: &NodeId) -> Option<&SavedDrainMark> {
-        self.marks.get(node)
-    }
-    /// All drain marks.
-    pub fn marks(&self) -> impl Iterator<Item = (&NodeId, &SavedDrainMark)> {
-        self.marks.iter()
-    }
-    /// True when the node may get new containers.
-    pub(crate) fn is_open(&self, node: &ClusterNode) -> bool {
-        node.state.takes_work()
-            && !self.marks.contains_key(&node.id)
-            && self.cordon(&node.id).is_none()
-    }
-    /// True when the node is decommissioned and cannot register.
-    pub(crate) fn is_barred(&self, node: &NodeId) -> bool {
-        self.marks
-            .get(node)
-            .is_some_and(|mark| mark.drained && mark.then == AfterDrain::Decommission)
-    }
-
     pub(crate) fn drain(
         &mut self,
         id: &NodeId,
@@ -63,8 +41,8 @@ impl Cluster {
         then: AfterDrain,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let known = self.marks.get(id);
-        if known.is_none() && !self.nodes.contains_key(id) {
+        let known = self.nodes.mark(id);
+        if known.is_none() && !self.nodes.contains(id) {
             return Err(CallRefusal::NoSuchNode(id.clone()));
         }
         let until = within.map(|within| UnixMillis(ctx.wall.0.saturating_add(millis(within))));
@@ -74,22 +52,15 @@ impl Cluster {
             || "without a deadline".to_owned(),
             |within| format!("within {} s", within.as_secs()),
         );
-        ctx.log_node(
-            LogSeverity::Normal,
-            Reason::NodeDraining,
-            id,
-            format!("drains {time}: {reason}"),
-        );
-        self.put_mark(
-            id,
-            SavedDrainMark {
-                reason,
-                until,
-                then,
-                drained,
-            },
-            ctx,
-        );
+        let message = format!("drains {time}: {reason}");
+        ctx.log_node(LogSeverity::Normal, Reason::NodeDraining, id, message);
+        let mark = SavedDrainMark {
+            reason,
+            until,
+            then,
+            drained,
+        };
+        self.put_mark(id, mark, ctx);
         if then == AfterDrain::Stay {
             self.node_event(id, node::NodeEvent::Welcome, ctx);
         }
@@ -106,25 +77,17 @@ impl Cluster {
         id: &NodeId,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        if self.marks.remove(id).is_none() {
-            let here = self.nodes.contains_key(id);
-            return if here {
-                Ok(CallAnswer::Done)
-            } else {
-                Err(CallRefusal::NoSuchNode(id.clone()))
-            };
+        if !self.nodes.remove_mark(id) {
+            let known = self.nodes.contains(id).then_some(CallAnswer::Done);
+            return known.ok_or_else(|| CallRefusal::NoSuchNode(id.clone()));
         }
         ctx.save(DurableRecord::MarkGone(id.clone()));
-        ctx.log_node(
-            LogSeverity::Normal,
-            Reason::NodeUndrained,
-            id,
-            "takes work again".into(),
-        );
+        let message = "takes work again".into();
+        ctx.log_node(LogSeverity::Normal, Reason::NodeUndrained, id, message);
         self.timers.cancel(&TimerKey::Drain(id.clone()));
         self.node_event(id, node::NodeEvent::Welcome, ctx);
         self.reindex(id);
-        self.room_changed = true;
+        self.queue.note_room();
         Ok(CallAnswer::Done)
     }
 
@@ -132,7 +95,7 @@ impl Cluster {
     pub(crate) fn restore_marks(&mut self, marks: Vec<(NodeId, SavedDrainMark)>, now: Tick) {
         for (id, mark) in marks {
             self.set_deadline(&id, &mark, now);
-            self.marks.insert(id, mark);
+            self.nodes.set_mark(&id, mark);
         }
     }
 
@@ -150,12 +113,8 @@ impl Cluster {
     pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let left = self.alive_on(id).len();
         if left > 0 {
-            ctx.log_node(
-                LogSeverity::Normal,
-                Reason::DrainDeadline,
-                id,
-                format!("{} left: stopping", counted_noun(left, "container")),
-            );
+            let message = format!("{} left: stopping", counted_noun(left, "container"));
+            ctx.log_node(LogSeverity::Normal, Reason::DrainDeadline, id, message);
         }
         self.settle_mark(id, ctx);
     }
@@ -163,7 +122,7 @@ impl Cluster {
     /// Advances a drain: stops the remaining containers after the deadline, and marks an empty node
     /// as drained.
     pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
-        let Some(mark) = self.marks.get(id) else {
+        let Some(mark) = self.nodes.mark(id) else {
             return;
         }; // the usual case
         let Some(node) = self.nodes.get(id) else {
@@ -176,11 +135,7 @@ impl Cluster {
         let mut mark = mark.clone();
         if over {
             for container in &alive {
-                self.container_event(
-                    container,
-                    container::ContainerEvent::Stop(StopCause::Preempted),
-                    ctx,
-                );
+                self.stop(container, StopCause::Preempted, ctx);
             }
         }
         if !alive.is_empty() && mark.drained {
@@ -197,12 +152,8 @@ impl Cluster {
 
     fn drained(&mut self, id: &NodeId, mark: SavedDrainMark, ctx: &mut StepContext<'_>) {
         let leaves = mark.then == AfterDrain::Decommission;
-        ctx.log_node(
-            LogSeverity::Normal,
-            Reason::NodeDrained,
-            id,
-            "has no containers left".into(),
-        );
+        let message = "has no containers left".into();
+        ctx.log_node(LogSeverity::Normal, Reason::NodeDrained, id, message);
         self.put_mark(id, mark, ctx);
         if leaves {
             self.node_event(id, node::NodeEvent::Left, ctx);
@@ -211,12 +162,8 @@ impl Cluster {
 
     /// Removes a decommissioned node from the members.
     pub(crate) fn dismissed(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
-        ctx.log_node(
-            LogSeverity::Normal,
-            Reason::NodeDecommissioned,
-            id,
-            "is not a member any more; undrain it to let it register again".into(),
-        );
+        let message = "is not a member any more; undrain it to let it register again".into();
+        ctx.log_node(LogSeverity::Normal, Reason::NodeDecommissioned, id, message);
         self.timers.cancel(&TimerKey::Node(id.clone()));
         self.close_node(id, ctx);
         self.reindex(id);
@@ -224,7 +171,7 @@ impl Cluster {
 
     /// Marks a node as drained that did not register after a restart: its containers are lost.
     pub(crate) fn missing_is_empty(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
-        let Some(mut mark) = self.marks.get(id).filter(|mark| !mark.drained).cloned() else {
+        let Some(mut mark) = self.nodes.mark(id).filter(|mark| !mark.drained).cloned() else {
             return;
         };
         mark.drained = true;
@@ -233,8 +180,8 @@ impl Cluster {
 
     /// Sends the drain deadline of a node to a master that has containers on it.
     pub(crate) fn send_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut StepContext<'_>) {
-        if let Some(until) = self.marks.get(id).map(|mark| mark.until) {
-            self.update(
+        if let Some(until) = self.nodes.mark(id).map(|mark| mark.until) {
+            self.apps.update(
                 app,
                 UpdateKind::NodeDraining {
                     node: id.clone(),
@@ -251,18 +198,12 @@ impl Cluster {
             mark: mark.clone(),
         });
         self.set_deadline(id, &mark, ctx.now);
-        self.marks.insert(id.clone(), mark);
+        self.nodes.set_mark(id, mark);
     }
 
     fn alive_on(&self, id: &NodeId) -> Vec<ContainerId> {
-        let all = self
-            .nodes
-            .get(id)
-            .into_iter()
-            .flat_map(|node| node.containers.iter());
-        all.filter(|c| self.containers.get(c).is_some_and(|c| c.state.is_alive()))
-            .cloned()
-            .collect()
+        let alive = self.allocations.alive(self.nodes.containers_of(id));
+        alive.map(|c| c.id.clone()).collect()
     }
 
     fn apps_on(&self, id: &NodeId) -> BTreeSet<AppId> {

@@ -19,16 +19,17 @@ use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 use crate::app::ClusterApplication;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::RequestVerdict;
-use crate::ledger::ContainerRole;
-use crate::node;
+use crate::ledger::{ContainerRole, ResourceLedger};
+use crate::node::ClusterNode;
+use crate::node_table::NodeTable;
 use crate::phrase::shortfall;
 use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::PlacementWaiter;
-use crate::sched::GrantBlock;
 use crate::sched::constraint::misfit;
 use crate::sched::fit::PlacementNeed;
 use crate::sched::reservation::Reservation;
-use crate::timer::TimerKey;
+use crate::sched::{GrantBlock, grant_block};
+use crate::timer::{TimerKey, TimerQueue};
 
 /// Most nodes that are listed for one request.
 const MAX_NODES: usize = 50;
@@ -94,12 +95,7 @@ impl Cluster {
             ));
         }
         let need = PlacementNeed::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
-        let limited = || self.limit_sentence(app, ContainerRole::Work, need.size);
-        Some(
-            self.held_sentence(app, now)
-                .or_else(limited)
-                .unwrap_or_else(|| self.wait_sentence(app, Some(request), need, now)),
-        )
+        Some(self.wait_sentence(app, Some(request), need, now))
     }
 
     /// Reason why a managed master waits for its container. `None` when it does not wait.
@@ -110,22 +106,15 @@ impl Cluster {
                 "its master could not be started; the next attempt starts in {left} s"
             ));
         }
-        if !self.queue.contains(&PlacementWaiter {
-            app: app.id.clone(),
-            request: None,
-        }) {
+        if !self.queue.contains(&app.id, None) {
             return None;
         }
         let need = PlacementNeed::of(app, None)?;
-        let limited = || self.limit_sentence(app, ContainerRole::Master, need.size);
-        Some(
-            self.held_sentence(app, now)
-                .or_else(limited)
-                .unwrap_or_else(|| self.wait_sentence(app, None, need, now)),
-        )
+        Some(self.wait_sentence(app, None, need, now))
     }
 
-    /// Progress of preemption for a request, or else the missing capacity, with notes on its queue.
+    /// Block or limit, progress of preemption, or else the missing capacity, with notes on the
+    /// queue.
     fn wait_sentence(
         &self,
         app: &ClusterApplication,
@@ -133,10 +122,15 @@ impl Cluster {
         need: PlacementNeed<'_>,
         now: Tick,
     ) -> String {
-        let waiter = PlacementWaiter {
-            app: app.id.clone(),
-            request: request.cloned(),
+        let role = ContainerRole::of(request);
+        let limited = || {
+            self.queue
+                .limit_sentence(app, role, need.size, self.ledger())
         };
+        if let Some(sentence) = self.held_sentence(app, now).or_else(limited) {
+            return sentence;
+        }
+        let waiter = PlacementWaiter::new(&app.id, request);
         let place = self
             .claim_sentence(&waiter, now)
             .unwrap_or_else(|| self.place_sentence(need, now));
@@ -144,13 +138,8 @@ impl Cluster {
             .loss_sentence(&app.id)
             .map(|loss| format!("; {loss}"))
             .unwrap_or_default();
-        place + &self.fill(app) + &loss
-    }
-
-    fn fill(&self, app: &ClusterApplication) -> String {
-        self.fill_sentence(&app.id)
-            .map(|fill| format!("; {fill}"))
-            .unwrap_or_default()
+        let fill = self.queue.fill_sentence(&app.id, self.ledger());
+        place + &fill.map(|fill| format!("; {fill}")).unwrap_or_default() + &loss
     }
 
     /// Verdict on an accepted request.
@@ -166,10 +155,10 @@ impl Cluster {
 
     /// Nodes for which an application waits after a restart. `None` when it does not wait for them.
     pub(crate) fn recovery_sentence(&self, app: &ClusterApplication, now: Tick) -> Option<String> {
-        if self.held(app) != Some(GrantBlock::Recovery) {
+        if grant_block(app, &self.nodes) != Some(GrantBlock::Recovery) {
             return None;
         }
-        let recovery = self.recovery.as_ref()?;
+        let recovery = self.nodes.recovery()?;
         let names: Vec<&str> = recovery
             .waiting
             .iter()
@@ -190,7 +179,7 @@ impl Cluster {
     }
 
     fn held_sentence(&self, app: &ClusterApplication, now: Tick) -> Option<String> {
-        match self.held(app)? {
+        match grant_block(app, &self.nodes)? {
             GrantBlock::Recovery => self.recovery_sentence(app, now),
             GrantBlock::Unacknowledged => Some(format!(
                 "its master has {MAX_UNACKED} unacknowledged updates, and gets no containers until it acknowledges them"
@@ -211,13 +200,7 @@ impl Cluster {
             asks: asked.ask.resource.clone(),
             missing: app.missing(request),
             waiting: now.since(asked.waiting),
-            ahead: self.queue.ahead(
-                &PlacementWaiter {
-                    app: app.id.clone(),
-                    request: Some(request.clone()),
-                },
-                &self.ledger,
-            ),
+            ahead: self.queue.ahead(&app.id, request, self.ledger()),
             sentence: self.sentence(app, request, now)?,
             nodes: self.why_nodes(need, now),
         })
@@ -240,46 +223,30 @@ impl Cluster {
         rows
     }
 
-    /// State of a node that takes no work, with its reason if there is one.
-    fn standing_words(&self, node: &node::ClusterNode) -> String {
-        let decided = || {
-            self.mark(&node.id)
-                .map(|mark| mark.reason.as_str())
-                .or_else(|| self.cordon(&node.id))
-        };
-        let reason = node
-            .state
-            .reason()
-            .or_else(decided)
-            .filter(|reason| !reason.is_empty());
-        let reason = reason.map(|r| format!(": {r}")).unwrap_or_default();
-        format!("{}{reason}", self.displayed_state(node))
-    }
-
     fn why_node(
         &self,
-        node: &node::ClusterNode,
+        node: &ClusterNode,
         need: PlacementNeed<'_>,
         now: Tick,
     ) -> Option<NodeWaitReason> {
-        let account = self.ledger.node(&node.id)?;
-        let slot = self.index.slot(self.index.ix(&node.id)?)?;
+        let account = self.ledger().node(&node.id)?;
+        let slot = self.nodes.slot_of(&node.id)?;
         let (free, offers) = (account.free(), account.offers.clone());
         let misfit = misfit(need.place, slot);
-        let out = misfit.is_some() || !self.is_open(node);
+        let out = misfit.is_some() || !self.nodes.is_open(node);
         let verdict = if let Some(misfit) = misfit {
             misfit.to_string()
-        } else if !self.is_open(node) {
-            self.standing_words(node)
+        } else if !self.nodes.is_open(node) {
+            self.nodes.standing_words(node)
         } else if !need.size.fits(&offers) {
             format!("too small: offers {offers} in all")
         } else if account.overdrawn {
             format!(
                 "has granted {} and offers only {offers} now{}",
                 account.allocated,
-                self.left_words(&node.id)
+                left_words(self.ledger(), &node.id)
             )
-        } else if let Some(barred) = place::barred(&self.index, need, slot) {
+        } else if let Some(barred) = place::barred(self.nodes.index(), need, slot) {
             barred
         } else {
             self.of_room(node, need, &free, now)
@@ -296,15 +263,13 @@ impl Cluster {
     /// Missing resources or reservation of a node that matches the placement rules.
     fn of_room(
         &self,
-        node: &node::ClusterNode,
+        node: &ClusterNode,
         need: PlacementNeed<'_>,
         free: &Resource,
         now: Tick,
     ) -> String {
-        let kept = self
-            .index
-            .ix(&node.id)
-            .and_then(|ix| self.reservations.on(ix));
+        let ix = self.nodes.index().ix(&node.id);
+        let kept = ix.and_then(|ix| self.scheduler.reservations.on(ix));
         let own = |kept: &&Reservation| {
             need.of
                 .is_some_and(|(app, request)| app.id == kept.app && *request == kept.request)
@@ -312,6 +277,7 @@ impl Cluster {
         let others = kept.filter(|kept| {
             !own(kept)
                 && !self
+                    .nodes
                     .room_for_others(&node.id)
                     .is_some_and(|room| need.size.fits(room))
         });
@@ -320,7 +286,7 @@ impl Cluster {
             (None, Some(kept)) => place::reserved_for(kept, now),
             (None, None) if !need.size.fits(free) => {
                 let left = if need.size.memory > free.memory {
-                    self.left_words(&node.id)
+                    left_words(self.ledger(), &node.id)
                 } else {
                     String::new()
                 };
@@ -328,41 +294,51 @@ impl Cluster {
             }
             (None, None) => self
                 .claimed_sentence(&node.id, need.size)
-                .unwrap_or_else(|| self.delay_sentence(need, now)),
+                .unwrap_or_else(|| delay_sentence(&self.timers, need, now)),
         }
     }
+}
 
-    /// Memory of a node that ended containers left charged, with a leading comma; empty when there
-    /// is none.
-    pub(super) fn left_words(&self, node: &NodeId) -> String {
-        let left = self
-            .ledger
-            .node(node)
-            .map(|account| account.unattributed)
-            .filter(|left| !left.is_zero());
-        left.map(|left| format!(", and ended containers left {left} charged there"))
-            .unwrap_or_default()
+impl NodeTable {
+    /// State of a node that takes no work, with its reason if there is one.
+    fn standing_words(&self, node: &ClusterNode) -> String {
+        let decided = || {
+            self.mark(&node.id)
+                .map(|mark| mark.reason.as_str())
+                .or_else(|| self.cordon(&node.id))
+        };
+        let reason = node
+            .state
+            .reason()
+            .or_else(decided)
+            .filter(|reason| !reason.is_empty());
+        let reason = reason.map(|r| format!(": {r}")).unwrap_or_default();
+        format!("{}{reason}", self.displayed_state(node))
     }
+}
 
-    /// Reason why a node with enough free resources is not used yet.
-    fn delay_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> String {
-        match need.of.filter(|_| {
-            need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never
-        }) {
-            Some((app, request)) => {
-                format!(
-                    "has enough free resources; waits {} s more for a preferred place",
-                    self.wait_left(&app.id, request, now)
-                )
-            }
-            None => "has enough free resources".into(),
+/// Memory of a node that ended containers left charged, with a leading comma; empty when there is
+/// none.
+fn left_words(ledger: &ResourceLedger, node: &NodeId) -> String {
+    let left = ledger.unattributed(node);
+    if left.is_zero() {
+        return String::new();
+    }
+    format!(", and ended containers left {left} charged there")
+}
+
+/// Reason why a node with enough free resources is not used yet.
+fn delay_sentence(timers: &TimerQueue, need: PlacementNeed<'_>, now: Tick) -> String {
+    match need
+        .of
+        .filter(|_| need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never)
+    {
+        Some((app, request)) => {
+            format!(
+                "has enough free resources; waits {} s more for a preferred place",
+                place::wait_left(timers, &app.id, request, now)
+            )
         }
-    }
-
-    /// True when a pass could place the container now; the invariants require that no waiter is in
-    /// this state after a pass.
-    #[cfg(any(test, feature = "testkit"))]
-    pub(crate) fn could_place(&self, need: PlacementNeed<'_>) -> bool {
-        crate::sched::fit::choose(&self.index, need).is_some()
+        None => "has enough free resources".into(),
     }
 }

@@ -3,22 +3,18 @@
 use std::sync::Arc;
 
 use headroom_types::{
-    AppId, Bytes, ContainerId, Epoch, Evidence, ExitCharge, ExitReason, ExitReport, LaunchSpec,
-    NodeId, Reason, RequestId, Resource, StopCause, Tick,
+    AppId, ContainerId, Epoch, Evidence, ExitCharge, ExitReason, ExitReport, LaunchSpec, NodeId,
+    Reason, RequestId, Resource, StopCause, Tick,
 };
 
-use crate::cluster::{Cluster, MAX_UNACKED, granted};
-use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
+use crate::cluster::{Cluster, MAX_UNACKED};
+use crate::container::{Container, ContainerAction, ContainerEvent, ContainerState};
 use crate::event::{
     CallAnswer, CallRefusal, ContainerCommand, ContainerPhase, EventLogLine, LogMessage, LogObject,
     LogSeverity, MasterKind, ReportedContainer, UpdateKind,
 };
-use crate::history::EndedContainer;
-use crate::ledger::ContainerRole;
 use crate::placement::LocalityLevel;
 use crate::request::GrantIncarnation;
-use crate::save::DurableRecord;
-use crate::sched::part;
 use crate::step_context::StepContext;
 use crate::table::RowPosition;
 use crate::timer::TimerKey;
@@ -33,7 +29,7 @@ impl Cluster {
         node: &NodeId,
         ctx: &mut StepContext<'_>,
     ) {
-        let id = self.next_container_id(app_id);
+        let id = self.allocations.next_id(app_id, self.epoch);
         let Some(home) = self.apps.row_of(app_id) else {
             return;
         };
@@ -52,7 +48,7 @@ impl Cluster {
             return;
         };
         let waited = ctx.now.since(asked.waiting);
-        (asked.waiting, asked.served) = (ctx.now, self.container_seq);
+        (asked.waiting, asked.served) = (ctx.now, id.seq);
         asked.reach = LocalityLevel::first(&asked.ask.place);
         let gives_way = asked.reach.next(&asked.ask.place).is_some();
         let whom = (asked.ask.launch.clone(), app.user.clone(), home);
@@ -66,9 +62,6 @@ impl Cluster {
         );
         app.tallies.entry(request).count_grant();
         ctx.send_command(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
-        self.reservations
-            .recent_grants
-            .granted(c.id.seq, &c.resource);
         ctx.log(EventLogLine {
             level: LogSeverity::Normal,
             reason: Reason::RequestGranted,
@@ -76,9 +69,9 @@ impl Cluster {
             node: Some(node.clone()),
             words: LogMessage::Granted(request.clone(), c.id.clone(), waited),
         });
-        app.queue_update(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
-        self.enter(c, ctx);
-        if let Some((kept, _)) = self.reservations.of(app_id, request) {
+        app.queue_update(UpdateKind::Allocated(c.granted_for(request.clone())), ctx);
+        self.enter_grant(c, node, ctx);
+        if let Some((kept, _)) = self.scheduler.reservations.of(app_id, request) {
             self.unreserve(kept, "the request was granted", ctx);
         }
         if gives_way {
@@ -94,7 +87,7 @@ impl Cluster {
         node: &NodeId,
         ctx: &mut StepContext<'_>,
     ) {
-        let id = self.next_container_id(app_id);
+        let id = self.allocations.next_id(app_id, self.epoch);
         let Some(home) = self.apps.row_of(app_id) else {
             return;
         };
@@ -126,81 +119,44 @@ impl Cluster {
             ctx,
         );
         let order = Box::new(c.order());
-        self.queue.remove(
-            &crate::queue::PlacementWaiter {
-                app: app_id.clone(),
-                request: None,
-            },
-            &self.ledger,
-        );
-        self.reservations
-            .recent_grants
-            .granted(c.id.seq, &c.resource);
-        self.enter(c, ctx);
+        self.queue.remove(app_id, None, self.allocations.ledger());
+        self.enter_grant(c, node, ctx);
         self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
-        self.save_app(app_id, ctx);
+        self.apps.save(app_id, ctx);
         ctx.log_app(LogSeverity::Normal, Reason::MasterLaunched, app_id, message);
         ctx.send_command(node, &id, ContainerCommand::Run(order));
     }
 
-    fn enter(&mut self, c: Container, ctx: &mut StepContext<'_>) {
-        self.count_in(&c.id, &c.node, part(c.request.as_ref()), c.counted(), ctx);
-        if let Some(node) = self.nodes.get_mut(&c.node) {
-            node.containers.insert(c.id.clone());
-        }
+    fn enter_grant(&mut self, c: Container, node: &NodeId, ctx: &mut StepContext<'_>) {
+        let grants = &mut self.scheduler.reservations.recent_grants;
+        grants.granted(c.id.seq, &c.resource);
+        self.enter(c, node, ctx);
+    }
+
+    fn enter(&mut self, c: Container, node: &NodeId, ctx: &mut StepContext<'_>) {
+        self.nodes.add_container(node, &c.id);
         if let Some(app) = self.apps.at_mut(c.home) {
             app.containers.insert(c.id.clone());
             if let (Some(spots), Some(request)) = (&mut app.spots, &c.request)
-                && let Some(ix) = self.index.ix(&c.node)
+                && let Some(ix) = self.nodes.index().ix(node)
             {
                 spots.came(request, ix);
             }
         }
-        self.containers.insert(c.id.clone(), c);
-    }
-
-    /// Adds a container's size to the accounts of its node and application.
-    pub(crate) fn count_in(
-        &mut self,
-        id: &ContainerId,
-        node: &NodeId,
-        part: ContainerRole,
-        (size, heap): (Resource, Bytes),
-        ctx: &mut StepContext<'_>,
-    ) {
-        if !self.ledger.take(node, &id.app, part, &size, heap) {
-            ctx.illegal(format!("{id}: its size {size} cannot be added to {node}"));
-        }
+        self.allocations.insert(c, ctx);
         self.reindex(node);
     }
 
-    /// Subtracts a container's size from the accounts.
-    pub(crate) fn count_out(
-        &mut self,
-        id: &ContainerId,
-        node: &NodeId,
-        part: ContainerRole,
-        (size, heap): (Resource, Bytes),
-        ctx: &mut StepContext<'_>,
-    ) {
-        if !self.ledger.give(node, &id.app, part, &size, heap) {
-            ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
-        }
-        self.room_changed = true;
-        // several containers may end in one step: the index is updated once, before the next
-        // placement
-        if self.moved.last() != Some(node) {
-            self.moved.push(node.clone());
-        }
+    /// Records that resources became free on a node.
+    pub(crate) fn note_freed(&mut self, node: &NodeId) {
+        self.queue.note_room();
+        self.nodes.mark_moved(node);
     }
 
     /// Updates the index for all nodes whose allocation has changed.
     pub(crate) fn reindex_moved(&mut self) {
-        let mut moved = std::mem::take(&mut self.moved);
-        for node in moved.drain(..) {
-            self.reindex(&node);
-        }
-        self.moved = moved;
+        self.nodes
+            .reindex_moved(self.allocations.ledger(), &mut self.scheduler);
     }
 
     /// Adopts a container of an earlier incarnation that only its node knows.
@@ -246,24 +202,15 @@ impl Cluster {
             c.id.clone(),
             c.id.app.clone(),
         );
-        if let (Some(app), Some(request)) = (self.apps.get_mut(&app_id), &seen.request) {
+        if let (Some(app), Some(request)) = (self.apps.at_mut(home), &seen.request) {
             app.tallies.entry(request).count_grant();
-            self.update(
-                &app_id,
-                UpdateKind::Allocated(granted(&c, request.clone())),
-                ctx,
-            );
+            app.queue_update(UpdateKind::Allocated(c.granted_for(request.clone())), ctx);
             if running {
-                self.update(
-                    &app_id,
-                    UpdateKind::Running {
-                        container: id.clone(),
-                    },
-                    ctx,
-                );
+                let container = id.clone();
+                app.queue_update(UpdateKind::Running { container }, ctx);
             }
         }
-        self.enter(c, ctx);
+        self.enter(c, node, ctx);
         self.queue.run(&app_id);
         match &seen.request {
             None => self.attempt_event(&app_id, attempt::AttemptEvent::Found, ctx),
@@ -275,8 +222,13 @@ impl Cluster {
             .get(&app_id)
             .is_some_and(|app| app.state.is_ending())
         {
-            self.container_event(&id, ContainerEvent::Stop(StopCause::Asked), ctx);
+            self.stop(&id, StopCause::Asked, ctx);
         }
+    }
+
+    /// Orders a container to stop.
+    pub(crate) fn stop(&mut self, id: &ContainerId, cause: StopCause, ctx: &mut StepContext<'_>) {
+        self.container_event(id, ContainerEvent::Stop(cause), ctx);
     }
 
     /// Applies an event to a container and carries out the resulting actions.
@@ -286,7 +238,7 @@ impl Cluster {
         event: ContainerEvent,
         ctx: &mut StepContext<'_>,
     ) {
-        if let Some(row) = self.containers.row_of(id) {
+        if let Some(row) = self.allocations.row_of(id) {
             self.container_event_at(row, event, ctx);
         }
     }
@@ -298,56 +250,23 @@ impl Cluster {
         event: ContainerEvent,
         ctx: &mut StepContext<'_>,
     ) {
-        let Some(c) = self.containers.at_mut(row) else {
-            return;
+        let mut acts = match self.allocations.apply(row, event) {
+            Ok(acts) => acts,
+            Err(illegal) => return ctx.illegal(illegal),
         };
-        let mut acts = std::mem::take(&mut self.acts);
-        match container::next_container_state(
-            std::mem::replace(&mut c.state, ContainerState::Allocated),
-            event,
-            &mut acts,
-        ) {
-            Ok(next) => c.state = next,
-            Err(illegal) => {
-                c.state = illegal.state.clone();
-                return ctx.illegal(format!("{}: {illegal}", c.id));
-            }
-        }
         for act in acts.drain(..) {
             match act {
                 ContainerAction::Started => self.container_started(row, ctx),
-                ContainerAction::SendStop(cause) => self.send_stop(row, cause, ctx),
+                ContainerAction::SendStop(cause) => self.allocations.send_stop(row, cause, ctx),
                 ContainerAction::Ended(report) => self.container_ended(row, &report, ctx),
                 ContainerAction::Forget => self.forget(row, ctx),
             }
         }
-        self.acts = acts;
-    }
-
-    fn send_stop(&mut self, row: RowPosition, cause: StopCause, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at_mut(row) else {
-            return;
-        };
-        c.stop_asked = Some(ctx.now);
-        self.stopping
-            .entry(c.node.clone())
-            .or_default()
-            .insert(c.id.clone());
-        ctx.send_command(&c.node, &c.id, ContainerCommand::Stop { cause });
-    }
-
-    fn no_longer_stopping(&mut self, id: &ContainerId, node: &NodeId) {
-        let Some(stopping) = self.stopping.get_mut(node) else {
-            return;
-        };
-        stopping.remove(id);
-        if stopping.is_empty() {
-            self.stopping.remove(node);
-        }
+        self.allocations.recycle(acts);
     }
 
     fn container_started(&mut self, row: RowPosition, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at(row) else {
+        let Some(c) = self.allocations.at(row) else {
             return;
         };
         ctx.log(container_line(
@@ -379,18 +298,13 @@ impl Cluster {
         report: &Arc<ExitReport>,
         ctx: &mut StepContext<'_>,
     ) {
-        let Some(c) = self.containers.at(row) else {
+        let Some(c) = self.allocations.release(row, ctx) else {
             return;
         };
-        let (id, node, home) = (c.id.clone(), c.node.clone(), c.home);
-        let (request, counted, is_stable) = (
-            c.request.clone(),
-            c.counted(),
-            c.sizing == size::ResizeState::Stable,
-        );
-        self.no_longer_stopping(&id, &node);
-        self.count_out(&id, &node, part(request.as_ref()), counted, ctx);
-        if !is_stable {
+        let (id, node, home, request) = (c.id.clone(), c.node.clone(), c.home, c.request.clone());
+        let resizing = c.sizing != size::ResizeState::Stable;
+        self.note_freed(&node);
+        if resizing {
             self.timers.cancel(&TimerKey::Resize(id.clone()));
         }
         ctx.log(exit_line(&id, report));
@@ -404,7 +318,7 @@ impl Cluster {
         match request {
             Some(request) => {
                 if let Some(spots) = &mut app.spots
-                    && let Some(ix) = self.index.ix(&node)
+                    && let Some(ix) = self.nodes.index().ix(&node)
                 {
                     spots.went(&request, ix);
                 }
@@ -438,34 +352,15 @@ impl Cluster {
     }
 
     fn forget(&mut self, row: RowPosition, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.at(row) else {
+        let Some((id, node, home)) = self.allocations.retire(row, ctx) else {
             return;
         };
-        let (id, node_id) = (c.id.clone(), c.node.clone());
-        if let Some(node) = self.nodes.get_mut(&c.node) {
-            node.containers.remove(&id);
-        }
-        if let Some(app) = self.apps.at_mut(c.home) {
+        self.nodes.remove_container(&node, &id);
+        if let Some(app) = self.apps.at_mut(home) {
             app.containers.remove(&id);
         }
-        if let ContainerState::Done { report } = &c.state {
-            let finished = Arc::new(finished(c, report));
-            ctx.save(DurableRecord::Container(finished.clone()));
-            if let Some(oldest) = self.history.push(finished) {
-                ctx.save(DurableRecord::ContainerGone(oldest));
-            }
-        }
-        self.containers.drop_row(&id);
-        self.no_longer_stopping(&id, &node_id);
-        ctx.send_command(&node_id, &id, ContainerCommand::Forget);
-        self.settle_mark(&node_id, ctx);
-    }
-
-    /// Queues an update for a master, unless its application is ending.
-    pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut StepContext<'_>) {
-        if let Some(app) = self.apps.get_mut(app_id) {
-            app.queue_update(what, ctx);
-        }
+        ctx.send_command(&node, &id, ContainerCommand::Forget);
+        self.settle_mark(&node, ctx);
     }
 
     /// Processes a master's acknowledgement of every update up to `cursor`.
@@ -490,7 +385,9 @@ impl Cluster {
                 self.container_event(&report.container, ContainerEvent::Acked, ctx);
             }
         }
-        self.room_changed |= was_held;
+        if was_held {
+            self.queue.note_room();
+        }
     }
 
     /// Stops one container on request.
@@ -499,15 +396,11 @@ impl Cluster {
         id: &ContainerId,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        if !self.containers.contains_key(id) {
-            let over = self.history.get(id).is_some();
-            return if over {
-                Ok(CallAnswer::Done)
-            } else {
-                Err(CallRefusal::NoSuchContainer(id.clone()))
-            };
+        let known = self.allocations.row_of(id).is_some();
+        if !known && self.allocations.history().get(id).is_none() {
+            return Err(CallRefusal::NoSuchContainer(id.clone()));
         }
-        self.container_event(id, ContainerEvent::Stop(StopCause::Asked), ctx);
+        self.stop(id, StopCause::Asked, ctx);
         Ok(CallAnswer::Done)
     }
 
@@ -520,7 +413,7 @@ impl Cluster {
         why: String,
         ctx: &mut StepContext<'_>,
     ) {
-        let Some(c) = self.containers.get(id) else {
+        let Some(c) = self.allocations.get(id) else {
             return;
         };
         let Some(node) = self.nodes.get(&c.node) else {
@@ -545,18 +438,8 @@ impl Cluster {
 
     /// Updates the index entry of a node from the ledger and the node's state.
     pub(crate) fn reindex(&mut self, id: &NodeId) {
-        let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else {
-            return;
-        };
-        let Some(ix) = self.index.ix(id) else { return };
-        if self.is_open(node) && !account.overdrawn {
-            let room = self.room_beside(id, ix, account.free());
-            self.index.put(ix, room);
-            self.reservations.mark_dirty(ix);
-        } else {
-            self.index.remove(ix);
-            self.reservations.mark_all_dirty(); // fewer nodes may be reserved now
-        }
+        self.nodes
+            .reindex(id, self.allocations.ledger(), &mut self.scheduler);
     }
 
     /// Restarts the heartbeat timeout of the master.
@@ -605,38 +488,6 @@ fn life(id: &ContainerId, now: Epoch) -> GrantIncarnation {
     } else {
         GrantIncarnation::Earlier
     }
-}
-
-fn finished(c: &Container, report: &ExitReport) -> EndedContainer {
-    EndedContainer {
-        container: c.id.clone(),
-        node: c.node.clone(),
-        request: c.request.clone(),
-        attempt: c.attempt,
-        resource: c.resource.clone(),
-        granted: c.granted,
-        ended: report.ended,
-        reason: report.reason,
-        exit_code: report.evidence.exit_code,
-        peak: report.evidence.own.peak,
-        why: because(report),
-    }
-}
-
-/// Longest sentence that is kept with an ended container. Characters.
-const LONGEST_WHY: usize = 300;
-
-fn because(report: &ExitReport) -> String {
-    let diagnosed = report.diagnosis.first().map(|d| &d.cause);
-    let missing = report
-        .evidence
-        .missing
-        .first()
-        .filter(|_| report.started.is_none());
-    diagnosed
-        .or(missing)
-        .map(|why| why.chars().take(LONGEST_WHY).collect())
-        .unwrap_or_default()
 }
 
 pub(crate) fn container_line(

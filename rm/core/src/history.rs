@@ -1,14 +1,15 @@
 //! Ended and acknowledged containers: a bounded list that drops the oldest first.
 //!
-//! The cluster owns the history. A container in it is never granted, counted or reported again.
+//! The allocations own the history. A container in it is never granted, counted or reported again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use headroom_types::{
-    AppId, Bytes, ContainerId, ExitReason, NodeId, RequestId, Resource, UnixMillis,
+    AppId, Bytes, ContainerId, ExitReason, ExitReport, NodeId, RequestId, Resource, UnixMillis,
 };
 
+use crate::container::Container;
 use crate::table::HashedTable;
 
 /// An ended and acknowledged container.
@@ -36,6 +37,41 @@ pub struct EndedContainer {
     pub peak: Option<Bytes>,
     /// Diagnosed cause, or the reason for a missing report, for users. Empty when neither is known.
     pub why: String,
+}
+
+impl EndedContainer {
+    /// Record of a container that ended with this report.
+    pub(crate) fn new(c: &Container, report: &ExitReport) -> Self {
+        EndedContainer {
+            container: c.id.clone(),
+            node: c.node.clone(),
+            request: c.request.clone(),
+            attempt: c.attempt,
+            resource: c.resource.clone(),
+            granted: c.granted,
+            ended: report.ended,
+            reason: report.reason,
+            exit_code: report.evidence.exit_code,
+            peak: report.evidence.own.peak,
+            why: because(report),
+        }
+    }
+}
+
+/// Longest sentence that is kept with an ended container. Characters.
+const LONGEST_WHY: usize = 300;
+
+fn because(report: &ExitReport) -> String {
+    let diagnosed = report.diagnosis.first().map(|d| &d.cause);
+    let missing = report
+        .evidence
+        .missing
+        .first()
+        .filter(|_| report.started.is_none());
+    diagnosed
+        .or(missing)
+        .map(|why| why.chars().take(LONGEST_WHY).collect())
+        .unwrap_or_default()
 }
 
 /// The latest ended containers.

@@ -1,12 +1,12 @@
 //! The ledger: the only place that adds and subtracts allocated resources.
 //!
-//! The cluster owns the ledger. The ledger decides nothing; each container is taken once and given
-//! back once.
+//! The allocations own the ledger. The ledger decides nothing; each container is taken once and
+//! given back once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headroom_types::{AppId, Bytes, Cpus, ExtraResources, NodeId, Resource};
+use headroom_types::{AppId, Bytes, Cpus, ExtraResources, NodeId, RequestId, Resource};
 
 use crate::queue::QueueNumber;
 use crate::table::SortedTable;
@@ -108,6 +108,13 @@ pub enum ContainerRole {
     Master,
     /// Container of a request.
     Work,
+}
+
+impl ContainerRole {
+    /// Role of a container of this request; `None` for the master.
+    pub fn of(request: Option<&RequestId>) -> Self {
+        request.map_or(ContainerRole::Master, |_| ContainerRole::Work)
+    }
 }
 
 /// All accounts.
@@ -216,58 +223,19 @@ impl ResourceLedger {
             self.enter_share(leaf, &user, &share);
         }
     }
-    /// Adds the size of a container. Returns false and changes nothing on overflow.
-    #[must_use]
-    pub fn take(
-        &mut self,
-        node: &NodeId,
-        app: &AppId,
-        part: ContainerRole,
-        size: &Resource,
-        heap: Bytes,
-    ) -> bool {
-        self.take_size(node, app, part, size, heap, 1)
-    }
-    /// Subtracts the size of a container. Returns false and changes nothing when it was not
-    /// allocated.
-    #[must_use]
-    pub fn give(
-        &mut self,
-        node: &NodeId,
-        app: &AppId,
-        part: ContainerRole,
-        size: &Resource,
-        heap: Bytes,
-    ) -> bool {
-        self.give_size(node, app, part, size, heap, 1)
-    }
-    /// Adds to the size of a live container.
-    #[must_use]
-    pub fn grow(
-        &mut self,
-        node: &NodeId,
-        app: &AppId,
-        part: ContainerRole,
-        by: &Resource,
-        heap: Bytes,
-    ) -> bool {
-        self.take_size(node, app, part, by, heap, 0)
-    }
-    /// Subtracts from the size of a live container.
-    #[must_use]
-    pub fn shrink(
-        &mut self,
-        node: &NodeId,
-        app: &AppId,
-        part: ContainerRole,
-        by: &Resource,
-        heap: Bytes,
-    ) -> bool {
-        self.give_size(node, app, part, by, heap, 0)
-    }
     /// Account of a node.
     pub fn node(&self, node: &NodeId) -> Option<&NodeAccount> {
         self.nodes.get(node)
+    }
+    /// Free resources of a node; zero without an account.
+    pub(crate) fn free(&self, node: &NodeId) -> Resource {
+        self.node(node).map(NodeAccount::free).unwrap_or_default()
+    }
+    /// Memory that ended containers left charged on a node; zero without an account. Bytes.
+    pub(crate) fn unattributed(&self, node: &NodeId) -> Bytes {
+        self.node(node)
+            .map(|account| account.unattributed)
+            .unwrap_or_default()
     }
     /// Account of an application.
     pub fn app(&self, app: &AppId) -> Option<&AppAccount> {
@@ -294,14 +262,15 @@ impl ResourceLedger {
         std::mem::take(&mut self.changed)
     }
 
-    fn take_size(
+    /// Adds the size of a container. Returns false and changes nothing on overflow.
+    #[must_use]
+    pub fn take(
         &mut self,
         node: &NodeId,
         app: &AppId,
         part: ContainerRole,
         size: &Resource,
         heap: Bytes,
-        containers: u32,
     ) -> bool {
         let account = self.nodes.entry(node);
         if !can_add(&account.allocated, size) {
@@ -319,7 +288,7 @@ impl ResourceLedger {
         };
         add(&mut share.used, size);
         add(&mut share.masters, &masters);
-        share.containers = share.containers.saturating_add(containers);
+        share.containers = share.containers.saturating_add(1);
         let Some((leaf, user)) = share.payer.clone() else {
             return true;
         };
@@ -327,7 +296,7 @@ impl ResourceLedger {
             leaf,
             &user,
             &AppAccount {
-                containers,
+                containers: 1,
                 used: size.clone(),
                 masters,
                 payer: None,
@@ -335,14 +304,16 @@ impl ResourceLedger {
         );
         true
     }
-    fn give_size(
+    /// Subtracts the size of a container. Returns false and changes nothing when it was not
+    /// allocated.
+    #[must_use]
+    pub fn give(
         &mut self,
         node: &NodeId,
         app: &AppId,
         part: ContainerRole,
         size: &Resource,
         heap: Bytes,
-        containers: u32,
     ) -> bool {
         let Some(account) = self.nodes.get_mut(node) else {
             return false;
@@ -363,7 +334,7 @@ impl ResourceLedger {
         };
         subtract(&mut share.used, size);
         subtract(&mut share.masters, &masters);
-        share.containers = share.containers.saturating_sub(containers);
+        share.containers = share.containers.saturating_sub(1);
         self.changed.push(app.clone());
         let Some((leaf, user)) = share.payer.clone() else {
             return true;
@@ -371,7 +342,7 @@ impl ResourceLedger {
         self.book(leaf, |account| {
             subtract(&mut account.used, size);
             subtract(&mut account.masters, &masters);
-            account.containers = account.containers.saturating_sub(containers);
+            account.containers = account.containers.saturating_sub(1);
         });
         self.book_user(leaf, &user, |account| subtract(&mut account.used, size));
         true

@@ -2,7 +2,7 @@
 //! as plain values.
 //!
 //! [`Cluster::step`] is the only function that changes a [`Cluster`]. It takes the time and one
-//! event, and appends effects. The cluster owns every table.
+//! event, and appends effects. The cluster consists of owners, each with its part of the state.
 //!
 //! *Architecture Invariant*: this crate uses no clock, no file, no socket, no hash order, and no
 //! message type of the wire or the disk. The daemon and the simulation run the same code.
@@ -21,6 +21,7 @@ pub mod explain;
 pub mod history;
 pub mod ledger;
 pub mod node;
+pub mod node_table;
 pub mod node_tags;
 pub mod placement;
 pub mod queue;
@@ -35,6 +36,8 @@ pub mod table;
 pub mod testkit;
 pub mod timer;
 
+mod allocations;
+mod applications;
 mod apps;
 mod configure;
 mod delay;

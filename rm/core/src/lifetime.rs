@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Reason, StopCause, Tick, UnixMillis};
 
-use crate::app::{self, ClusterApplication};
+use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
-use crate::container;
 use crate::event::{ApplicationLifetime, ApplicationOutcome, LogSeverity};
+use crate::queue::SchedulerQueues;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
@@ -28,7 +28,7 @@ impl Cluster {
             Some(ApplicationLifetime::Unbounded) => None,
             None => app.until,
         };
-        let longest = self.longest_life(app).map(|longest| end_of(app, longest));
+        let longest = longest_life(&self.queue, app).map(|longest| end_of(app, longest));
         let until = given.into_iter().chain(longest).min();
         if let Some(app) = self.apps.get_mut(id) {
             app.until = until;
@@ -54,8 +54,7 @@ impl Cluster {
             return;
         };
         let lived = ctx.wall.since(app.submitted);
-        let of_queue = self
-            .longest_life(app)
+        let of_queue = longest_life(&self.queue, app)
             .is_some_and(|longest| app.until == Some(end_of(app, longest)));
         let whose = if of_queue {
             format!("the limit of queue {}", app.queue.short())
@@ -63,35 +62,22 @@ impl Cluster {
             "the limit of the application".into()
         };
         let why = format!("its lifetime expired after {} s: {whose}", lived.as_secs());
-        ctx.log_app(
-            LogSeverity::Warning,
-            Reason::LifetimeExceeded,
-            id,
-            why.clone(),
-        );
+        let message = why.clone();
+        ctx.log_app(LogSeverity::Warning, Reason::LifetimeExceeded, id, message);
         let containers = app.containers.clone();
         for container in containers.iter() {
-            self.container_event(
-                container,
-                container::ContainerEvent::Stop(StopCause::Timeout),
-                ctx,
-            );
+            self.stop(container, StopCause::Timeout, ctx);
         }
         if let Some(app) = self.apps.get_mut(id) {
             app.diagnostics = why;
         }
-        self.app_event(
-            id,
-            app::ApplicationEvent::End(ApplicationOutcome::Killed),
-            ctx,
-        );
-        self.maybe_over(id, ctx);
+        self.end_app(id, ApplicationOutcome::Killed, ctx);
     }
+}
 
-    fn longest_life(&self, app: &ClusterApplication) -> Option<Duration> {
-        let leaf = self.queue.slot(self.queue.leaf_of(&app.id)?)?;
-        leaf.spec.max_lifetime_ms.map(Duration::from_millis)
-    }
+fn longest_life(queue: &SchedulerQueues, app: &ClusterApplication) -> Option<Duration> {
+    let leaf = queue.slot(queue.leaf_of(&app.id)?)?;
+    leaf.spec.max_lifetime_ms.map(Duration::from_millis)
 }
 
 fn end_of(app: &ClusterApplication, life: Duration) -> UnixMillis {

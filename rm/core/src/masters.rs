@@ -1,8 +1,9 @@
 //! Calls of masters: register, heartbeat, request, withdraw and finish.
 
-use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
+use headroom_types::{AppId, AttemptId, Epoch, Reason, RequestId, StopCause};
 
-use crate::app::{self, ClusterApplication};
+use crate::app::ClusterApplication;
+use crate::attempt;
 use crate::cluster::{Cluster, MAX_REQUESTS, PendingReply};
 use crate::event::{
     ApplicationOutcome, CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat,
@@ -10,9 +11,7 @@ use crate::event::{
 };
 use crate::ledger::ContainerRole;
 use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
-use crate::sched::constraint::is_choosy;
 use crate::step_context::StepContext;
-use crate::{attempt, container};
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -21,7 +20,7 @@ impl Cluster {
         url: Option<String>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let app = self.live(&attempt.app)?;
+        let app = self.apps.live(&attempt.app)?;
         current(app, attempt)?;
         // The answer lists all live containers, and the master treats every other container as
         // lost; so the list must be complete.
@@ -50,13 +49,14 @@ impl Cluster {
             self.queue.run(&attempt.app);
         }
         let largest = self
+            .nodes
             .largest()
             .map(|(_, largest)| largest.clone())
             .unwrap_or_default();
-        let app = self.live(&attempt.app)?;
+        let app = self.apps.live(&attempt.app)?;
         Ok(CallAnswer::Master {
             largest,
-            containers: self.granted(app),
+            containers: self.allocations.granted(app),
             cursor: app.updates.acked(),
         })
     }
@@ -69,10 +69,7 @@ impl Cluster {
         ctx: &mut StepContext<'_>,
     ) -> Result<PendingReply, CallRefusal> {
         let id = sync.attempt.app.clone();
-        let app = self
-            .apps
-            .get(&id)
-            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self.apps.known(&id)?;
         if app.state.is_ending() {
             let late = || RequestVerdict::Waits {
                 sentence: format!("{id} is {}", app.state.as_str()).into(),
@@ -87,7 +84,7 @@ impl Cluster {
                 stop: true,
             }));
         }
-        self.check_heartbeat(app, &sync)?;
+        check_heartbeat(self.epoch, app, &sync)?;
         // a heartbeat that a later one has overtaken contains older counts
         let accuracy = if sync.ack >= app.updates.acked() {
             CountAccuracy::Exactly
@@ -109,15 +106,11 @@ impl Cluster {
         }
         for container in &sync.release {
             if self
-                .containers
+                .allocations
                 .get(container)
                 .is_some_and(|c| c.id.app == id && c.request.is_some())
             {
-                self.container_event(
-                    container,
-                    container::ContainerEvent::Stop(StopCause::Asked),
-                    ctx,
-                );
+                self.stop(container, StopCause::Asked, ctx);
             }
         }
         let mut verdicts = Vec::with_capacity(sync.asks.len());
@@ -133,39 +126,6 @@ impl Cluster {
         Ok(PendingReply::Verdicts(id, verdicts))
     }
 
-    /// Checks a heartbeat of a live application before any part of it is applied.
-    fn check_heartbeat(
-        &self,
-        app: &ClusterApplication,
-        sync: &MasterHeartbeat,
-    ) -> Result<(), CallRefusal> {
-        if sync.epoch != self.epoch {
-            return Err(CallRefusal::StaleEpoch {
-                given: sync.epoch,
-                current: self.epoch,
-            });
-        }
-        current(app, &sync.attempt)?;
-        if !app.run.is_registered() {
-            return Err(CallRefusal::MasterNotRegistered(app.id.clone()));
-        }
-        let fresh = || {
-            sync.asks
-                .iter()
-                .filter(|ask| !app.requests.contains_key(&ask.request))
-                .count()
-        };
-        if app.requests.len() + sync.asks.len() > MAX_REQUESTS
-            && app.requests.len() + fresh() > MAX_REQUESTS
-        {
-            return Err(CallRefusal::TooMany {
-                what: format!("requests of {}", app.id),
-                most: MAX_REQUESTS,
-            });
-        }
-        Ok(())
-    }
-
     pub(crate) fn ask(
         &mut self,
         id: &AppId,
@@ -173,7 +133,7 @@ impl Cluster {
         how: DryRun,
         ctx: &mut StepContext<'_>,
     ) -> Result<PendingReply, CallRefusal> {
-        let app = self.live(id)?;
+        let app = self.apps.live(id)?;
         if !app.run.is_registered() {
             return Err(CallRefusal::MasterNotRegistered(id.clone()));
         }
@@ -219,10 +179,7 @@ impl Cluster {
         id: &AppId,
         request: &RequestId,
     ) -> Result<CallAnswer, CallRefusal> {
-        let app = self
-            .apps
-            .get(id)
-            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self.apps.known(id)?;
         if !app.requests.contains_key(request) {
             return Err(CallRefusal::NoSuchRequest {
                 app: id.clone(),
@@ -241,17 +198,13 @@ impl Cluster {
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         let id = &attempt.app;
-        let app = self
-            .apps
-            .get_mut(id)
-            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
+        let app = self.apps.known_mut(id)?;
         current(app, attempt)?;
         if app.state.is_ending() {
             return Ok(CallAnswer::Done);
         }
         app.diagnostics = diagnostics;
-        self.app_event(id, app::ApplicationEvent::End(outcome), ctx);
-        self.maybe_over(id, ctx);
+        self.end_app(id, outcome, ctx);
         Ok(CallAnswer::Done)
     }
 
@@ -264,22 +217,16 @@ impl Cluster {
         ctx: &mut StepContext<'_>,
     ) -> Result<Option<RequestVerdict>, CallRefusal> {
         let leaf = self.queue.leaf_of(id);
-        let never = self.never_fits(&ask);
-        if let Some((sentence, largest)) =
-            never.or_else(|| self.never_in_queue(leaf?, ContainerRole::Work, &ask.resource))
-        {
-            ctx.log_app(
-                LogSeverity::Warning,
-                Reason::RequestRefused,
-                id,
-                format!("{}: {sentence}", ask.request),
-            );
+        let never = self.nodes.never_fits(&ask);
+        if let Some((sentence, largest)) = never.or_else(|| {
+            self.queue
+                .never_in_queue(leaf?, ContainerRole::Work, &ask.resource, self.ledger())
+        }) {
+            let message = format!("{}: {sentence}", ask.request);
+            ctx.log_app(LogSeverity::Warning, Reason::RequestRefused, id, message);
             return Ok(Some(RequestVerdict::Never { sentence, largest }));
         }
-        let arrival = self.arrivals;
-        let Some(app) = self.apps.get_mut(id) else {
-            return Err(CallRefusal::NoSuchApp(id.clone()));
-        };
+        let app = self.apps.known_mut(id)?;
         if app.requests.len() >= MAX_REQUESTS && !app.requests.contains_key(&ask.request) {
             return Err(CallRefusal::TooMany {
                 what: format!("requests of {id}"),
@@ -315,7 +262,7 @@ impl Cluster {
                 }
             }
             None => {
-                self.arrivals += 1;
+                let arrival = self.queue.next_arrival();
                 let message = format!("{request}: {} × {}", ask.count, ask.resource);
                 ctx.log_app(LogSeverity::Normal, Reason::RequestCreated, id, message);
                 app.requests
@@ -328,45 +275,12 @@ impl Cluster {
         Ok(None)
     }
 
-    /// Checks whether a request is infeasible. A feasible size without placement rules is cached,
-    /// because most requests have few sizes.
-    fn never_fits(&mut self, ask: &ContainerRequest) -> Option<(String, Resource)> {
-        let size = &ask.resource;
-        let plain = !is_choosy(&ask.place) && size.extra.has_none();
-        if plain
-            && self
-                .roomy
-                .is_some_and(|(memory, cpus)| size.memory <= memory && size.cpus <= cpus)
-        {
-            return None;
-        }
-        let never = self.infeasible_reason(size, &ask.place);
-        if plain && never.is_none() && self.recovery.is_none() && !self.offers.is_empty() {
-            self.roomy = Some((size.memory, size.cpus));
-        }
-        never
-    }
-
     fn drop_request(&mut self, id: &AppId, request: &RequestId) {
         if let Some(app) = self.apps.get_mut(id) {
             app.requests.remove(request);
         }
         self.place_changed(id, request);
         self.requeue(id, request);
-    }
-
-    pub(crate) fn live(&self, id: &AppId) -> Result<&ClusterApplication, CallRefusal> {
-        let app = self
-            .apps
-            .get(id)
-            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
-        if app.state.is_ending() {
-            return Err(CallRefusal::AppEnding {
-                app: id.clone(),
-                state: app.state.as_str(),
-            });
-        }
-        Ok(app)
     }
 }
 
@@ -375,6 +289,39 @@ fn current(app: &ClusterApplication, attempt: &AttemptId) -> Result<(), CallRefu
         return Err(CallRefusal::StaleAttempt {
             given: attempt.clone(),
             current: app.attempt,
+        });
+    }
+    Ok(())
+}
+
+/// Checks a heartbeat of a live application before any part of it is applied.
+fn check_heartbeat(
+    epoch: Epoch,
+    app: &ClusterApplication,
+    sync: &MasterHeartbeat,
+) -> Result<(), CallRefusal> {
+    if sync.epoch != epoch {
+        return Err(CallRefusal::StaleEpoch {
+            given: sync.epoch,
+            current: epoch,
+        });
+    }
+    current(app, &sync.attempt)?;
+    if !app.run.is_registered() {
+        return Err(CallRefusal::MasterNotRegistered(app.id.clone()));
+    }
+    let fresh = || {
+        sync.asks
+            .iter()
+            .filter(|ask| !app.requests.contains_key(&ask.request))
+            .count()
+    };
+    if app.requests.len() + sync.asks.len() > MAX_REQUESTS
+        && app.requests.len() + fresh() > MAX_REQUESTS
+    {
+        return Err(CallRefusal::TooMany {
+            what: format!("requests of {}", app.id),
+            most: MAX_REQUESTS,
         });
     }
     Ok(())

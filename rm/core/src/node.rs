@@ -1,6 +1,6 @@
 //! Node record and its state machine.
 //!
-//! The cluster's table owns nodes. The ledger counts their resources. An operator's drain is a
+//! The node table owns nodes. The ledger counts their resources. An operator's drain is a
 //! separate mark (see `drain`), because a draining node can become silent; only the end of a
 //! decommission is a state, because it ends the membership.
 //!
@@ -291,7 +291,7 @@ pub struct ClusterNode {
     pub host_used: Bytes,
     /// Ended containers to which unattributed memory belonged, largest first.
     pub left_by: Vec<LeftoverOwner>,
-    /// Its containers in the cluster's table.
+    /// Its containers in the table of allocations.
     pub containers: ContainerSet,
 }
 

@@ -1,7 +1,7 @@
 //! Tags of one node that operators set: cordon, labels, attributes and taints.
 //!
-//! Plain data; the cluster owns the tags of all nodes, and `tags` changes them. Tags override the
-//! properties that the agent of the node reports; when an operator removes an attribute, the
+//! Plain data; the node table owns the tags of all nodes, and `tags` changes them. Tags override
+//! the properties that the agent of the node reports; when an operator removes an attribute, the
 //! agent's value applies again.
 
 use std::borrow::Cow;

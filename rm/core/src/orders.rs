@@ -5,14 +5,15 @@
 
 use headroom_types::{AppId, JobOrder};
 
-use crate::cluster::Cluster;
+use crate::applications::Applications;
 use crate::event::{CallAnswer, CallRefusal, UpdateKind};
 use crate::step_context::StepContext;
 
 /// Most unacknowledged orders of one application.
 const MAX_PENDING_ORDERS: usize = 256;
 
-impl Cluster {
+impl Applications {
+    /// Queues an order for the master of an application.
     pub(crate) fn order(
         &mut self,
         id: &AppId,

@@ -13,7 +13,7 @@ use crate::event::{
 use crate::ledger;
 use crate::queue::sibling_order::GuaranteePosition;
 use crate::queue::spec::{QueueDefinition, QueueDefinitionError, QueueState};
-use crate::queue::{QueueNumber, QueueTree};
+use crate::queue::{QueueNumber, QueueTree, SchedulerQueues};
 use crate::save::DurableRecord;
 use crate::step_context::StepContext;
 
@@ -78,8 +78,8 @@ impl Cluster {
     }
 
     fn queue_view(&self, ix: QueueNumber) -> Option<QueueSnapshot<'_>> {
-        let (slot, account) = (self.queue.slot(ix)?, self.ledger.queue(ix)?);
-        let (standing, dominant) = self.queue.standing(ix, slot, &self.ledger);
+        let (slot, account) = (self.queue.slot(ix)?, self.ledger().queue(ix)?);
+        let (standing, dominant) = self.queue.standing(ix, slot, self.ledger());
         Some(QueueSnapshot {
             path: &slot.path,
             spec: &slot.spec,
@@ -149,53 +149,6 @@ impl Cluster {
         }
     }
 
-    /// Leaf for a new or moved application, if it accepts applications.
-    pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueNumber, CallRefusal> {
-        let leaf = self.find_leaf(queue)?;
-        let state = self.queue.state(leaf);
-        if !state.admits() {
-            return Err(CallRefusal::QueueNotAdmitting {
-                queue: queue.clone(),
-                state: state.as_str(),
-            });
-        }
-        let slot = self.queue.slot(leaf);
-        if let Some(most) = slot.and_then(|slot| {
-            slot.spec
-                .max_apps
-                .filter(|most| slot.apps.len() >= *most as usize)
-        }) {
-            let what = format!(
-                "applications in queue {} that have not ended",
-                queue.short()
-            );
-            return Err(CallRefusal::TooMany {
-                what,
-                most: most as usize,
-            });
-        }
-        Ok(leaf)
-    }
-
-    fn find_leaf(&self, queue: &QueuePath) -> Result<QueueNumber, CallRefusal> {
-        let ix = self
-            .queue
-            .find(queue)
-            .ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
-        let leaf = self.queue.first_leaf(ix);
-        if leaf == ix {
-            return Ok(leaf);
-        }
-        let leaf = self
-            .queue
-            .slot(leaf)
-            .map_or_else(QueuePath::default_leaf, |slot| slot.path.clone());
-        Err(CallRefusal::NotALeaf {
-            queue: queue.clone(),
-            leaf,
-        })
-    }
-
     pub(crate) fn set_queues(
         &mut self,
         tree: QueueTree,
@@ -211,7 +164,7 @@ impl Cluster {
                 current,
             });
         }
-        let problems = self.removed_leaf_problems(&tree);
+        let problems = self.queue.removed_leaf_problems(&tree);
         if !problems.is_empty() {
             return Err(CallRefusal::BadQueues(problems));
         }
@@ -235,52 +188,18 @@ impl Cluster {
         Ok(CallAnswer::Queues { generation })
     }
 
-    /// Problems for leaves with applications that the tree does not contain as leaves.
-    pub(crate) fn removed_leaf_problems(&self, tree: &QueueTree) -> Vec<QueueDefinitionError> {
-        let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
-        let gone = self
-            .queue
-            .slots()
-            .filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
-        let problems = gone.map(|(_, slot)| {
-            let names: Vec<String> = slot
-                .apps
-                .iter()
-                .take(MAX_NAMED)
-                .map(ToString::to_string)
-                .collect();
-            let more = slot.apps.len().saturating_sub(names.len());
-            let more = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            QueueDefinitionError {
-                queue: slot.path.clone(),
-                key: "queues",
-                what: format!(
-                    "would not be a leaf any more, and has the applications {}{more}",
-                    names.join(", ")
-                ),
-                fix: "move them to another leaf first, or wait for their end".into(),
-            }
-        });
-        problems.collect()
-    }
-
     fn plant(&mut self, tree: QueueTree, generation: u64, ctx: &mut StepContext<'_>) {
         ctx.save(DurableRecord::Queues {
             generation,
             tree: Box::new(tree.clone()),
         });
-        self.queues_from = QueuesFrom::Operator;
-        self.replant(tree, generation);
+        self.replant(tree, QueuesFrom::Operator);
     }
 
-    pub(crate) fn replant(&mut self, tree: QueueTree, generation: u64) {
-        self.queue.replant(tree, generation, &mut self.ledger);
-        self.reservations.mark_all_dirty();
-        self.room_changed = true;
+    pub(crate) fn replant(&mut self, tree: QueueTree, source: QueuesFrom) {
+        self.queue
+            .replant(tree, source, self.allocations.ledger_mut());
+        self.scheduler.reservations.mark_all_dirty();
     }
 
     pub(crate) fn set_queue_state(
@@ -324,16 +243,7 @@ impl Cluster {
         lifetime: Option<ApplicationLifetime>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let app = self
-            .apps
-            .get(id)
-            .ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
-        if app.state.is_ending() {
-            return Err(CallRefusal::AppEnding {
-                app: id.clone(),
-                state: app.state.as_str(),
-            });
-        }
+        let app = self.apps.live(id)?;
         let (before, old_priority) = (app.queue.clone(), app.priority);
         let path = queue.unwrap_or_else(|| before.clone());
         let priority = priority.unwrap_or(old_priority);
@@ -341,26 +251,106 @@ impl Cluster {
             return Ok(CallAnswer::Done);
         }
         let leaf = if path == before {
-            self.find_leaf(&path)?
+            self.queue.find_leaf(&path)?
         } else {
-            self.admit(&path)?
+            self.queue.admit(&path)?
         };
         if path != before {
-            self.ledger.move_app(id, leaf);
+            self.allocations.ledger_mut().move_app(id, leaf);
         }
-        self.queue.change(id, leaf, priority, &self.ledger);
-        self.reservations.mark_all_dirty();
-        self.room_changed = true;
+        self.queue
+            .change(id, leaf, priority, self.allocations.ledger());
+        self.scheduler.reservations.mark_all_dirty();
+        self.queue.note_room();
         if let Some(app) = self.apps.get_mut(id) {
             (app.queue, app.priority) = (path.clone(), priority);
         }
         self.set_lifetime(id, lifetime);
-        self.save_app(id, ctx);
+        self.apps.save(id, ctx);
         let message = format!(
             "from queue {before}, priority {old_priority} to queue {path}, priority {priority}"
         );
         ctx.log_app(LogSeverity::Normal, Reason::AppChanged, id, message);
         Ok(CallAnswer::Done)
+    }
+}
+
+impl SchedulerQueues {
+    /// Leaf for a new or moved application, if it accepts applications.
+    pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueNumber, CallRefusal> {
+        let leaf = self.find_leaf(queue)?;
+        let state = self.state(leaf);
+        if !state.admits() {
+            return Err(CallRefusal::QueueNotAdmitting {
+                queue: queue.clone(),
+                state: state.as_str(),
+            });
+        }
+        let slot = self.slot(leaf);
+        if let Some(most) = slot.and_then(|slot| {
+            slot.spec
+                .max_apps
+                .filter(|most| slot.apps.len() >= *most as usize)
+        }) {
+            let what = format!(
+                "applications in queue {} that have not ended",
+                queue.short()
+            );
+            return Err(CallRefusal::TooMany {
+                what,
+                most: most as usize,
+            });
+        }
+        Ok(leaf)
+    }
+
+    fn find_leaf(&self, queue: &QueuePath) -> Result<QueueNumber, CallRefusal> {
+        let ix = self
+            .find(queue)
+            .ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
+        let leaf = self.first_leaf(ix);
+        if leaf == ix {
+            return Ok(leaf);
+        }
+        let leaf = self
+            .slot(leaf)
+            .map_or_else(QueuePath::default_leaf, |slot| slot.path.clone());
+        Err(CallRefusal::NotALeaf {
+            queue: queue.clone(),
+            leaf,
+        })
+    }
+
+    /// Problems for leaves with applications that the tree does not contain as leaves.
+    pub(crate) fn removed_leaf_problems(&self, tree: &QueueTree) -> Vec<QueueDefinitionError> {
+        let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
+        let gone = self
+            .slots()
+            .filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
+        let problems = gone.map(|(_, slot)| {
+            let names: Vec<String> = slot
+                .apps
+                .iter()
+                .take(MAX_NAMED)
+                .map(ToString::to_string)
+                .collect();
+            let more = slot.apps.len().saturating_sub(names.len());
+            let more = if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            };
+            QueueDefinitionError {
+                queue: slot.path.clone(),
+                key: "queues",
+                what: format!(
+                    "would not be a leaf any more, and has the applications {}{more}",
+                    names.join(", ")
+                ),
+                fix: "move them to another leaf first, or wait for their end".into(),
+            }
+        });
+        problems.collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Resize of a running container: checks, resource accounting, confirmation and failure.
 //!
 //! [`crate::size`] contains the state machine of one size; this module connects it with the ledger,
-//! the node, the queue and the master. The cluster owns the state. This module never reads the
+//! the node, the queue and the master. The allocations own the state. This module never reads the
 //! memory use of a container: the node refuses a smaller size that it cannot enforce.
 //!
 //! A container can be resized while its program runs, also the master's own container: the next
@@ -13,6 +13,7 @@ use std::time::Duration;
 use headroom_types::{ContainerId, Reason, Resource};
 
 use crate::app::MasterSize;
+use crate::applications::Applications;
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerState};
 use crate::event::{
@@ -20,7 +21,6 @@ use crate::event::{
     ReportedContainer, UpdateKind,
 };
 use crate::grant::container_line;
-use crate::sched::part;
 use crate::size::{self, ResizeAction, ResizeEvent, VersionedSize, excess};
 use crate::step_context::StepContext;
 use crate::table::RowPosition;
@@ -40,8 +40,8 @@ impl Cluster {
         how: DryRun,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let Some(c) = self.containers.get(id) else {
-            let over = self.history.get(id).is_some();
+        let Some(c) = self.allocations.get(id) else {
+            let over = self.allocations.history().get(id).is_some();
             return Err(if over {
                 not_resizable(id, "it has ended")
             } else {
@@ -82,7 +82,7 @@ impl Cluster {
             return Ok(());
         }
         let no_room = |sentence: String| Err(CallRefusal::NoRoom { sentence });
-        let (Some(node), Some(account)) = (self.nodes.get(&c.node), self.ledger.node(&c.node))
+        let (Some(node), Some(account)) = (self.nodes.get(&c.node), self.ledger().node(&c.node))
         else {
             return no_room(format!("node {} is not registered", c.node));
         };
@@ -93,11 +93,18 @@ impl Cluster {
                 node.state.as_str()
             ));
         }
-        let limited = |app| self.limit_sentence(app, part(c.request.as_ref()), more);
+        let limited = |app| {
+            self.queue
+                .limit_sentence(app, c.role(), more, self.ledger())
+        };
         if let Some(sentence) = self.apps.get(&c.id.app).and_then(limited) {
             return no_room(sentence);
         }
-        let free = self.room_for_others(&c.node).cloned().unwrap_or_default();
+        let free = self
+            .nodes
+            .room_for_others(&c.node)
+            .cloned()
+            .unwrap_or_default();
         if account.overdrawn || !more.fits(&free) {
             return no_room(format!(
                 "needs {} more on {}, which has {free} free",
@@ -115,7 +122,7 @@ impl Cluster {
         seen: &ReportedContainer,
         ctx: &mut StepContext<'_>,
     ) {
-        let Some(c) = self.containers.at(row).filter(|c| c.state.is_alive()) else {
+        let Some(c) = self.allocations.at(row).filter(|c| c.state.is_alive()) else {
             return;
         };
         let is_stable = c.sizing == size::ResizeState::Stable;
@@ -141,27 +148,13 @@ impl Cluster {
                 ctx,
             );
         }
-        self.resend_size(seen, ctx);
-    }
-
-    fn resend_size(&mut self, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.get_mut(&seen.container) else {
-            return;
-        };
-        let later = c.order().version > seen.version;
-        if later
-            && c.state == ContainerState::Running
-            && ctx.now.since(c.size_sent) >= RESIZE_RESEND_INTERVAL
-        {
-            c.size_sent = ctx.now;
-            let order = Box::new(c.order());
-            ctx.send_command(&c.node, &c.id, ContainerCommand::Run(order));
-        }
+        self.allocations
+            .resend_size(seen, RESIZE_RESEND_INTERVAL, ctx);
     }
 
     /// Handles a node that did not confirm a size in time.
     pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
-        if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
+        if let Some(c) = self.allocations.get(id).filter(|c| c.state.is_alive()) {
             let message = format!(
                 "{} did not report the result of the resize for {} s",
                 c.node,
@@ -181,63 +174,25 @@ impl Cluster {
     /// Applies an event to a container's size and carries out the resulting actions. The ledger is
     /// updated in the same step.
     fn size_event(&mut self, id: &ContainerId, event: ResizeEvent, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.get_mut(id) else {
-            return;
-        };
-        let (before, mut acts) = (c.counted(), Vec::new());
-        match size::next_resize_state(c.sizing.clone(), &c.has(), event, &mut acts) {
-            Ok(next) => c.sizing = next,
-            Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
-        }
-        for act in &acts {
-            if let ResizeAction::Has(now) = act {
-                c.take_size(now.clone());
-            }
-        }
-        c.newest = c
-            .newest
-            .max(c.sizing.order().map_or(0, |order| order.version));
-        let (after, node, part) = (c.counted(), c.node.clone(), part(c.request.as_ref()));
-        if before != after {
-            self.count_out(id, &node, part, before, ctx);
-            self.count_in(id, &node, part, after, ctx);
+        let (acts, moved) = self.allocations.apply_size_event(id, event, ctx);
+        if let Some(node) = moved {
+            self.note_freed(&node);
+            self.reindex(&node);
         }
         for act in acts {
             match act {
-                ResizeAction::Has(now) => self.keep_master_size(id, now, ctx),
+                ResizeAction::Has(now) => self.apps.keep_master_size(id, now, ctx),
                 ResizeAction::SendOrder => self.send_size(id, ctx),
-                ResizeAction::Resized => self.resized(id, ctx),
-                ResizeAction::Failed(why) => self.resize_failed(id, why, ctx),
+                ResizeAction::Resized => self.resize_over(id, None, ctx),
+                ResizeAction::Failed(why) => self.resize_over(id, Some(why), ctx),
             }
         }
     }
 
-    /// Sets the size of the next attempt to the current size of the master.
-    fn keep_master_size(
-        &mut self,
-        id: &ContainerId,
-        now: VersionedSize,
-        ctx: &mut StepContext<'_>,
-    ) {
-        let Some(app) = self
-            .apps
-            .get_mut(&id.app)
-            .filter(|app| app.is_current_master(id))
-        else {
-            return;
-        };
-        app.master = Some(MasterSize {
-            resource: now.resource,
-            heap: now.heap,
-        });
-        self.save_app(&id.app, ctx);
-    }
-
     fn send_size(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
-        let Some(c) = self.containers.get_mut(id) else {
+        let Some(c) = self.allocations.note_size_sent(id, ctx.now) else {
             return;
         };
-        c.size_sent = ctx.now;
         let order = c.order();
         self.timers
             .set(TimerKey::Resize(id.clone()), ctx.now.plus(RESIZE_TIMEOUT));
@@ -257,53 +212,65 @@ impl Cluster {
         }
     }
 
-    fn resized(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
+    /// Reports the end of a resize; `failure` is the reason of a failed one.
+    fn resize_over(
+        &mut self,
+        id: &ContainerId,
+        failure: Option<String>,
+        ctx: &mut StepContext<'_>,
+    ) {
         self.timers.cancel(&TimerKey::Resize(id.clone()));
-        let Some(c) = self.containers.get(id) else {
+        let Some(c) = self.allocations.get(id) else {
             return;
         };
-        let (resource, version) = (c.resource.clone(), c.version);
-        ctx.log(container_line(
-            LogSeverity::Normal,
-            Reason::ContainerResized,
-            id,
-            &c.node,
-            format!("has {resource}, version {version}"),
-        ));
-        self.update(
-            &id.app,
-            UpdateKind::Resized {
-                container: id.clone(),
+        let (container, resource, version) = (id.clone(), c.resource.clone(), c.version);
+        let (level, reason, message) = match &failure {
+            None => {
+                let message = format!("has {resource}, version {version}");
+                (LogSeverity::Normal, Reason::ContainerResized, message)
+            }
+            Some(why) => {
+                let message = format!("still has {resource}: {why}");
+                (LogSeverity::Warning, Reason::ResizeFailed, message)
+            }
+        };
+        ctx.log(container_line(level, reason, id, &c.node, message));
+        let what = match failure {
+            None => UpdateKind::Resized {
+                container,
                 resource,
                 version,
             },
-            ctx,
-        );
-    }
-
-    fn resize_failed(&mut self, id: &ContainerId, why: String, ctx: &mut StepContext<'_>) {
-        self.timers.cancel(&TimerKey::Resize(id.clone()));
-        let Some(c) = self.containers.get(id) else {
-            return;
-        };
-        let (resource, version) = (c.resource.clone(), c.version);
-        ctx.log(container_line(
-            LogSeverity::Warning,
-            Reason::ResizeFailed,
-            id,
-            &c.node,
-            format!("still has {resource}: {why}"),
-        ));
-        self.update(
-            &id.app,
-            UpdateKind::ResizeFailed {
-                container: id.clone(),
+            Some(why) => UpdateKind::ResizeFailed {
+                container,
                 resource,
                 version,
                 why,
             },
-            ctx,
-        );
+        };
+        self.apps.update(&id.app, what, ctx);
+    }
+}
+
+impl Applications {
+    /// Sets the size of the next attempt to the current size of the master.
+    fn keep_master_size(
+        &mut self,
+        id: &ContainerId,
+        now: VersionedSize,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(app) = self
+            .get_mut(&id.app)
+            .filter(|app| app.is_current_master(id))
+        else {
+            return;
+        };
+        app.master = Some(MasterSize {
+            resource: now.resource,
+            heap: now.heap,
+        });
+        self.save(&id.app, ctx);
     }
 }
 

@@ -1,57 +1,18 @@
 //! Changes of the tags that operators set on nodes, and their effect on the scheduler.
 //!
-//! The cluster owns the tags and the store saves them, also for nodes that are not registered. Tags
-//! never move running containers: they only affect new placements.
-
-use std::borrow::Cow;
+//! The node table owns the tags and the store saves them, also for nodes that are not registered.
+//! Tags never move running containers: they only affect new placements.
 
 use headroom_types::{NodeId, Reason};
 
 use crate::cluster::Cluster;
-use crate::event::{CallAnswer, CallRefusal, DryRun, LogSeverity, NodeProperties, TagChange};
-use crate::node::{ClusterNode, ClusterNodeState};
+use crate::event::{CallAnswer, CallRefusal, DryRun, LogSeverity, TagChange};
 use crate::node_tags::{MAX_TAGS, NodeTags, TagChangeResult};
 use crate::phrase::pair;
 use crate::save::DurableRecord;
 use crate::step_context::StepContext;
 
 impl Cluster {
-    /// Tags of a node, also of a node that is not registered.
-    pub fn tags(&self, node: &NodeId) -> Option<&NodeTags> {
-        self.tags.get(node)
-    }
-    /// Effective properties of a node: those of the agent, overridden by the tags.
-    pub fn traits<'n>(&self, node: &'n ClusterNode) -> Cow<'n, NodeProperties> {
-        self.tags
-            .get(&node.id)
-            .map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits))
-    }
-    /// Reason of the cordon of a node; `None` without one.
-    pub fn cordon(&self, node: &NodeId) -> Option<&str> {
-        self.tags.get(node)?.cordon.as_deref()
-    }
-    /// State of a node that users see: its own state, or drain and cordon while it sends
-    /// heartbeats.
-    pub fn displayed_state(&self, node: &ClusterNode) -> &'static str {
-        self.standing_with(node, self.cordon(&node.id).is_some())
-    }
-
-    fn standing_with(&self, node: &ClusterNode, cordoned: bool) -> &'static str {
-        let speaks = match node.state {
-            ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } => true,
-            ClusterNodeState::Suspect { .. }
-            | ClusterNodeState::Unreachable { .. }
-            | ClusterNodeState::Lost
-            | ClusterNodeState::Decommissioned => false,
-        };
-        match self.mark(&node.id).filter(|_| speaks) {
-            Some(mark) if mark.drained => "drained",
-            Some(_) => "draining",
-            None if cordoned && node.state == ClusterNodeState::Ready => "cordoned",
-            None => node.state.as_str(),
-        }
-    }
-
     pub(crate) fn tag(
         &mut self,
         id: &NodeId,
@@ -59,13 +20,11 @@ impl Cluster {
         how: DryRun,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        let known = self.nodes.contains_key(id)
-            || self.tags.contains_key(id)
-            || self.marks.contains_key(id);
-        if !known {
+        let tags = self.nodes.tags(id);
+        if tags.is_none() && !self.nodes.contains(id) && self.nodes.mark(id).is_none() {
             return Err(CallRefusal::NoSuchNode(id.clone()));
         }
-        let before = self.tags.get(id).cloned().unwrap_or_default();
+        let before = tags.cloned().unwrap_or_default();
         let after = before.changed(change);
         if after.len() > MAX_TAGS && after.len() > before.len() {
             return Err(CallRefusal::TooManyTags {
@@ -75,7 +34,7 @@ impl Cluster {
         }
         let node = self.nodes.get(id);
         let traits = node.map(|node| after.over(&node.traits).into_owned());
-        let standing = node.map(|node| self.standing_with(node, after.cordon.is_some()));
+        let standing = node.map(|node| self.nodes.displayed_with(node, after.cordon.is_some()));
         if how == DryRun::Really && before != after {
             self.put_tags(id, &before, &after, ctx);
         }
@@ -98,11 +57,6 @@ impl Cluster {
             node: id.clone(),
             tags: after.clone(),
         });
-        if after.is_empty() {
-            self.tags.remove(id);
-        } else {
-            self.tags.insert(id.clone(), after.clone());
-        }
         match (&before.cordon, &after.cordon) {
             (None, Some(reason)) => ctx.log_node(
                 LogSeverity::Normal,
@@ -122,26 +76,12 @@ impl Cluster {
         if !changes.is_empty() {
             ctx.log_node(LogSeverity::Normal, Reason::NodeTagged, id, changes);
         }
-        self.retag(id);
-        self.room_changed = true;
-    }
-
-    /// Updates the scheduler's index after a change of tags.
-    fn retag(&mut self, id: &NodeId) {
-        self.roomy = None;
-        let Some(node) = self.nodes.get(id) else {
-            return;
-        };
-        let Some(account) = self.ledger.node(id).filter(|_| node.state.is_member()) else {
-            return;
-        };
-        let traits = self
-            .tags
-            .get(id)
-            .map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits));
-        self.index.enter(id, &traits, &account.offers);
-        self.reindex(id);
-        self.reservations.mark_all_dirty();
+        let ledger = self.allocations.ledger();
+        if self.nodes.set_tags(id, after.clone(), ledger) {
+            self.reindex(id);
+            self.scheduler.reservations.mark_all_dirty();
+        }
+        self.queue.note_room();
     }
 }
 

@@ -24,6 +24,7 @@ fn undrain(s: &mut ClusterScenario, node: &str) -> CallResult {
 }
 fn standing(s: &ClusterScenario, node: &str) -> &'static str {
     s.cluster
+        .node_table()
         .displayed_state(s.cluster.node(&id(node)).expect("a node"))
 }
 fn nodes_of(s: &ClusterScenario, app: &AppId) -> Vec<String> {
@@ -207,12 +208,16 @@ fn a_decommissioned_node_cannot_register_before_an_undrain() {
         Err(CallRefusal::Decommissioned(id("n1")))
     );
     assert_eq!(
-        s.cluster.largest().map(|(n, _)| n.to_string()).as_deref(),
+        s.cluster
+            .node_table()
+            .largest()
+            .map(|(n, _)| n.to_string())
+            .as_deref(),
         Some("n2")
     );
     s.restart();
     assert_eq!(
-        s.cluster.recovery().map(|r| r.waiting.len()),
+        s.cluster.node_table().recovery().map(|r| r.waiting.len()),
         Some(1),
         "the recovery waits only for n2"
     );
@@ -225,7 +230,7 @@ fn a_decommissioned_node_cannot_register_before_an_undrain() {
     s.register("n1");
     assert_eq!(standing(&s, "n1"), "ready");
     s.restart().register("n1").register("n2");
-    assert_eq!(s.cluster.marks().count(), 0);
+    assert_eq!(s.cluster.node_table().marks().count(), 0);
     s.check();
 }
 
@@ -311,7 +316,12 @@ fn a_node_that_does_not_register_after_a_restart_is_drained() {
     drain(&mut s, "n1", None, AfterDrain::Decommission).expect("drains");
     s.restart().register("n2");
     s.alive_for(secs(11));
-    assert!(s.cluster.mark(&id("n1")).is_some_and(|mark| mark.drained));
+    assert!(
+        s.cluster
+            .node_table()
+            .mark(&id("n1"))
+            .is_some_and(|mark| mark.drained)
+    );
     assert_eq!(
         s.try_register("n1"),
         Err(CallRefusal::Decommissioned(id("n1")))
@@ -333,7 +343,12 @@ fn a_drained_node_that_registers_with_containers_is_draining_again() {
         s.sync(&app, 0, vec![])
             .expect("the master is registered and acknowledges no end");
     }
-    assert!(s.cluster.mark(&id("n1")).is_some_and(|mark| mark.drained));
+    assert!(
+        s.cluster
+            .node_table()
+            .mark(&id("n1"))
+            .is_some_and(|mark| mark.drained)
+    );
     s.restart().register("n1").register("n2");
     assert_eq!((standing(&s, "n1"), s.alive(&app).len()), ("draining", 2));
     s.check();

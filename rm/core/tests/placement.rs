@@ -622,8 +622,9 @@ fn wait_reasons_are_recorded_with_their_count() {
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks");
     s.ask_waits(&app, "big", 1, size(2, 1));
     let noted = |s: &ClusterScenario| {
-        s.cluster
-            .undecided(&app)
+        let app = s.cluster.app(&app).expect("the application exists");
+        app.undecided
+            .iter()
             .map(|u| (u.request.to_string(), u.sentence.to_string(), u.times))
             .collect::<Vec<_>>()
     };

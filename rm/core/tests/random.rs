@@ -447,7 +447,7 @@ impl World {
     /// True when a node left at its drain deadline before it received the stop orders.
     fn left_with_something(&self) -> bool {
         let left = |name: &NodeId| {
-            self.s.cluster.marks().any(|(marked, mark)| {
+            self.s.cluster.node_table().marks().any(|(marked, mark)| {
                 marked == name && mark.drained && mark.then == AfterDrain::Decommission
             })
         };
@@ -487,6 +487,7 @@ impl World {
         let marked: Vec<NodeId> = self
             .s
             .cluster
+            .node_table()
             .marks()
             .map(|(node, _)| node.clone())
             .collect();

@@ -53,6 +53,7 @@ fn taint(name: &str, value: Option<&str>) -> TagChange {
 }
 fn standing(s: &ClusterScenario, node: &str) -> &'static str {
     s.cluster
+        .node_table()
         .displayed_state(s.cluster.node(&id(node)).expect("the node exists"))
 }
 fn nodes_of(s: &ClusterScenario, app: &AppId) -> Vec<String> {
@@ -170,7 +171,7 @@ fn operator_tags_survive_restarts_and_registrations() {
     let said = really(&mut s, "n1", change).after;
     s.restart();
     assert_eq!(
-        s.cluster.tags(&id("n1")),
+        s.cluster.node_table().tags(&id("n1")),
         Some(&said),
         "the tags exist before the node registers"
     );
@@ -182,7 +183,7 @@ fn operator_tags_survive_restarts_and_registrations() {
     s.nodes.get_mut(&id("n1")).expect("the node exists").traits = own;
     s.register("n1");
     let node = s.cluster.node(&id("n1")).expect("the node is registered");
-    let all = s.cluster.traits(node).into_owned();
+    let all = s.cluster.node_table().traits(node).into_owned();
     assert_eq!(all.labels, [id::<Name>("gpu"), id("ssd")].into());
     assert_eq!(
         (
@@ -213,7 +214,7 @@ fn operator_tags_survive_restarts_and_registrations() {
         ([id("ssd")].into(), "a")
     );
     s.restart();
-    assert_eq!(s.cluster.tags(&id("n1")), None);
+    assert_eq!(s.cluster.node_table().tags(&id("n1")), None);
     s.check();
 }
 
@@ -413,7 +414,7 @@ fn a_dry_run_changes_no_tags_and_an_unknown_node_is_refused() {
         (Some("cordoned"), Some("slow"))
     );
     assert_eq!(
-        (standing(&s, "n1"), s.cluster.tags(&id("n1"))),
+        (standing(&s, "n1"), s.cluster.node_table().tags(&id("n1"))),
         ("ready", None)
     );
     assert_eq!(

@@ -274,11 +274,11 @@ fn of_node(cluster: &Cluster, node: &node::ClusterNode) -> ClusterNodeReport {
         used = used.saturating_add(c.used.unwrap_or_default());
         containers += 1;
     }
-    let traits = cluster.traits(node);
+    let traits = cluster.node_table().traits(node);
     ClusterNodeReport {
         id: node.id.clone(),
         state: node.state.clone(),
-        mark: cluster.mark(&node.id).cloned(),
+        mark: cluster.node_table().mark(&node.id).cloned(),
         url: node.url.clone(),
         version: node.version.clone(),
         rack: traits.rack.clone(),

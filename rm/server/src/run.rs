@@ -265,7 +265,7 @@ impl ManagerLoop {
         self.documents.answer(&self.shared);
         self.shared
             .published
-            .recovered(self.cluster.recovery().is_none());
+            .recovered(self.cluster.node_table().recovery().is_none());
         for input in std::mem::take(&mut self.later) {
             self.answer_later(input);
         }

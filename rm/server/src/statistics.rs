@@ -41,7 +41,7 @@ impl ClusterStatistics {
         }
         let ready = cluster
             .nodes()
-            .filter(|node| cluster.displayed_state(node) == "ready");
+            .filter(|node| cluster.node_table().displayed_state(node) == "ready");
         let free = ready
             .filter_map(|node| cluster.ledger().node(&node.id))
             .map(|account| account.free().memory);
@@ -51,7 +51,7 @@ impl ClusterStatistics {
     }
 
     fn count_waiting(&mut self, cluster: &Cluster, now: Tick) {
-        let largest = cluster.largest().map(|(_, size)| size);
+        let largest = cluster.node_table().largest().map(|(_, size)| size);
         let too_large =
             |size: &Resource| largest.is_none_or(|l| size.memory > l.memory || size.cpus > l.cpus);
         for (app, id) in cluster.waiting() {

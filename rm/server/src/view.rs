@@ -289,7 +289,7 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::ClusterNode) -> NodeView
     }
     NodeView {
         id: node.id.clone(),
-        state: cluster.displayed_state(node).to_owned(),
+        state: cluster.node_table().displayed_state(node).to_owned(),
         reason: node.state.reason().map(str::to_owned),
         enforcer: node.enforcer,
         offers: account.offers,
@@ -302,15 +302,16 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::ClusterNode) -> NodeView
         containers,
         url: node.url.clone(),
         version: node.version.clone(),
-        traits: to_wire::traits(&cluster.traits(node)),
+        traits: to_wire::traits(&cluster.node_table().traits(node)),
         tags: Box::new(
             cluster
+                .node_table()
                 .tags(&node.id)
                 .map(to_wire::tags)
                 .unwrap_or_default(),
         ),
         silent_ms: 0,
-        mark: cluster.mark(&node.id).map(to_wire::mark),
+        mark: cluster.node_table().mark(&node.id).map(to_wire::mark),
         peak_1h: None,
     }
 }

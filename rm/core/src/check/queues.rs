@@ -9,8 +9,7 @@ use crate::cluster::Cluster;
 use crate::container::Container;
 use crate::ledger::ContainerRole;
 use crate::queue::QueueNumber;
-use crate::sched::fit::PlacementNeed;
-use crate::sched::part;
+use crate::sched::fit::{self, PlacementNeed};
 
 /// Sums over the containers of one queue.
 #[derive(Debug, Default, PartialEq)]
@@ -27,7 +26,7 @@ impl Cluster {
         self.check_members();
         self.check_waiting();
         self.check_limits();
-        self.queue.check_seats(&self.ledger);
+        self.queue.check_seats(self.ledger());
     }
 
     fn check_accounts(&self) {
@@ -36,7 +35,7 @@ impl Cluster {
             .slots()
             .map(|(ix, _)| (ix, QueueUsageSum::default()))
             .collect();
-        for c in self.containers.values().filter(|c| c.state.is_alive()) {
+        for c in self.allocations.values().filter(|c| c.state.is_alive()) {
             let app = self
                 .apps
                 .get(&c.id.app)
@@ -60,7 +59,7 @@ impl Cluster {
         }
         for (ix, slot) in self.queue.slots() {
             let account = self
-                .ledger
+                .ledger()
                 .queue(ix)
                 .unwrap_or_else(|| panic!("{} has no account", slot.path));
             let used = |user: &crate::ledger::UserAccount| user.used.clone();
@@ -126,7 +125,7 @@ impl Cluster {
     }
 
     fn check_waiting(&self) {
-        let all = self.queue.all(&self.ledger);
+        let all = self.queue.all(self.ledger());
         assert_eq!(all.len(), self.queue.len(), "the count of waiters is wrong");
         for waiter in &all {
             let app = self
@@ -142,12 +141,9 @@ impl Cluster {
             }
             let need =
                 PlacementNeed::of(app, waiter.request.as_ref()).expect("a waiter has a size");
-            let free = self.held(app).is_none()
-                && self
-                    .limit(app, part(waiter.request.as_ref()), need.size)
-                    .is_none();
+            let free = self.may_be_served(app, waiter.request.as_ref(), need.size);
             assert!(
-                !free || !self.could_place(need),
+                !free || fit::choose(self.nodes.index(), need).is_none(),
                 "{waiter:?} waits although a node has enough free resources and no limit applies"
             );
         }
@@ -168,7 +164,7 @@ impl Cluster {
     fn check_limits(&self) {
         for (ix, slot) in self.queue.slots() {
             let used = &self
-                .ledger
+                .ledger()
                 .queue(ix)
                 .expect("every queue has an account")
                 .used;
@@ -180,7 +176,13 @@ impl Cluster {
                 .filter(|_| over)
             {
                 let held = self
-                    .limit(app, ContainerRole::Work, &Resource::default())
+                    .queue
+                    .limit(
+                        app,
+                        ContainerRole::Work,
+                        &Resource::default(),
+                        self.ledger(),
+                    )
                     .is_some();
                 assert!(
                     held,
@@ -199,7 +201,7 @@ fn add(sum: &mut QueueUsageSum, c: &Container) {
         .used
         .checked_add(&size)
         .expect("the sum of the containers is representable");
-    if part(c.request.as_ref()) == ContainerRole::Master {
+    if c.role() == ContainerRole::Master {
         sum.masters = sum
             .masters
             .checked_add(&size)

@@ -3,7 +3,7 @@
 use headroom_types::{NodeId, Resource};
 
 use super::place::rules;
-use crate::cluster::Cluster;
+use crate::node_table::NodeTable;
 use crate::phrase::either;
 use crate::placement::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::sched::constraint::{
@@ -11,7 +11,7 @@ use crate::sched::constraint::{
 };
 use crate::sched::index::IndexedNode;
 
-impl Cluster {
+impl NodeTable {
     /// Checks whether a container is infeasible. Returns the reason and the largest capacity of a
     /// matching node. `None` while nothing is certain: without nodes, or during recovery.
     pub(crate) fn infeasible_reason(
@@ -19,19 +19,15 @@ impl Cluster {
         size: &Resource,
         place: &PlacementRules,
     ) -> Option<(String, Resource)> {
-        if self.recovery.is_some() || self.offers.is_empty() {
+        if self.recovery().is_some() || self.index().members().is_empty() {
             return None;
         }
+        let could = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
+        let holds = |slot: &IndexedNode| slot.offers.as_ref().is_some_and(|o| size.fits(o));
         if !has_rules(place) && size.extra.is_empty() {
             // usually the first node is large enough
-            let open = |node: &NodeId| {
-                self.slot_of(node)
-                    .is_some_and(|slot| lasting_misfit(place, slot).is_none())
-            };
-            if self
-                .offers_down()
-                .any(|(node, offers)| size.fits(offers) && open(node))
-            {
+            let mut members = self.by_offered_memory();
+            if members.any(|slot| holds(slot) && could(&slot)) {
                 return None;
             }
         }
@@ -47,12 +43,8 @@ impl Cluster {
         {
             return None; // the node may still register
         }
-        let could = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
-        let group = || candidates(&self.index, place, size);
-        if group()
-            .filter(could)
-            .any(|slot| slot.offers.as_ref().is_some_and(|offers| size.fits(offers)))
-        {
+        let group = || candidates(self.index(), place, size);
+        if group().filter(could).any(holds) {
             return None;
         }
         let largest =
@@ -75,7 +67,7 @@ impl Cluster {
 
     /// First required property that no node has.
     fn no_node_has(&self, place: &PlacementRules, size: &Resource) -> Option<String> {
-        let index = &self.index;
+        let index = self.index();
         if let Some(label) = place
             .labels
             .iter()
@@ -121,7 +113,7 @@ impl Cluster {
         let memory = |slot: &IndexedNode| {
             std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory))
         };
-        let working = candidates(&self.index, &ANYWHERE, &Resource::default())
+        let working = candidates(self.index(), &ANYWHERE, &Resource::default())
             .filter(|slot| self.works(&slot.node));
         let rows = working.map(|slot| (misfits(place, slot), slot));
         let best = rows.min_by_key(|(against, slot)| (against.len(), memory(slot)));
@@ -139,14 +131,6 @@ impl Cluster {
             slot.node,
             reasons.join(", ")
         ))
-    }
-
-    fn works(&self, node: &NodeId) -> bool {
-        self.nodes.get(node).is_some_and(|node| self.is_open(node))
-    }
-
-    pub(super) fn slot_of(&self, node: &NodeId) -> Option<&IndexedNode> {
-        self.index.slot(self.index.ix(node)?)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Reason why a container cannot be placed now, as one sentence with names and numbers.
 
-use headroom_types::{AppId, RequestId, Tick};
+use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 
+use super::left_words;
 use crate::cluster::Cluster;
 use crate::ledger::NodeAccount;
 use crate::phrase::{either, pair, shortfall};
@@ -13,14 +14,14 @@ use crate::sched::fit::{self, PlacementNeed};
 use crate::sched::index::{FreeIndex, IndexedNode};
 use crate::sched::locality::ExcludedPlaces;
 use crate::sched::reservation::Reservation;
-use crate::timer::TimerKey;
+use crate::timer::{TimerKey, TimerQueue};
 
 impl Cluster {
     /// Reason why a container cannot be placed now.
     pub(crate) fn place_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> String {
         if let Some(sentence) = self
             .patience_sentence(need, now)
-            .or_else(|| self.apart_sentence(need))
+            .or_else(|| apart_sentence(self.nodes.index(), need))
         {
             return sentence;
         }
@@ -38,10 +39,10 @@ impl Cluster {
     /// The node that is reserved for the request, or a suitable node that is reserved for another
     /// request.
     fn kept_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> Option<String> {
-        let free = |kept: &Reservation| self.ledger.node(&kept.node).map(NodeAccount::free);
+        let free = |kept: &Reservation| self.ledger().node(&kept.node).map(NodeAccount::free);
         let own = need
             .of
-            .and_then(|(app, request)| self.reservations.of(&app.id, request));
+            .and_then(|(app, request)| self.scheduler.reservations.of(&app.id, request));
         if let Some((_, kept)) = own {
             let (node, since) = (&kept.node, now.since(kept.since).as_secs());
             let short = shortfall(need.size, &free(kept)?);
@@ -51,7 +52,7 @@ impl Cluster {
             ));
         }
         let would = |kept: &&Reservation| {
-            let slot = self.index.ix(&kept.node).and_then(|ix| self.index.slot(ix));
+            let slot = self.nodes.slot_of(&kept.node);
             free(kept).is_some_and(|free| need.size.fits(&free))
                 && slot.is_some_and(|slot| misfit(need.place, slot).is_none())
         };
@@ -64,12 +65,7 @@ impl Cluster {
     }
 
     fn frees_up(&self, kept: &Reservation, now: Tick) -> Option<String> {
-        let node = self.nodes.get(&kept.node)?;
-        let alive = node
-            .containers
-            .iter()
-            .filter_map(|id| self.containers.get(id))
-            .filter(|c| c.state.is_alive());
+        let alive = self.allocations.alive(self.nodes.containers_of(&kept.node));
         let oldest = alive.min_by_key(|c| (c.granted, &c.id))?;
         let age = self.wall(now).0.saturating_sub(oldest.granted.0) / 1000;
         Some(format!(
@@ -84,67 +80,32 @@ impl Cluster {
         let preferred = match (need.place.relax, need.reach) {
             (RelaxPolicy::After(_), LocalityLevel::Nodes) => either(need.prefer.iter()),
             (RelaxPolicy::After(_), LocalityLevel::Racks) => {
-                format!("a preferred rack, such as {}", self.near(need)?)
+                format!(
+                    "a preferred rack, such as {}",
+                    near(self.nodes.index(), need)?
+                )
             }
             (RelaxPolicy::AtOnce | RelaxPolicy::Never, _)
             | (RelaxPolicy::After(_), LocalityLevel::Anywhere) => return None,
         };
         let (app, request) = need.of?;
-        let elsewhere = self.index.id(fit::choose(
-            &self.index,
+        let elsewhere = self.nodes.index().id(fit::choose(
+            self.nodes.index(),
             PlacementNeed {
                 reach: LocalityLevel::Anywhere,
                 ..need
             },
         )?)?;
-        let left = self.wait_left(&app.id, request, now);
+        let left = wait_left(&self.timers, &app.id, request, now);
         Some(format!(
             "waits {left} s more for {preferred}; {elsewhere} has enough free resources"
-        ))
-    }
-
-    fn near(&self, need: PlacementNeed<'_>) -> Option<String> {
-        let of_node = |ix| self.index.slot(ix)?.traits.rack.as_ref();
-        let of_nodes = need
-            .prefer
-            .iter()
-            .filter_map(|node| of_node(self.index.ix(node)?));
-        need.place
-            .prefer_racks
-            .iter()
-            .chain(of_nodes)
-            .next()
-            .map(ToString::to_string)
-    }
-
-    /// Seconds until the preference is relaxed by one level, rounded up.
-    pub(super) fn wait_left(&self, app: &AppId, request: &RequestId, now: Tick) -> f64 {
-        let due = self
-            .timers
-            .of(&TimerKey::Reach(app.clone(), request.clone()));
-        due.map_or(0.0, |due| due.since(now).as_secs_f64().ceil())
-    }
-
-    /// Reason when only anti-affinity excludes nodes with enough free resources.
-    fn apart_sentence(&self, need: PlacementNeed<'_>) -> Option<String> {
-        let (app, request) = need.of?;
-        let barred = ExcludedPlaces::apart(&self.index, app, request, need.place);
-        if barred.nodes.is_empty() && barred.racks.is_empty() {
-            return None;
-        }
-        let beside = self.index.id(fit::choose(
-            &self.index,
-            PlacementNeed { of: None, ..need },
-        )?)?;
-        Some(format!(
-            "{beside} has enough free resources, but anti-affinity with containers there excludes it"
         ))
     }
 
     /// Reason why no node that matches the placement rules has enough free resources.
     fn kind_sentence(&self, need: PlacementNeed<'_>) -> String {
         let (place, size) = (need.place, need.size);
-        let kind: Vec<&IndexedNode> = candidates(&self.index, place, size)
+        let kind: Vec<&IndexedNode> = candidates(self.nodes.index(), place, size)
             .filter(|slot| misfit(place, slot).is_none())
             .collect();
         let named = has_rules(place)
@@ -166,7 +127,7 @@ impl Cluster {
             open.max_by_key(|(room, node)| (size.fits(room), room.memory, room.cpus, *node))
         else {
             let but = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
-            let tainted = candidates(&self.index, place, size)
+            let tainted = candidates(self.nodes.index(), place, size)
                 .find(but)
                 .filter(|_| count == 0);
             return if let Some((slot, misfit)) =
@@ -198,7 +159,7 @@ impl Cluster {
             );
         }
         let left = if size.memory > room.memory {
-            self.left_words(node)
+            left_words(self.ledger(), node)
         } else {
             String::new()
         };
@@ -213,51 +174,32 @@ impl Cluster {
 
     /// Reason why no schedulable node has enough free resources.
     fn open_sentence(&self, need: PlacementNeed<'_>) -> String {
-        let Some((most, room)) = self.index.most_memory() else {
+        let Some((most, room)) = self.nodes.index().most_memory() else {
             return self.no_node_sentence();
         };
         let size = need.size;
-        if self.offers_down().all(|(_, offers)| !size.fits(offers))
-            && let Some((node, largest)) = self.largest()
+        let holds = |slot: &IndexedNode| slot.offers.as_ref().is_some_and(|o| size.fits(o));
+        if !self.nodes.by_offered_memory().any(holds)
+            && let Some((node, largest)) = self.nodes.largest()
         {
             return format!(
                 "needs {size} on one node, and the largest node that is left, {node}, has only {largest} in all"
             );
         }
         if room.memory < size.memory {
-            let left = self.left_words(most);
+            let left = left_words(self.ledger(), most);
             return format!(
                 "needs {} on one node; best is {most} with {} free{left}",
                 size.memory, room.memory
             );
         }
-        if self.index.best_fit(size).is_some() {
+        if self.nodes.index().best_fit(size).is_some() {
             return "a node has enough free resources; the container is about to be placed".into();
         }
-        let (node, room) = self
-            .most_pieces(need)
-            .or_else(|| self.index.most_cpus(size.memory))
+        let (node, room) = most_pieces(self.nodes.index(), need)
+            .or_else(|| self.nodes.index().most_cpus(size.memory))
             .unwrap_or((most, room));
         format!("needs {size} on one node; best is {node} with {room} free")
-    }
-
-    /// Node with the most free pieces of the rarest countable resource of a need.
-    fn most_pieces(
-        &self,
-        need: PlacementNeed<'_>,
-    ) -> Option<(&headroom_types::NodeId, &headroom_types::Resource)> {
-        let known = need
-            .size
-            .extra
-            .keys()
-            .filter_map(|name| Some((name, self.index.extras.get(name)?)));
-        let (name, extra) = known.min_by_key(|(_, extra)| extra.members.len())?;
-        let rooms = extra
-            .members
-            .iter()
-            .filter_map(|ix| self.index.slot(*ix))
-            .filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)));
-        rooms.max_by_key(|(node, room)| (room.extra.get(name).copied(), room.memory, *node))
     }
 
     fn no_node_sentence(&self) -> String {
@@ -268,20 +210,75 @@ impl Cluster {
             1 => "the only node does not take".to_owned(),
             members => format!("none of {members} nodes takes"),
         };
-        if let Some(kept) = self.index.rooms().map(|(node, _)| node).next() {
-            let why = self.slot_of(kept).and_then(|slot| misfit(&ANYWHERE, slot));
+        if let Some(kept) = self.nodes.index().rooms().map(|(node, _)| node).next() {
+            let why = self
+                .nodes
+                .slot_of(kept)
+                .and_then(|slot| misfit(&ANYWHERE, slot));
             let why = why
                 .map(|misfit| format!("; {kept}: {misfit}"))
                 .unwrap_or_default();
             return format!("{none} this work now{why}");
         }
-        let left = self.left_words(&node.id);
+        let left = left_words(self.ledger(), &node.id);
         format!(
             "{none} work now; {} is {}{left}",
             node.id,
-            self.standing_words(node)
+            self.nodes.standing_words(node)
         )
     }
+}
+
+fn near(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<String> {
+    let of_node = |ix| index.slot(ix)?.traits.rack.as_ref();
+    let of_nodes = need
+        .prefer
+        .iter()
+        .filter_map(|node| of_node(index.ix(node)?));
+    need.place
+        .prefer_racks
+        .iter()
+        .chain(of_nodes)
+        .next()
+        .map(ToString::to_string)
+}
+
+/// Seconds until the preference is relaxed by one level, rounded up.
+pub(super) fn wait_left(timers: &TimerQueue, app: &AppId, request: &RequestId, now: Tick) -> f64 {
+    let due = timers.of(&TimerKey::Reach(app.clone(), request.clone()));
+    due.map_or(0.0, |due| due.since(now).as_secs_f64().ceil())
+}
+
+/// Reason when only anti-affinity excludes nodes with enough free resources.
+fn apart_sentence(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<String> {
+    let (app, request) = need.of?;
+    let barred = ExcludedPlaces::apart(index, app, request, need.place);
+    if barred.nodes.is_empty() && barred.racks.is_empty() {
+        return None;
+    }
+    let beside = index.id(fit::choose(index, PlacementNeed { of: None, ..need })?)?;
+    Some(format!(
+        "{beside} has enough free resources, but anti-affinity with containers there excludes it"
+    ))
+}
+
+/// Node with the most free pieces of the rarest countable resource of a need.
+fn most_pieces<'i>(
+    index: &'i FreeIndex,
+    need: PlacementNeed<'_>,
+) -> Option<(&'i NodeId, &'i Resource)> {
+    let known = need
+        .size
+        .extra
+        .keys()
+        .filter_map(|name| Some((name, index.extras.get(name)?)));
+    let (name, extra) = known.min_by_key(|(_, extra)| extra.members.len())?;
+    let rooms = extra
+        .members
+        .iter()
+        .filter_map(|ix| index.slot(*ix))
+        .filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)));
+    rooms.max_by_key(|(node, room)| (room.extra.get(name).copied(), room.memory, *node))
 }
 
 /// Owner of a reservation, as text.

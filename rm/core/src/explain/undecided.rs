@@ -8,38 +8,16 @@ use std::sync::Arc;
 use headroom_types::{AppId, RequestId, Resource, Tick};
 
 use super::sentence_cache::SentenceCache;
-use super::wait_reason::WaitReason;
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::event::RequestVerdict;
 use crate::sched::fit::PlacementNeed;
+use crate::sched::scheduler_state::SchedulerState;
 
 /// Most requests that one review records; later reviews record the rest.
 const AT_ONCE: usize = 256;
 
 impl Cluster {
-    /// Recent reasons why requests of an application were not placed, oldest first.
-    pub fn undecided(&self, app: &AppId) -> impl Iterator<Item = &WaitReason> {
-        self.apps
-            .get(app)
-            .into_iter()
-            .flat_map(|app| app.undecided.iter())
-    }
-
-    /// Records the reason why a request was not granted.
-    pub(crate) fn note_undecided(
-        &mut self,
-        app: &AppId,
-        request: &RequestId,
-        sentence: Arc<str>,
-        now: Tick,
-    ) {
-        let wall = self.wall(now);
-        if let Some(app) = self.apps.get_mut(app) {
-            app.undecided.note(wall, request, sentence);
-        }
-    }
-
     /// Verdict on a request that was just accepted; recorded when it waits. Requests of one size
     /// without specific reasons share the first sentence in `said`.
     pub(crate) fn decided(
@@ -52,7 +30,7 @@ impl Cluster {
         let Some(app) = self.apps.get(id) else {
             return RequestVerdict::Fits;
         };
-        let size = self.size_to_explain(app, request);
+        let size = size_to_explain(&self.scheduler, app, request);
         let known = size.and_then(|size| said.of(size));
         let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from))
         else {
@@ -61,33 +39,22 @@ impl Cluster {
         if let Some(size) = size {
             said.keep(size, &sentence);
         }
-        self.note_undecided(id, request, sentence.clone(), now);
+        let wall = self.wall(now);
+        if let Some(app) = self.apps.get_mut(id) {
+            app.undecided.note(wall, request, sentence.clone());
+        }
         RequestVerdict::Waits { sentence }
-    }
-
-    /// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
-    /// a reservation or a claim.
-    fn size_to_explain<'a>(
-        &self,
-        app: &'a ClusterApplication,
-        request: &RequestId,
-    ) -> Option<&'a Resource> {
-        let need = PlacementNeed::of(app, Some(request))
-            .filter(|need| need.is_plain() && app.missing(request) > 0)?;
-        let own =
-            self.reservations.of(&app.id, request).is_some() || self.claims.has(&app.id, request);
-        (!own).then_some(need.size)
     }
 
     /// Records the reasons of waiting requests, a limited number per call.
     pub(crate) fn note_waiting(&mut self, now: Tick) {
-        let from = self.noted.take();
+        let from = self.scheduler.reviewed.take();
         for (app, requests, last) in self.some_waiting(from.as_ref()) {
             let mut said = SentenceCache::default();
             for request in &requests {
                 self.decided(&app, request, &mut said, now);
             }
-            self.noted = Some((app, last));
+            self.scheduler.reviewed = Some((app, last));
         }
     }
 
@@ -98,12 +65,12 @@ impl Cluster {
         let (first, done) = from.map_or((None, 0), |(app, done)| (Some(app), *done));
         let before = self
             .apps
-            .keys()
+            .ids()
             .take_while(|app| first.is_some_and(|first| *app < first));
         let ends = first.into_iter().map(|app| (app, 0, done));
         let behind = self
             .apps
-            .keys_from(first)
+            .ids_from(first)
             .map(|app| (app, if Some(app) == first { done } else { 0 }, usize::MAX));
         let mut left = AT_ONCE;
         let mut some = Vec::new();
@@ -124,4 +91,16 @@ impl Cluster {
         }
         some
     }
+}
+
+/// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
+/// a reservation or a claim.
+fn size_to_explain<'a>(
+    scheduler: &SchedulerState,
+    app: &'a ClusterApplication,
+    request: &RequestId,
+) -> Option<&'a Resource> {
+    let need = PlacementNeed::of(app, Some(request))
+        .filter(|need| need.is_plain() && app.missing(request) > 0)?;
+    (!scheduler.serves(&app.id, request)).then_some(need.size)
 }

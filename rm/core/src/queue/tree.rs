@@ -16,6 +16,7 @@ use super::sibling_order::{SiblingOrder, SiblingRank, SizeClass};
 use super::spec::QueueDefinition;
 use super::waiter::PlacementWaiter;
 use super::waits::{LineSharing, RequestLineHead, WaitingRequests};
+use crate::event::QueuesFrom;
 use crate::ledger::ResourceLedger;
 use crate::queue::QueueTree;
 use crate::table::HashedTable;
@@ -83,6 +84,12 @@ pub struct SchedulerQueues {
     round: u64,
     /// True when a waiter has not been tried in this round.
     fresh: bool,
+    /// True when the next pass must begin a new round.
+    room_changed: bool,
+    /// Source of the tree.
+    source: QueuesFrom,
+    /// Number of requests that have arrived.
+    arrivals: u64,
 }
 
 /// Next object of a pass, in scheduling order.
@@ -107,7 +114,7 @@ pub(crate) enum FailedCandidate {
 
 impl SchedulerQueues {
     /// Creates the queues of `tree`, without applications.
-    pub fn new(tree: QueueTree, generation: u64) -> SchedulerQueues {
+    pub fn new(tree: QueueTree, generation: u64, source: QueuesFrom) -> SchedulerQueues {
         let mut queues = SchedulerQueues {
             generation,
             tree: QueueTree::default(),
@@ -117,6 +124,9 @@ impl SchedulerQueues {
             total: Resource::default(),
             round: 1,
             fresh: false,
+            room_changed: false,
+            source,
+            arrivals: 0,
         };
         queues.plant(QueuePath::root(), tree.root(), None);
         queues.tree = tree;
@@ -165,8 +175,8 @@ impl SchedulerQueues {
     }
 
     /// Replaces the queue tree. Applications of removed leaves move to the fallback leaf.
-    pub fn replant(&mut self, tree: QueueTree, generation: u64, ledger: &mut ResourceLedger) {
-        let mut next = SchedulerQueues::new(tree, generation);
+    pub fn replant(&mut self, tree: QueueTree, source: QueuesFrom, ledger: &mut ResourceLedger) {
+        let mut next = SchedulerQueues::new(tree, self.generation + 1, source);
         let members = std::mem::take(&mut self.members);
         let fallback = next.fallback();
         for (number, mut member) in members.into_rows() {
@@ -176,7 +186,8 @@ impl SchedulerQueues {
             next.seat_member(number, member);
         }
         next.round = self.round + 1;
-        next.fresh = true;
+        (next.fresh, next.room_changed) = (true, true);
+        next.arrivals = self.arrivals;
         ledger.regroup(&next.parents(), |app| {
             next.members.get(&app.seq()).map(|member| member.leaf)
         });
@@ -207,6 +218,15 @@ impl SchedulerQueues {
     /// Number of changes at run time.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+    /// Source of the tree.
+    pub(crate) fn source(&self) -> QueuesFrom {
+        self.source
+    }
+    /// Number of the next request in the order of arrival.
+    pub(crate) fn next_arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals - 1
     }
     /// All queues, each before its children.
     pub fn slots(&self) -> impl Iterator<Item = (QueueNumber, &QueueEntry)> {
@@ -373,30 +393,24 @@ impl SchedulerQueues {
         self.fresh = true;
         self.reseat_app(app.seq(), ledger);
     }
-    /// Removes a waiter.
-    pub fn remove(&mut self, waiter: &PlacementWaiter, ledger: &ResourceLedger) {
-        let Some(member) = self.members.get_mut(&waiter.app.seq()) else {
+    /// Removes a waiting request, or the waiting master when `request` is `None`.
+    pub fn remove(&mut self, app: &AppId, request: Option<&RequestId>, ledger: &ResourceLedger) {
+        let Some(member) = self.members.get_mut(&app.seq()) else {
             return;
         };
         let before = member.waits.len();
-        member.waits.remove(waiter.request.as_ref());
+        member.waits.remove(request);
         let (leaf, less) = (member.leaf, before - member.waits.len());
         if less > 0 {
             self.wait_less(leaf, less);
-            self.reseat_app(waiter.app.seq(), ledger);
+            self.reseat_app(app.seq(), ledger);
         }
     }
-    /// True when the waiter waits.
-    pub fn contains(&self, waiter: &PlacementWaiter) -> bool {
-        self.members
-            .get(&waiter.app.seq())
-            .is_some_and(|member| member.waits.contains(waiter.request.as_ref()))
-    }
-    /// True when the request waits.
-    pub(crate) fn waits(&self, app: &AppId, request: &RequestId) -> bool {
+    /// True when the request waits, or the master when `request` is `None`.
+    pub fn contains(&self, app: &AppId, request: Option<&RequestId>) -> bool {
         self.members
             .get(&app.seq())
-            .is_some_and(|member| member.waits.contains(Some(request)))
+            .is_some_and(|member| member.waits.contains(request))
     }
     /// Waiting requests of an application in scheduling order.
     pub(crate) fn requests_of(&self, app: &AppId) -> Vec<&RequestId> {
@@ -476,9 +490,9 @@ impl SchedulerQueues {
         ranks.sort_unstable();
         ranks.into_iter().map(|rank| rank.who).collect()
     }
-    /// Number of waiters of the same leaf that precede this one.
-    pub fn ahead(&self, waiter: &PlacementWaiter, ledger: &ResourceLedger) -> usize {
-        let number = waiter.app.seq();
+    /// Number of waiters of the same leaf that precede this request.
+    pub fn ahead(&self, app: &AppId, request: &RequestId, ledger: &ResourceLedger) -> usize {
+        let number = app.seq();
         let Some((member, leaf)) = self
             .members
             .get(&number)
@@ -494,7 +508,7 @@ impl SchedulerQueues {
             .filter_map(|other| self.members.get(&other))
             .map(|other| other.waits.len())
             .sum();
-        others + member.waits.ahead(waiter.request.as_ref())
+        others + member.waits.ahead(Some(request))
     }
 
     fn wait_more(&mut self, leaf: QueueNumber, by: usize) {

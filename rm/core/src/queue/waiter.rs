@@ -12,3 +12,13 @@ pub struct PlacementWaiter {
     /// The request; `None` for the master.
     pub request: Option<RequestId>,
 }
+
+impl PlacementWaiter {
+    /// Entry of a request, or of the master when `request` is `None`.
+    pub(crate) fn new(app: &AppId, request: Option<&RequestId>) -> Self {
+        PlacementWaiter {
+            app: app.clone(),
+            request: request.cloned(),
+        }
+    }
+}

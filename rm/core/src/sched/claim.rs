@@ -1,8 +1,8 @@
 //! Claim: resources that preemption frees on one node for one container, from the warning to the
 //! grant.
 //!
-//! The cluster owns claims. `preempt` chooses the victims. Claims are not durable: after a restart,
-//! the next round of preemption creates new ones.
+//! The scheduler's state owns claims. `preempt` chooses the victims. Claims are not durable: after
+//! a restart, the next round of preemption creates new ones.
 //!
 //! ```text
 //!              deadline: checks pass               fits
@@ -161,8 +161,11 @@ impl PreemptionClaims {
         }
         Some(claim)
     }
+}
+
+#[cfg(any(test, feature = "testkit"))]
+impl PreemptionClaims {
     /// Checks that the lists by node and by victim agree with the claims.
-    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn check(&self) {
         for (number, claim) in &self.all {
             assert!(

@@ -8,11 +8,7 @@ use headroom_types::{AppId, ContainerId, NodeId, Reason, Resource, StopCause, Ti
 
 use super::claim::{ClaimStage, PreemptionClaim, PreemptionClaims};
 use super::fit::PlacementNeed;
-use super::node_ix::NodeNumber;
-use super::part;
-use super::reservation::beside;
 use crate::cluster::Cluster;
-use crate::container;
 use crate::event::{LogSeverity, UpdateKind};
 use crate::grant::container_line;
 use crate::queue::PlacementWaiter;
@@ -23,41 +19,7 @@ use crate::timer::TimerKey;
 impl Cluster {
     /// Claims of preemption.
     pub fn claims(&self) -> &PreemptionClaims {
-        &self.claims
-    }
-
-    /// Free resources of a node after all claims. A reservation counts as free: the caller is that
-    /// request, or one that takes precedence over it.
-    pub(crate) fn room_beside_claims(&self, node: &NodeId) -> Resource {
-        let free = self
-            .ledger
-            .node(node)
-            .map(crate::ledger::NodeAccount::free)
-            .unwrap_or_default();
-        self.claims
-            .on(node)
-            .fold(free, |free, claim| beside(&free, &claim.size))
-    }
-
-    /// Free resources of a node for all requests, without its reservation and its claims.
-    pub(crate) fn room_for_all(&self, node: &NodeId) -> Resource {
-        let free = self
-            .ledger
-            .node(node)
-            .map(crate::ledger::NodeAccount::free)
-            .unwrap_or_default();
-        self.index
-            .ix(node)
-            .map(|ix| self.room_beside(node, ix, free.clone()))
-            .unwrap_or(free)
-    }
-
-    /// Like [`Cluster::room_for_all`], from the given free resources.
-    pub(crate) fn room_beside(&self, node: &NodeId, ix: NodeNumber, free: Resource) -> Resource {
-        let kept = self.reservations.on(ix).map(|kept| &kept.size);
-        kept.into_iter()
-            .chain(self.claims.on(node).map(|claim| &claim.size))
-            .fold(free, |free, size| beside(&free, size))
+        &self.scheduler.claims
     }
 
     /// Creates a claim and warns the masters of its victims.
@@ -85,7 +47,7 @@ impl Cluster {
                 at,
                 why: why.to_owned(),
             };
-            self.update(&victim.app, what, ctx);
+            self.apps.update(&victim.app, what, ctx);
             ctx.log(container_line(
                 LogSeverity::Normal,
                 Reason::PreemptionWarning,
@@ -95,7 +57,7 @@ impl Cluster {
             ));
         }
         self.claim_instead(&claim.waiter, &node, ctx);
-        let number = self.claims.add(claim);
+        let number = self.scheduler.claims.add(claim);
         self.timers.set(
             TimerKey::Claim(number),
             Tick(at.0.saturating_sub(self.settings.unix_at_zero.0)).max(ctx.now),
@@ -111,9 +73,10 @@ impl Cluster {
         ctx: &mut StepContext<'_>,
     ) {
         if let Some(ix) = self
-            .index
+            .nodes
+            .index()
             .ix(node)
-            .filter(|ix| self.reservations.on(*ix).is_some())
+            .filter(|ix| self.scheduler.reservations.on(*ix).is_some())
         {
             self.unreserve(
                 ix,
@@ -124,7 +87,7 @@ impl Cluster {
         let Some(request) = &waiter.request else {
             return;
         };
-        if let Some((ix, _)) = self.reservations.of(&waiter.app, request) {
+        if let Some((ix, _)) = self.scheduler.reservations.of(&waiter.app, request) {
             self.unreserve(ix, "preemption frees resources for the request", ctx);
         }
     }
@@ -132,15 +95,12 @@ impl Cluster {
     /// Handles the end of the warning: stops the victims.
     pub(crate) fn claim_due(&mut self, number: u64, ctx: &mut StepContext<'_>) {
         self.serve_claims(ctx);
-        let Some(claim) = self.claims.get(number) else {
+        let Some(claim) = self.scheduler.claims.get(number) else {
             return;
         };
-        let victims: Vec<ContainerId> = claim
-            .victims
-            .iter()
-            .filter(|victim| self.can_go(victim))
-            .cloned()
-            .collect();
+        let going = self.allocations.of(&claim.victims);
+        let going = going.filter(|c| c.is_preemptable());
+        let victims: Vec<ContainerId> = going.map(|c| c.id.clone()).collect();
         if !self.may_still_take(claim, &victims) {
             return self.call_off(
                 number,
@@ -148,55 +108,42 @@ impl Cluster {
                 ctx,
             );
         }
-        self.claims.mark_taken(number);
+        self.scheduler.claims.mark_taken(number);
         for victim in victims {
-            self.container_event(
-                &victim,
-                container::ContainerEvent::Stop(StopCause::Preempted),
-                ctx,
-            );
+            self.stop(&victim, StopCause::Preempted, ctx);
         }
         self.advance_claim(number, ctx);
     }
 
     /// Advances all claims, oldest first.
     pub(crate) fn serve_claims(&mut self, ctx: &mut StepContext<'_>) {
-        let numbers: Vec<u64> = self.claims.numbered().map(|(number, _)| number).collect();
+        let claims = self.scheduler.claims.numbered();
+        let numbers: Vec<u64> = claims.map(|(number, _)| number).collect();
         for number in numbers {
             self.advance_claim(number, ctx);
         }
     }
 
     fn advance_claim(&mut self, number: u64, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.claims.get(number) else {
+        let Some(claim) = self.scheduler.claims.get(number) else {
             return;
         };
         if let Some(why) = self.is_vain(number, claim) {
             return self.call_off(number, why, ctx);
         }
         let earlier = self
+            .scheduler
             .claims
             .on(&claim.node)
             .take_while(|other| *other != claim);
-        let free = self
-            .ledger
-            .node(&claim.node)
-            .map(crate::ledger::NodeAccount::free)
-            .unwrap_or_default();
+        let free = self.ledger().free(&claim.node);
         let free = earlier.fold(free, |free, other| excess(&free, &other.size));
         if claim.size.fits(&free) {
             return self.fulfil(number, ctx);
         }
-        let left = claim
-            .victims
-            .iter()
-            .any(|v| self.containers.get(v).is_some_and(|c| c.state.is_alive()));
-        if !left {
-            self.call_off(
-                number,
-                "all victims have ended, and the free resources are not enough",
-                ctx,
-            );
+        if self.allocations.alive(&claim.victims).next().is_none() {
+            let why = "all victims have ended, and the free resources are not enough";
+            self.call_off(number, why, ctx);
         }
     }
 
@@ -205,7 +152,7 @@ impl Cluster {
         let Some(app) = self
             .apps
             .get(&claim.waiter.app)
-            .filter(|_| self.queue.contains(&claim.waiter))
+            .filter(|app| self.queue.contains(&app.id, claim.waiter.request.as_ref()))
         else {
             return Some("the request does not wait any more");
         };
@@ -215,7 +162,7 @@ impl Cluster {
             return Some("the size of the request has changed");
         }
         let missing = request.map_or(1, |request| app.missing(request));
-        let before = self.claims.older_of(&claim.waiter, number);
+        let before = self.scheduler.claims.older_of(&claim.waiter, number);
         if before >= usize::try_from(missing).unwrap_or(usize::MAX) {
             return Some("the request was granted elsewhere");
         }
@@ -226,18 +173,14 @@ impl Cluster {
     }
 
     fn fulfil(&mut self, number: u64, ctx: &mut StepContext<'_>) {
-        let Some(claim) = self.claims.get(number) else {
+        let Some(claim) = self.scheduler.claims.get(number) else {
             return;
         };
         let Some(app) = self.apps.get(&claim.waiter.app) else {
             return;
         };
         let request = claim.waiter.request.clone();
-        if self.held(app).is_some()
-            || self
-                .limit(app, part(request.as_ref()), &claim.size)
-                .is_some()
-        {
+        if !self.may_be_served(app, request.as_ref(), &claim.size) {
             return; // the limit may change; if not, the deadline or the next round ends the claim
         }
         let (id, node) = (claim.waiter.app.clone(), claim.node.clone());
@@ -266,16 +209,17 @@ impl Cluster {
     }
 
     fn drop_claim(&mut self, number: u64) -> Option<PreemptionClaim> {
-        let claim = self.claims.remove(number)?;
+        let claim = self.scheduler.claims.remove(number)?;
         self.timers.cancel(&TimerKey::Claim(number));
         self.reindex(&claim.node);
-        self.room_changed = true;
+        self.queue.note_room();
         Some(claim)
     }
 
     /// Sentence about the claim of a waiter.
     pub(crate) fn claim_sentence(&self, waiter: &PlacementWaiter, now: Tick) -> Option<String> {
-        let claim = self.claims.iter().find(|claim| claim.waiter == *waiter)?;
+        let mut claims = self.scheduler.claims.iter();
+        let claim = claims.find(|claim| claim.waiter == *waiter)?;
         let at = Tick(claim.at.0.saturating_sub(self.settings.unix_at_zero.0));
         let node = &claim.node;
         let victims = counted_noun(claim.victims.len(), "container");
@@ -296,20 +240,20 @@ impl Cluster {
 
     /// Sentence about the claim because of which a size does not fit on a node.
     pub(crate) fn claimed_sentence(&self, node: &NodeId, size: &Resource) -> Option<String> {
-        let claim = self
-            .claims
-            .on(node)
-            .next()
-            .filter(|_| !size.fits(&self.room_for_all(node)))?;
+        let claim = self.scheduler.claims.on(node).next()?;
+        let (ix, free) = (self.nodes.index().ix(node)?, self.ledger().free(node));
+        if size.fits(&self.scheduler.left_for_all(node, ix, free)) {
+            return None;
+        }
+        let whose = &claim.waiter.app;
         Some(format!(
-            "its free resources are set aside for {} by preemption",
-            claim.waiter.app
+            "its free resources are set aside for {whose} by preemption"
         ))
     }
 
     /// Sentence about an application's own containers that will be preempted.
     pub(crate) fn loss_sentence(&self, app: &AppId) -> Option<String> {
-        let going = self.claims.victims_of(app);
+        let going = self.scheduler.claims.victims_of(app);
         let queue = self.apps.get(app).map(|app| app.queue.short().to_owned())?;
         (going > 0).then(|| {
             let going = counted_noun(going, "container");
@@ -317,27 +261,5 @@ impl Cluster {
                 "queue {queue} has more than its guarantee, and {going} of the application will be preempted"
             )
         })
-    }
-
-    /// Checks the invariants of claims.
-    #[cfg(any(test, feature = "testkit"))]
-    pub(crate) fn check_claims(&self) {
-        self.claims.check();
-        for (number, claim) in self.claims.numbered() {
-            let timed = self.timers.of(&TimerKey::Claim(number)).is_some();
-            assert_eq!(
-                timed,
-                claim.stage == ClaimStage::Warned,
-                "the timer of a claim on {} contradicts its stage",
-                claim.node
-            );
-            for victim in &claim.victims {
-                let master = self
-                    .containers
-                    .get(victim)
-                    .is_some_and(|c| c.request.is_none());
-                assert!(!master, "{victim} is a master and a victim");
-            }
-        }
     }
 }

@@ -82,6 +82,12 @@ impl<'a> PlacementNeed<'a> {
             self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
         preferences == 0 && self.is_anywhere() && p.spread.is_none()
     }
+    /// Nodes and racks that anti-affinity excludes.
+    pub(crate) fn excluded(&self, index: &'a FreeIndex) -> ExcludedPlaces<'a> {
+        self.of
+            .map(|(app, request)| ExcludedPlaces::apart(index, app, request, self.place))
+            .unwrap_or_default()
+    }
     fn has_shy_neighbours(&self) -> bool {
         self.of
             .and_then(|(app, _)| app.spots.as_ref())

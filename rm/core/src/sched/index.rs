@@ -1,7 +1,7 @@
 //! Index of schedulable nodes by free resources and properties, so that a placement does not
 //! inspect every node.
 //!
-//! The cluster owns the index and updates it after every change of a node. Each node has a small
+//! The node table owns the index and updates it after every change of a node. Each node has a small
 //! number, [`NodeNumber`], for the lifetime of the cluster; all sets contain that number.
 //!
 //! Costs per placement (one "search" is a search of one sorted list):

@@ -7,11 +7,10 @@ use headroom_types::spelling::counted_noun;
 use headroom_types::{AppId, QueuePath, Resource};
 
 use crate::app::ClusterApplication;
-use crate::cluster::Cluster;
-use crate::ledger::ContainerRole;
-use crate::queue::QueueNumber;
+use crate::ledger::{ContainerRole, ResourceLedger};
 use crate::queue::bound::{ExceededLimit, ResourceBound};
 use crate::queue::spec::QueueState;
+use crate::queue::{QueueNumber, SchedulerQueues};
 
 /// Limit that prevents a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,37 +27,36 @@ pub enum GrantLimit {
     Running(QueuePath),
 }
 
-impl Cluster {
+impl SchedulerQueues {
     /// Limit that prevents a container of this size. `None` when there is none.
     pub(crate) fn limit(
         &self,
         app: &ClusterApplication,
         part: ContainerRole,
         size: &Resource,
+        ledger: &ResourceLedger,
     ) -> Option<GrantLimit> {
-        let leaf = self.queue.leaf_of(&app.id)?;
-        if let Some((path, state)) = self.queue.barred(leaf) {
+        let leaf = self.leaf_of(&app.id)?;
+        if let Some((path, state)) = self.barred(leaf) {
             return Some(GrantLimit::QueueState(path.clone(), state));
         }
         let path = |queue: QueueNumber| {
-            self.queue
-                .slot(queue)
+            self.slot(queue)
                 .map_or_else(QueuePath::root, |slot| slot.path.clone())
         };
-        if !self.queue.is_running(&app.id) && self.queue.is_full(leaf) {
+        if !self.is_running(&app.id) && self.is_full(leaf) {
             return Some(GrantLimit::Running(path(leaf)));
         }
-        for (queue, slot) in self.queue.path_of(leaf) {
+        for (queue, slot) in self.path_of(leaf) {
             if !slot.maximum.is_open()
-                && self
-                    .ledger
+                && ledger
                     .queue(queue)
                     .is_some_and(|account| !slot.maximum.admits(&account.used, size))
             {
                 return Some(GrantLimit::Maximum(slot.path.clone()));
             }
         }
-        let (slot, account) = (self.queue.slot(leaf)?, self.ledger.queue(leaf)?);
+        let (slot, account) = (self.slot(leaf)?, ledger.queue(leaf)?);
         let user = || account.users.get(app.spec.user.as_str());
         if !slot.user.is_open() && user().is_some_and(|user| !slot.user.admits(&user.used, size)) {
             return Some(GrantLimit::User(slot.path.clone()));
@@ -77,12 +75,12 @@ impl Cluster {
         app: &ClusterApplication,
         part: ContainerRole,
         size: &Resource,
+        ledger: &ResourceLedger,
     ) -> Option<String> {
-        let limit = self.limit(app, part, size)?;
+        let limit = self.limit(app, part, size, ledger)?;
         let of = |path: &QueuePath| {
-            self.queue
-                .find(path)
-                .and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)))
+            self.find(path)
+                .and_then(|ix| Some((self.slot(ix)?, ledger.queue(ix)?)))
         };
         Some(match &limit {
             GrantLimit::QueueState(path, state) => format!(
@@ -131,14 +129,13 @@ impl Cluster {
 
     /// Fill level of the fullest queue with a maximum on the path to the root: "queue etl is at 80
     /// % of its maximum".
-    pub(crate) fn fill_sentence(&self, app: &AppId) -> Option<String> {
-        let leaf = self.queue.leaf_of(app)?;
+    pub(crate) fn fill_sentence(&self, app: &AppId, ledger: &ResourceLedger) -> Option<String> {
+        let leaf = self.leaf_of(app)?;
         let bounded = self
-            .queue
             .path_of(leaf)
             .filter(|(_, slot)| !slot.maximum.is_open());
         let fill = |ix, maximum: &ResourceBound| {
-            let used = &self.ledger.queue(ix)?.used;
+            let used = &ledger.queue(ix)?.used;
             Some(crate::queue::bound::DominantShare::of_bound(used, maximum).thousandths() / 10)
         };
         let (percent, slot) = bounded
@@ -157,19 +154,20 @@ impl Cluster {
         leaf: QueueNumber,
         part: ContainerRole,
         size: &Resource,
+        ledger: &ResourceLedger,
     ) -> Option<(String, Resource)> {
         let nothing = Resource::default();
-        for (_, slot) in self.queue.path_of(leaf) {
+        for (_, slot) in self.path_of(leaf) {
             if let Some(passed) = slot.maximum.passed(&nothing, size) {
                 let ExceededLimit { needs, most, .. } = passed;
                 let sentence = format!(
                     "needs {needs}, and queue {} may never have more than {most}",
                     slot.path.short()
                 );
-                return Some((sentence, slot.maximum.over(self.ledger.total())));
+                return Some((sentence, slot.maximum.over(ledger.total())));
             }
         }
-        let slot = self.queue.slot(leaf)?;
+        let slot = self.slot(leaf)?;
         let passed = slot
             .user
             .passed(&nothing, size)
@@ -179,7 +177,7 @@ impl Cluster {
             "needs {needs}, and one user may never have more than {most} in queue {}",
             slot.path.short()
         );
-        Some((sentence, slot.user.over(self.ledger.total())))
+        Some((sentence, slot.user.over(ledger.total())))
     }
 }
 

@@ -12,6 +12,7 @@ use headroom_types::{AppId, Name, NodeId, RequestId};
 use super::container_locations::{ContainerLocations, ContainersPerNode};
 use super::index::FreeIndex;
 use super::node_ix::NodeNumber;
+use crate::allocations::Allocations;
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::placement::{PlacementRules, PlacementScope, RelaxPolicy};
@@ -39,7 +40,8 @@ impl Cluster {
         };
         let place = app.requests.get(request).map(|r| &r.ask.place);
         let wanted = place.is_some_and(looks_around);
-        let fresh = (app.spots.is_none() && wanted).then(|| self.whereabouts(app));
+        let fresh = (app.spots.is_none() && wanted)
+            .then(|| locations_of(app, &self.allocations, self.nodes.index()));
         let Some(app) = self.apps.get_mut(app_id) else {
             return;
         };
@@ -48,28 +50,29 @@ impl Cluster {
             return;
         };
         // a request that it excluded may fit now
-        self.room_changed |= spots.is_shy(request);
+        if spots.is_shy(request) {
+            self.queue.note_room();
+        }
         spots.says(request, app.requests.get(request).map(|r| &r.ask.place));
     }
+}
 
-    /// Recomputes the nodes of an application's live containers.
-    pub(crate) fn whereabouts(&self, app: &ClusterApplication) -> ContainerLocations {
-        let mut spots = ContainerLocations::default();
-        for c in app
-            .containers
-            .iter()
-            .filter_map(|id| self.containers.get(id))
-            .filter(|c| c.state.is_alive())
-        {
-            if let (Some(request), Some(ix)) = (&c.request, self.index.ix(&c.node)) {
-                spots.came(request, ix);
-            }
+/// Computes the nodes of an application's live containers.
+pub(crate) fn locations_of(
+    app: &ClusterApplication,
+    allocations: &Allocations,
+    index: &FreeIndex,
+) -> ContainerLocations {
+    let mut spots = ContainerLocations::default();
+    for c in allocations.alive(app.containers.iter()) {
+        if let (Some(request), Some(ix)) = (&c.request, index.ix(&c.node)) {
+            spots.came(request, ix);
         }
-        for (request, asked) in app.requests.iter() {
-            spots.says(request, Some(&asked.ask.place));
-        }
-        spots
     }
+    for (request, asked) in app.requests.iter() {
+        spots.says(request, Some(&asked.ask.place));
+    }
+    spots
 }
 
 /// True when a placement depends on the nodes of other containers.

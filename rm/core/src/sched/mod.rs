@@ -18,6 +18,7 @@ mod preempt;
 #[cfg(test)]
 mod reference;
 pub mod reservation;
-mod reserve;
+pub(crate) mod reserve;
+pub mod scheduler_state;
 
-pub(crate) use pass::{GrantBlock, part};
+pub(crate) use pass::{GrantBlock, grant_block};

@@ -3,15 +3,16 @@
 //! A request that does not fit does not block the requests behind it. Within a pass, free resources
 //! only shrink and limits only tighten, so a failure stays valid until resources become free.
 
-use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
+use headroom_types::{AppId, NodeId, RequestId, Resource};
 
 use super::blocked_sizes::BlockedSizes;
 use super::fit::{self, PlacementNeed};
-use super::index::fits;
+use super::index::{FreeIndex, fits};
 use super::node_ix::NodeNumber;
 use crate::app::{ApplicationOrigin, ClusterApplication};
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::ledger::ContainerRole;
+use crate::node_table::NodeTable;
 use crate::queue::sibling_order::{SiblingRank, SizeClass};
 use crate::queue::tree::{FailedCandidate, PassTarget};
 use crate::queue::waits::{LineSharing, RequestLineHead};
@@ -31,14 +32,39 @@ struct PassProgress {
     failed: Vec<FailedCandidate>,
 }
 
+impl PassProgress {
+    /// True when some node fits the smallest size of this class.
+    fn has_room(&mut self, class: SizeClass, index: &FreeIndex) -> bool {
+        if class == SizeClass::ANY {
+            return true;
+        }
+        if self.closed.contains(&class) {
+            return false;
+        }
+        let known = self.open.iter().position(|(of, ..)| *of == class);
+        if let Some((_, floor, node)) = known.and_then(|at| self.open.get(at))
+            && index.slot(*node).is_some_and(|slot| fits(slot, floor))
+        {
+            return true;
+        }
+        if let Some(at) = known {
+            self.open.swap_remove(at);
+        }
+        let floor = class.floor();
+        match index.best_fit(&floor) {
+            Some(node) => self.open.push((class, floor, node)),
+            None => self.closed.push(class),
+        }
+        self.closed.last() != Some(&class)
+    }
+}
+
 impl Cluster {
     /// Grants all containers that can be granted. Does nothing when nothing changed since the last
     /// pass.
     pub(crate) fn pass(&mut self, ctx: &mut StepContext<'_>) {
-        if std::mem::take(&mut self.room_changed) {
-            self.queue.start_round();
-        }
-        if !self.queue.update_order(&mut self.ledger) {
+        self.queue.start_due_round();
+        if !self.queue.update_order(self.allocations.ledger_mut()) {
             return;
         }
         let mut walk = PassProgress::default();
@@ -53,16 +79,8 @@ impl Cluster {
                 None => self.grant_master(&waiter.app, &node, ctx),
             }
             self.queue.run(&waiter.app);
-            self.queue.update_order(&mut self.ledger);
+            self.queue.update_order(self.allocations.ledger_mut());
         }
-    }
-
-    /// Reason why an application gets no containers at all.
-    pub(crate) fn held(&self, app: &ClusterApplication) -> Option<GrantBlock> {
-        if app.origin == ApplicationOrigin::Restored && self.recovery.is_some() {
-            return Some(GrantBlock::Recovery);
-        }
-        (app.updates.len() >= MAX_UNACKED).then_some(GrantBlock::Unacknowledged)
     }
 
     /// First waiter below a queue that can be granted, with its node.
@@ -72,10 +90,9 @@ impl Cluster {
         walk: &mut PassProgress,
     ) -> Option<(PlacementWaiter, NodeId)> {
         let mut after: Option<SiblingRank> = None;
-        while let Some((rank, seat)) = self
-            .queue
-            .next(queue, after, |class| self.has_room(class, walk))
-        {
+        while let Some((rank, seat)) = self.queue.next(queue, after, |class| {
+            walk.has_room(class, self.nodes.index())
+        }) {
             after = Some(rank);
             let found = match seat {
                 PassTarget::Queue(queue) => self.next_in(queue, walk),
@@ -92,35 +109,13 @@ impl Cluster {
         None
     }
 
-    /// True when some node fits the smallest size of this class.
-    fn has_room(&self, class: SizeClass, walk: &mut PassProgress) -> bool {
-        if class == SizeClass::ANY {
-            return true;
-        }
-        if walk.closed.contains(&class) {
-            return false;
-        }
-        let known = walk.open.iter().position(|(of, ..)| *of == class);
-        if let Some((_, floor, node)) = known.and_then(|at| walk.open.get(at))
-            && self.index.slot(*node).is_some_and(|slot| fits(slot, floor))
-        {
-            return true;
-        }
-        if let Some(at) = known {
-            walk.open.swap_remove(at);
-        }
-        let floor = class.floor();
-        match self.index.best_fit(&floor) {
-            Some(node) => walk.open.push((class, floor, node)),
-            None => walk.closed.push(class),
-        }
-        walk.closed.last() != Some(&class)
-    }
-
     /// First waiter of an application that can be granted, with its node.
     fn next_of(&self, number: u32, walk: &mut PassProgress) -> Option<(PlacementWaiter, NodeId)> {
         let (id, _) = self.queue.member(number)?;
-        let app = self.apps.get(id).filter(|app| self.held(app).is_none())?;
+        let app = self
+            .apps
+            .get(id)
+            .filter(|app| grant_block(app, &self.nodes).is_none())?;
         let mut after: Option<RequestLineHead> = None;
         while let Some((_, head)) = self.queue.next_line(number, after.as_ref()) {
             if let Some((request, node)) = self.try_line(app, number, &head, walk) {
@@ -174,11 +169,15 @@ impl Cluster {
         if anywhere && walk.blocked_sizes.covers(need.size) {
             return None;
         }
-        if self.limit(app, part(request), need.size).is_some() {
+        if self
+            .queue
+            .limit(app, ContainerRole::of(request), need.size, self.ledger())
+            .is_some()
+        {
             return None;
         }
-        let chosen = fit::choose(&self.index, need)
-            .and_then(|ix| self.index.id(ix))
+        let chosen = fit::choose(self.nodes.index(), need)
+            .and_then(|ix| self.nodes.index().id(ix))
             .cloned();
         if chosen.is_none() && anywhere {
             walk.blocked_sizes.add(need.size);
@@ -191,12 +190,14 @@ impl Cluster {
         let Some(app) = self.apps.get(app_id) else {
             return;
         };
-        self.reservations.mark_request_dirty(app_id, request);
+        self.scheduler
+            .reservations
+            .mark_request_dirty(app_id, request);
         let asked = app
             .requests
             .get(request)
             .filter(|asked| app.missing_of(request, asked) > 0);
-        match (self.queue.waits(app_id, request), asked) {
+        match (self.queue.contains(app_id, Some(request)), asked) {
             (true, Some(_)) | (false, None) => {}
             (false, Some(asked)) if !app.state.is_ending() => {
                 let anywhere =
@@ -212,59 +213,38 @@ impl Cluster {
                     &asked.ask.resource,
                     at,
                     whereto,
-                    &self.ledger,
+                    self.allocations.ledger(),
                 );
             }
-            (true, None) => self.queue.remove(
-                &PlacementWaiter {
-                    app: app_id.clone(),
-                    request: Some(request.clone()),
-                },
-                &self.ledger,
-            ),
+            (true, None) => self
+                .queue
+                .remove(app_id, Some(request), self.allocations.ledger()),
             (false, Some(_)) => {}
         }
     }
 
     /// Removes a request from its queue and adds it again, so that the next pass tries it.
     pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
-        self.queue.remove(
-            &PlacementWaiter {
-                app: app_id.clone(),
-                request: Some(request.clone()),
-            },
-            &self.ledger,
-        );
+        self.queue
+            .remove(app_id, Some(request), self.allocations.ledger());
         self.requeue(app_id, request);
     }
 
     /// Adds a managed master to its queue.
     pub(crate) fn enqueue_master(&mut self, app_id: &AppId) {
-        let Some(size) = self.apps.get(app_id).and_then(|app| app.master.as_ref()) else {
-            return;
-        };
-        let size: Resource = size.resource.clone();
-        self.queue.put_master(app_id, &size, &self.ledger);
-    }
-
-    /// Next container id; ids are never reused.
-    pub(crate) fn next_container_id(&mut self, app: &AppId) -> ContainerId {
-        self.container_seq += 1;
-        ContainerId {
-            app: app.clone(),
-            epoch: self.epoch,
-            seq: self.container_seq,
+        if let Some(size) = self.apps.get(app_id).and_then(|app| app.master.as_ref()) {
+            self.queue
+                .put_master(app_id, &size.resource, self.allocations.ledger());
         }
     }
 }
 
-/// Role of a waiter's container in its application.
-pub(crate) fn part(request: Option<&RequestId>) -> ContainerRole {
-    if request.is_some() {
-        ContainerRole::Work
-    } else {
-        ContainerRole::Master
+/// Reason why an application gets no containers at all. `None` when it may get some.
+pub(crate) fn grant_block(app: &ClusterApplication, nodes: &NodeTable) -> Option<GrantBlock> {
+    if app.origin == ApplicationOrigin::Restored && nodes.recovery().is_some() {
+        return Some(GrantBlock::Recovery);
     }
+    (app.updates.len() >= MAX_UNACKED).then_some(GrantBlock::Unacknowledged)
 }
 
 /// Reason why an application gets no containers at all.

@@ -28,16 +28,18 @@ use super::blocked_sizes::BlockedSizes;
 use super::claim::{ClaimStage, PreemptionClaim};
 use super::constraint::misfit;
 use super::fit::PlacementNeed;
-use super::locality::ExcludedPlaces;
-use super::part;
+use super::grant_block;
 use super::reservation::Reservation;
+use crate::allocations::Allocations;
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
-use crate::container::{Container, ContainerState};
+use crate::container::Container;
+use crate::ledger::{ContainerRole, ResourceLedger};
 use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::bound::DominantShare;
+use crate::queue::spec::QueuePreemption;
 use crate::queue::tree::QueueEntry;
-use crate::queue::{PlacementWaiter, QueueNumber};
+use crate::queue::{PlacementWaiter, QueueNumber, SchedulerQueues};
 use crate::size::excess;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
@@ -102,11 +104,20 @@ struct NodeVictims<'a> {
     goes: ResourcesByQueue,
 }
 
+impl<'a> NodeVictims<'a> {
+    fn add(&mut self, victim: &'a PreemptionVictim, queue: &SchedulerQueues) {
+        add(&mut self.room, &victim.size);
+        queue.book_path(victim.leaf, &victim.size, &mut self.goes);
+        self.members.push(victim);
+    }
+}
+
 impl Cluster {
     /// Schedules a round when there are waiters.
     pub(crate) fn arm_preemption(&mut self, ctx: &StepContext<'_>) {
-        if !self.claims.armed && self.settings.preempt_part > 0 && !self.queue.is_empty() {
-            self.claims.armed = true;
+        if !self.scheduler.claims.armed && self.settings.preempt_part > 0 && !self.queue.is_empty()
+        {
+            self.scheduler.claims.armed = true;
             self.timers
                 .set(TimerKey::Preempt, ctx.now.plus(self.settings.preempt_every));
         }
@@ -114,36 +125,36 @@ impl Cluster {
 
     /// Runs one round of preemption.
     pub(crate) fn preempt(&mut self, ctx: &mut StepContext<'_>) {
-        self.claims.armed = false;
+        self.scheduler.claims.armed = false;
         self.serve_claims(ctx);
-        if self.recovery.is_some() {
+        if self.nodes.recovery().is_some() {
             return;
         }
-        let short = self.short_leaves();
+        let short = self.queue.short_leaves(self.ledger());
         if short.is_empty() {
-            self.claims.spare = Bytes::ZERO;
+            self.scheduler.claims.spare = Bytes::ZERO;
             return;
         }
         let part = self
-            .ledger
+            .ledger()
             .total()
             .memory
             .mul_ratio(self.settings.preempt_part.into(), 1000);
-        let mut left = part.saturating_add(self.claims.spare);
+        let mut left = part.saturating_add(self.scheduler.claims.spare);
         let mut round = PreemptionRound {
             victims: self.victims(),
             tries: MOST_TRIES,
             blocked_sizes: BlockedSizes::default(),
         };
-        self.claims.spare = Bytes::ZERO;
+        self.scheduler.claims.spare = Bytes::ZERO;
         for leaf in short {
             round.blocked_sizes = BlockedSizes::default();
             for waiter in self.waiters(leaf, ctx) {
                 while let Some((claim, why)) = self.plan(&waiter, leaf, &mut round, ctx) {
-                    let costs = self.memory_of(&claim);
+                    let costs = memory_of(&claim, &self.allocations);
                     if costs > left {
                         // later waiters may not overtake with smaller claims
-                        self.claims.spare = left;
+                        self.scheduler.claims.spare = left;
                         return;
                     }
                     left = left.saturating_sub(costs);
@@ -151,39 +162,6 @@ impl Cluster {
                 }
             }
         }
-    }
-
-    fn memory_of(&self, claim: &PreemptionClaim) -> Bytes {
-        let sizes = claim
-            .victims
-            .iter()
-            .filter_map(|victim| self.containers.get(victim))
-            .map(|c| c.counted().0.memory);
-        sizes.fold(Bytes::ZERO, Bytes::saturating_add)
-    }
-
-    /// Leaves with waiters and an unfilled guarantee on their path, the smallest used part first.
-    fn short_leaves(&self) -> Vec<QueueNumber> {
-        let leaves = self
-            .queue
-            .slots()
-            .filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
-        let fill = |leaf: QueueNumber| {
-            let named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot));
-            named
-                .filter_map(|(ix, slot)| {
-                    Some(DominantShare::of_bound(
-                        &self.ledger.queue(ix)?.used,
-                        &slot.guaranteed,
-                    ))
-                })
-                .min()
-        };
-        let mut short: Vec<(DominantShare, QueueNumber)> =
-            leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
-        short.retain(|(fill, _)| !fill.is_whole());
-        short.sort_unstable();
-        short.into_iter().map(|(_, leaf)| leaf).collect()
     }
 
     /// Waiters of a leaf that have waited long enough, in order.
@@ -196,13 +174,10 @@ impl Cluster {
             .into_iter()
             .flat_map(|slot| &slot.apps)
             .filter_map(|id| self.apps.get(id));
-        for app in apps.filter(|app| self.held(app).is_none()) {
+        for app in apps.filter(|app| grant_block(app, &self.nodes).is_none()) {
             let mut add = |request: Option<&RequestId>, priority: i64, arrival: u64| {
-                let waiter = PlacementWaiter {
-                    app: app.id.clone(),
-                    request: request.cloned(),
-                };
-                if self.queue.contains(&waiter) {
+                if self.queue.contains(&app.id, request) {
+                    let waiter = PlacementWaiter::new(&app.id, request);
                     all.push((
                         (
                             Reverse(app.priority),
@@ -247,21 +222,21 @@ impl Cluster {
             .slots()
             .filter(|(_, slot)| slot.children.is_empty() && !slot.apps.is_empty())
         {
-            let Some(account) = self.ledger.queue(leaf) else {
+            let Some(account) = self.ledger().queue(leaf) else {
                 continue;
             };
             let sure = slot.guaranteed.over(&Resource::default());
-            let above = DominantShare::of_all(&excess(&account.used, &sure), self.ledger.total());
-            if above == DominantShare::default() || !self.is_preemptable(leaf) {
+            let above = DominantShare::of_all(&excess(&account.used, &sure), self.ledger().total());
+            if above == DominantShare::default() || !self.queue.is_preemptable(leaf) {
                 continue;
             }
             for app in slot.apps.iter().filter_map(|id| self.apps.get(id)) {
-                let least = self.least(app);
-                let containers = app
-                    .containers
-                    .iter()
-                    .filter(|id| self.can_go(id) && self.claims.against(id).is_none());
-                for c in containers.filter_map(|id| self.containers.get(id)) {
+                let least = least(app, &self.allocations);
+                let containers = self.allocations.of(app.containers.iter());
+                let claims = &self.scheduler.claims;
+                for c in
+                    containers.filter(|c| c.is_preemptable() && claims.against(&c.id).is_none())
+                {
                     all.push((order(app, c, least, above), victim(c, leaf)));
                 }
             }
@@ -274,83 +249,31 @@ impl Cluster {
         all.into_iter().map(|(_, victim)| victim).collect()
     }
 
-    /// Memory of the smallest container that an application has or requests.
-    fn least(&self, app: &ClusterApplication) -> Bytes {
-        let asked = app.requests.values().map(|asked| asked.ask.resource.memory);
-        let has = app
-            .containers
-            .iter()
-            .filter_map(|id| self.containers.get(id))
-            .filter(|c| c.request.is_some());
-        asked
-            .chain(has.map(|c| c.resource.memory))
-            .min()
-            .unwrap_or_default()
-    }
-
-    fn is_preemptable(&self, leaf: QueueNumber) -> bool {
-        self.queue
-            .path_of(leaf)
-            .all(|(_, slot)| slot.spec.preemptable == crate::queue::spec::QueuePreemption::Yes)
-    }
-
-    /// True when the container is not a master and was not ordered to stop.
-    pub(crate) fn can_go(&self, id: &ContainerId) -> bool {
-        self.containers.get(id).is_some_and(|c| match c.state {
-            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running => {
-                c.request.is_some()
-            }
-            ContainerState::Stopping { .. }
-            | ContainerState::Exited { .. }
-            | ContainerState::Done { .. } => false,
-        })
-    }
-
     /// True when a node is schedulable, matches the need, and has no reservation that takes
     /// precedence.
     pub(crate) fn allows(&self, need: PlacementNeed<'_>, node: &NodeId) -> bool {
-        let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
+        let open = self.nodes.works(node);
         let Some((ix, slot)) = self
-            .index
+            .nodes
+            .index()
             .ix(node)
-            .and_then(|ix| Some((ix, self.index.slot(ix)?)))
+            .and_then(|ix| Some((ix, self.nodes.index().slot(ix)?)))
         else {
             return false;
         };
-        let barred = need
-            .of
-            .map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place))
-            .unwrap_or_default();
+        let barred = need.excluded(self.nodes.index());
         let own = |kept: &Reservation| {
             need.of
                 .is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request))
         };
         let kept = self
+            .scheduler
             .reservations
             .on(ix)
-            .is_some_and(|kept| !own(kept) && self.is_sure_of(kept));
+            .is_some_and(|kept| !own(kept) && self.queue.is_sure_of(kept, self.ledger()));
         open && !kept
             && misfit(need.place, slot).is_none()
             && !barred.bars(ix, slot.traits.rack.as_ref())
-    }
-
-    /// True when a reservation is within its queue's guarantee. A reservation beyond the guarantee
-    /// yields to queues below theirs.
-    fn is_sure_of(&self, kept: &Reservation) -> bool {
-        let Some(leaf) = self.queue.leaf_of(&kept.app) else {
-            return false;
-        };
-        let mut named = self
-            .queue
-            .path_of(leaf)
-            .filter(|(_, slot)| is_named(slot))
-            .peekable();
-        let fits = |ix: QueueNumber, slot: &QueueEntry| {
-            self.ledger
-                .queue(ix)
-                .is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size))
-        };
-        named.peek().is_some() && named.all(|(ix, slot)| fits(ix, slot))
     }
 
     /// Next claim for a waiter, if any victims make it fit.
@@ -364,20 +287,26 @@ impl Cluster {
         let app = self.apps.get(&waiter.app)?;
         let request = waiter.request.as_ref();
         let missing = request.map_or(1, |request| app.missing(request));
-        if self.claims.len() >= MOST_CLAIMS
-            || self.claims.of(waiter) >= usize::try_from(missing).unwrap_or(usize::MAX)
+        if self.scheduler.claims.len() >= MOST_CLAIMS
+            || self.scheduler.claims.of(waiter) >= usize::try_from(missing).unwrap_or(usize::MAX)
         {
             return None;
         }
         let need = PlacementNeed::of(app, request)?;
         let is_final =
             need.reach == LocalityLevel::Anywhere || need.place.relax == RelaxPolicy::Never;
-        if !is_final || self.limit(app, part(request), need.size).is_some() {
+        if !is_final
+            || self
+                .queue
+                .limit(app, ContainerRole::of(request), need.size, self.ledger())
+                .is_some()
+        {
             // its preference may still be satisfied, or a limit prevents the grant anyway
             return None;
         }
         // A waiter with a reservation may use a node that the others before it may not.
-        let reserved = request.is_some_and(|r| self.reservations.of(&app.id, r).is_some());
+        let reserved =
+            request.is_some_and(|r| self.scheduler.reservations.of(&app.id, r).is_some());
         let blocked = need.is_anywhere() && !reserved && round.blocked_sizes.covers(need.size);
         if round.tries == 0 || blocked {
             return None;
@@ -392,7 +321,9 @@ impl Cluster {
         let at = UnixMillis(ctx.wall.0.saturating_add(
             u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX),
         ));
-        let why = self.claim_reason(leaf, need.size, &node);
+        let why = self
+            .queue
+            .claim_reason(leaf, need.size, &node, self.ledger());
         let claim = PreemptionClaim {
             waiter: waiter.clone(),
             size: need.size.clone(),
@@ -404,24 +335,6 @@ impl Cluster {
         Some((claim, why))
     }
 
-    fn claim_reason(&self, leaf: QueueNumber, size: &Resource, node: &NodeId) -> String {
-        let short = self
-            .queue
-            .path_of(leaf)
-            .find(|(ix, slot)| is_named(slot) && !self.filled(*ix, slot).is_whole());
-        let (name, fill) = short.map_or(("", 0), |(ix, slot)| {
-            (slot.path.short(), self.filled(ix, slot).thousandths() / 10)
-        });
-        format!("queue {name} has {fill} % of its guarantee and needs {size} on {node}")
-    }
-    fn filled(&self, ix: QueueNumber, slot: &QueueEntry) -> DominantShare {
-        self.ledger
-            .queue(ix)
-            .map_or(DominantShare::default(), |account| {
-                DominantShare::of_bound(&account.used, &slot.guaranteed)
-            })
-    }
-
     /// First node on which victims free enough resources for `need`, with those victims.
     fn find_victims(
         &self,
@@ -429,11 +342,12 @@ impl Cluster {
         leaf: QueueNumber,
         victims: &[PreemptionVictim],
     ) -> Option<(NodeId, std::collections::BTreeSet<ContainerId>)> {
+        let (queue, ledger) = (&self.queue, self.ledger());
         let moving = self.moving(|_| true);
         let meets: Vec<QueueNumber> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
         let entitled: Vec<bool> = meets
             .iter()
-            .map(|meet| self.is_entitled(leaf, *meet, need.size, &moving))
+            .map(|meet| queue.is_entitled(leaf, *meet, need.size, &moving, ledger))
             .collect();
         if !entitled.contains(&true) {
             return None;
@@ -441,9 +355,9 @@ impl Cluster {
         let mut piles: BTreeMap<&NodeId, Option<NodeVictims<'_>>> = BTreeMap::new();
         for victim in victims
             .iter()
-            .filter(|victim| self.claims.against(&victim.id).is_none())
+            .filter(|victim| self.scheduler.claims.against(&victim.id).is_none())
         {
-            let Some((at, meet)) = self.meet(victim.leaf, &meets) else {
+            let Some((at, meet)) = queue.meet(victim.leaf, &meets) else {
                 continue;
             };
             if !entitled.get(at).copied().unwrap_or(false) {
@@ -451,7 +365,7 @@ impl Cluster {
             }
             let start = || {
                 self.allows(need, &victim.node).then(|| NodeVictims {
-                    room: self.room_beside_claims(&victim.node),
+                    room: self.room_for_claims(&victim.node),
                     ..NodeVictims::default()
                 })
             };
@@ -462,8 +376,8 @@ impl Cluster {
             if !helps(&victim.size, &short) {
                 continue;
             }
-            if self.can_lose(victim, meet, &moving.goes, &pile.goes) {
-                self.add_victim(pile, victim);
+            if queue.can_lose(victim, meet, &moving.goes, &pile.goes, ledger) {
+                pile.add(victim, &self.queue);
             } else if let Some(fewer) = self.with_fewer(pile, victim, &meets, &moving.goes, need) {
                 *pile = fewer;
             } else {
@@ -477,10 +391,10 @@ impl Cluster {
         None
     }
 
-    fn add_victim<'a>(&self, pile: &mut NodeVictims<'a>, victim: &'a PreemptionVictim) {
-        add(&mut pile.room, &victim.size);
-        self.book_path(victim.leaf, &victim.size, &mut pile.goes);
-        pile.members.push(victim);
+    /// Free resources of a node beside its claims.
+    fn room_for_claims(&self, node: &NodeId) -> Resource {
+        let free = self.ledger().free(node);
+        self.scheduler.left_beside_claims(node, free)
     }
 
     /// A pile that frees enough with `victim` and some of the members before it. Together with all
@@ -495,36 +409,141 @@ impl Cluster {
         going: &ResourcesByQueue,
         need: PlacementNeed<'_>,
     ) -> Option<NodeVictims<'a>> {
+        let (queue, ledger) = (&self.queue, self.ledger());
         let may_go = |victim: &PreemptionVictim, with: &ResourcesByQueue| {
-            self.meet(victim.leaf, meets)
-                .is_some_and(|(_, meet)| self.can_lose(victim, meet, going, with))
+            queue
+                .meet(victim.leaf, meets)
+                .is_some_and(|(_, meet)| queue.can_lose(victim, meet, going, with, ledger))
         };
         if !may_go(victim, &ResourcesByQueue::default()) {
             return None;
         }
         (0..=pile.members.len().min(MOST_DROPPED)).find_map(|dropped| {
             let mut fewer = NodeVictims {
-                room: self.room_beside_claims(&victim.node),
+                room: self.room_for_claims(&victim.node),
                 ..NodeVictims::default()
             };
-            self.add_victim(&mut fewer, victim);
+            fewer.add(victim, &self.queue);
             for member in pile.members.iter().skip(dropped) {
                 if need.size.fits(&fewer.room) {
                     break;
                 }
                 if may_go(member, &fewer.goes) {
-                    self.add_victim(&mut fewer, member);
+                    fewer.add(member, &self.queue);
                 }
             }
             need.size.fits(&fewer.room).then_some(fewer)
         })
     }
 
-    /// Lowest common queue of `leaf` and the waiter's leaf, with its index in `meets`.
-    fn meet(&self, leaf: QueueNumber, meets: &[QueueNumber]) -> Option<(usize, QueueNumber)> {
-        self.queue
+    /// Repeats the checks of the plan at the end of the warning.
+    pub(crate) fn may_still_take(&self, claim: &PreemptionClaim, victims: &[ContainerId]) -> bool {
+        let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else {
+            return false;
+        };
+        let (queue, ledger) = (&self.queue, self.ledger());
+        let moving = self.moving(|other| other.stage == ClaimStage::Taken);
+        let meets: Vec<QueueNumber> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
+        let mut gone = ResourcesByQueue::new();
+        self.allocations.of(victims).all(|c| {
+            let Some(theirs) = self.queue.leaf_of(&c.id.app) else {
+                return false;
+            };
+            let Some((_, meet)) = queue.meet(theirs, &meets) else {
+                return false;
+            };
+            let victim = victim(c, theirs);
+            let right = queue.is_preemptable(theirs)
+                && queue.is_entitled(leaf, meet, &claim.size, &moving, ledger)
+                && queue.can_lose(&victim, meet, &moving.goes, &gone, ledger);
+            queue.book_path(theirs, &victim.size, &mut gone);
+            right
+        })
+    }
+
+    /// Resources that current claims move between queues.
+    fn moving(&self, which: impl Fn(&PreemptionClaim) -> bool) -> QueueResourceTransfers {
+        let mut moving = QueueResourceTransfers::default();
+        for claim in self.scheduler.claims.iter().filter(|claim| which(claim)) {
+            if let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) {
+                self.queue.book_path(leaf, &claim.size, &mut moving.comes);
+            }
+            for c in self.allocations.alive(&claim.victims) {
+                if let Some(leaf) = self.queue.leaf_of(&c.id.app) {
+                    self.queue.book_path(leaf, &c.counted().0, &mut moving.goes);
+                }
+            }
+        }
+        moving
+    }
+}
+
+impl SchedulerQueues {
+    /// Leaves with waiters and an unfilled guarantee on their path, the smallest used part first.
+    fn short_leaves(&self, ledger: &ResourceLedger) -> Vec<QueueNumber> {
+        let leaves = self
+            .slots()
+            .filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
+        let fill = |leaf: QueueNumber| {
+            let named = self.path_of(leaf).filter(|(_, slot)| is_named(slot));
+            named
+                .filter_map(|(ix, slot)| {
+                    Some(DominantShare::of_bound(
+                        &ledger.queue(ix)?.used,
+                        &slot.guaranteed,
+                    ))
+                })
+                .min()
+        };
+        let mut short: Vec<(DominantShare, QueueNumber)> =
+            leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
+        short.retain(|(fill, _)| !fill.is_whole());
+        short.sort_unstable();
+        short.into_iter().map(|(_, leaf)| leaf).collect()
+    }
+
+    /// True when a reservation is within its queue's guarantee. A reservation beyond the guarantee
+    /// yields to queues below theirs.
+    fn is_sure_of(&self, kept: &Reservation, ledger: &ResourceLedger) -> bool {
+        let Some(leaf) = self.leaf_of(&kept.app) else {
+            return false;
+        };
+        let mut named = self
             .path_of(leaf)
-            .find_map(|(ix, _)| Some((meets.iter().position(|meet| *meet == ix)?, ix)))
+            .filter(|(_, slot)| is_named(slot))
+            .peekable();
+        let fits = |ix: QueueNumber, slot: &QueueEntry| {
+            ledger
+                .queue(ix)
+                .is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size))
+        };
+        named.peek().is_some() && named.all(|(ix, slot)| fits(ix, slot))
+    }
+
+    fn claim_reason(
+        &self,
+        leaf: QueueNumber,
+        size: &Resource,
+        node: &NodeId,
+        ledger: &ResourceLedger,
+    ) -> String {
+        let short = self
+            .path_of(leaf)
+            .find(|(ix, slot)| is_named(slot) && !Self::filled(*ix, slot, ledger).is_whole());
+        let (name, fill) = short.map_or(("", 0), |(ix, slot)| {
+            (
+                slot.path.short(),
+                Self::filled(ix, slot, ledger).thousandths() / 10,
+            )
+        });
+        format!("queue {name} has {fill} % of its guarantee and needs {size} on {node}")
+    }
+    fn filled(ix: QueueNumber, slot: &QueueEntry, ledger: &ResourceLedger) -> DominantShare {
+        ledger
+            .queue(ix)
+            .map_or(DominantShare::default(), |account| {
+                DominantShare::of_bound(&account.used, &slot.guaranteed)
+            })
     }
 
     /// True when the size fits every guarantee between the common queue and the leaf, and there is
@@ -535,15 +554,15 @@ impl Cluster {
         meet: QueueNumber,
         size: &Resource,
         moving: &QueueResourceTransfers,
+        ledger: &ResourceLedger,
     ) -> bool {
         let way = self
-            .queue
             .path_of(leaf)
             .take_while(|(ix, _)| *ix != meet)
             .filter(|(_, slot)| is_named(slot));
         let mut any = false;
         for (ix, slot) in way {
-            let Some(account) = self.ledger.queue(ix) else {
+            let Some(account) = ledger.queue(ix) else {
                 return false;
             };
             let mut used = account.used.clone();
@@ -566,13 +585,13 @@ impl Cluster {
         meet: QueueNumber,
         going: &ResourcesByQueue,
         pile: &ResourcesByQueue,
+        ledger: &ResourceLedger,
     ) -> bool {
-        self.queue
-            .path_of(victim.leaf)
+        self.path_of(victim.leaf)
             .take_while(|(ix, _)| *ix != meet)
             .filter(|(_, slot)| is_named(slot))
             .all(|(ix, slot)| {
-                let Some(account) = self.ledger.queue(ix) else {
+                let Some(account) = ledger.queue(ix) else {
                     return false;
                 };
                 let gone = [going.get(&ix), pile.get(&ix), Some(&victim.size)];
@@ -584,59 +603,39 @@ impl Cluster {
             })
     }
 
-    /// Repeats the checks of the plan at the end of the warning.
-    pub(crate) fn may_still_take(&self, claim: &PreemptionClaim, victims: &[ContainerId]) -> bool {
-        let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else {
-            return false;
-        };
-        let moving = self.moving(|other| other.stage == ClaimStage::Taken);
-        let meets: Vec<QueueNumber> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
-        let mut gone = ResourcesByQueue::new();
-        victims
-            .iter()
-            .filter_map(|id| self.containers.get(id))
-            .all(|c| {
-                let Some(theirs) = self.queue.leaf_of(&c.id.app) else {
-                    return false;
-                };
-                let Some((_, meet)) = self.meet(theirs, &meets) else {
-                    return false;
-                };
-                let victim = victim(c, theirs);
-                let right = self.is_preemptable(theirs)
-                    && self.is_entitled(leaf, meet, &claim.size, &moving)
-                    && self.can_lose(&victim, meet, &moving.goes, &gone);
-                self.book_path(theirs, &victim.size, &mut gone);
-                right
-            })
+    fn is_preemptable(&self, leaf: QueueNumber) -> bool {
+        self.path_of(leaf)
+            .all(|(_, slot)| slot.spec.preemptable == QueuePreemption::Yes)
     }
 
-    /// Resources that current claims move between queues.
-    fn moving(&self, which: impl Fn(&PreemptionClaim) -> bool) -> QueueResourceTransfers {
-        let mut moving = QueueResourceTransfers::default();
-        for claim in self.claims.iter().filter(|claim| which(claim)) {
-            if let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) {
-                self.book_path(leaf, &claim.size, &mut moving.comes);
-            }
-            let alive = claim
-                .victims
-                .iter()
-                .filter_map(|id| self.containers.get(id))
-                .filter(|c| c.state.is_alive());
-            for c in alive {
-                if let Some(leaf) = self.queue.leaf_of(&c.id.app) {
-                    self.book_path(leaf, &c.counted().0, &mut moving.goes);
-                }
-            }
-        }
-        moving
+    /// Lowest common queue of `leaf` and the waiter's leaf, with its index in `meets`.
+    fn meet(&self, leaf: QueueNumber, meets: &[QueueNumber]) -> Option<(usize, QueueNumber)> {
+        self.path_of(leaf)
+            .find_map(|(ix, _)| Some((meets.iter().position(|meet| *meet == ix)?, ix)))
     }
 
     fn book_path(&self, leaf: QueueNumber, size: &Resource, sums: &mut ResourcesByQueue) {
-        for (ix, _) in self.queue.path_of(leaf) {
+        for (ix, _) in self.path_of(leaf) {
             add(sums.entry(ix).or_default(), size);
         }
     }
+}
+
+/// Memory of the victims of a claim.
+fn memory_of(claim: &PreemptionClaim, allocations: &Allocations) -> Bytes {
+    let sizes = allocations.of(&claim.victims);
+    sizes.fold(Bytes::ZERO, |sum, c| {
+        sum.saturating_add(c.counted().0.memory)
+    })
+}
+
+/// Memory of the smallest container that an application has or requests.
+fn least(app: &ClusterApplication, allocations: &Allocations) -> Bytes {
+    let asked = app.requests.values().map(|asked| asked.ask.resource.memory);
+    let has = allocations.of(app.containers.iter());
+    let has = has.filter(|c| c.request.is_some());
+    let all = asked.chain(has.map(|c| c.resource.memory));
+    all.min().unwrap_or_default()
 }
 
 fn is_named(slot: &QueueEntry) -> bool {

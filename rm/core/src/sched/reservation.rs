@@ -1,7 +1,7 @@
 //! Reservations: which node is set aside for which request, and the grants that count for the next
 //! one.
 //!
-//! The cluster owns the table. It only looks up and stores; `reserve` decides.
+//! The scheduler's state owns the table. It only looks up and stores; `reserve` decides.
 
 use std::collections::BTreeMap;
 
@@ -97,6 +97,23 @@ impl Reservations {
         self.of
             .remove(&(reservation.app.clone(), reservation.request.clone()));
         Some(reservation)
+    }
+}
+
+#[cfg(any(test, feature = "testkit"))]
+impl Reservations {
+    /// Checks that the lists by node and by request agree.
+    pub(crate) fn check(&self) {
+        for (ix, kept) in &self.on {
+            assert_eq!(
+                self.of(&kept.app, &kept.request).map(|(ix, _)| ix),
+                Some(*ix),
+                "{}/{}: two nodes are reserved",
+                kept.app,
+                kept.request
+            );
+        }
+        assert_eq!(self.of.len(), self.on.len(), "requests without a node");
     }
 }
 

@@ -1,9 +1,9 @@
 //! Reservations: a node whose free resources are set aside for a request that would otherwise
 //! starve, because smaller requests use every free piece.
 //!
-//! The cluster owns reservations. The order of the queue decides which request goes first. The free
-//! resources of a reserved node are set aside up to the size of the request: the index only shows
-//! the rest, so that no other request uses them.
+//! The scheduler's state has the reservations. The order of the queue decides which request goes
+//! first. The free resources of a reserved node are set aside up to the size of the request: the
+//! index only shows the rest, so that no other request uses them.
 //!
 //! A request gets a reservation when it has waited for `reserve_after`, smaller containers were
 //! granted in the meantime, and its preference is fully relaxed. The remaining run time of
@@ -23,6 +23,8 @@ use headroom_types::{AppId, Bytes, Cpus, NodeId, Reason, RequestId, Resource, Ti
 
 use super::constraint::{candidates, is_choosy, misfit};
 use super::fit::PlacementNeed;
+use super::free_memory_index::FreeMemoryIndex;
+use super::grant_block;
 use super::index::IndexedNode;
 use super::locality::ExcludedPlaces;
 use super::node_ix::NodeNumber;
@@ -30,7 +32,8 @@ use super::reservation::Reservation;
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::event::LogSeverity;
-use crate::ledger::ContainerRole;
+use crate::ledger::{ContainerRole, ResourceLedger};
+use crate::node_table::NodeTable;
 use crate::queue::QueueNumber;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
@@ -78,26 +81,62 @@ impl ReservationCandidates {
     }
 }
 
+/// Largest number of reservations: a tenth of the schedulable nodes, at least one, at most
+/// [`MOST`].
+pub(crate) fn most_reservations(nodes: &NodeTable) -> usize {
+    (nodes.index().working() / 10).clamp(1, MOST)
+}
+
+/// True when the node has enough memory without its containers. Unattributed memory does not count.
+fn could_hold(ledger: &ResourceLedger, node: &NodeId, size: &Resource) -> bool {
+    ledger.node(node).is_none_or(|account| {
+        size.memory <= account.offers.memory.saturating_sub(account.unattributed)
+    })
+}
+
+/// Considers nodes that are open to all requests: those with enough memory and the most
+/// processors, or else those with the most memory.
+fn least_of_all(
+    open: &FreeMemoryIndex,
+    size: &Resource,
+    lack: impl Fn(NodeNumber) -> Option<(MissingResources, NodeNumber)>,
+    least: &mut ReservationCandidates,
+) {
+    if size.extra.is_empty() {
+        let roomiest = open.roomiest(size.memory, size.cpus, COMPARED, |ix| lack(ix).is_some());
+        roomiest.into_iter().filter_map(&lack).for_each(|row| {
+            least.look_at(row);
+        });
+        if !least.rows.is_empty() {
+            return;
+        }
+    }
+    // the list is sorted by free memory, so the missing memory only grows
+    let mut down = open.down().filter_map(|entry| lack(entry.node));
+    while down.next().is_some_and(|row| least.look_at(row)) {}
+}
+
 impl Cluster {
     /// All reservations.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
-        self.reservations.all().map(|(_, reservation)| reservation)
+        let all = self.scheduler.reservations.all();
+        all.map(|(_, reservation)| reservation)
     }
 
     /// Grants all containers that can be granted, holders of reservations first.
     pub(crate) fn schedule(&mut self, ctx: &mut StepContext<'_>) {
         loop {
             self.reindex_moved();
-            if self.room_changed && !self.claims.is_empty() {
+            if self.queue.room_changed() && !self.scheduler.claims.is_empty() {
                 self.serve_claims(ctx);
             }
-            if self.reservations.take_dirty() {
+            if self.scheduler.reservations.take_dirty() {
                 self.release_stalled_reservations(ctx);
                 self.keep_reservations(ctx);
             }
             self.pass(ctx);
             // a holder that was granted elsewhere, or a filled node, may free resources
-            if !self.room_changed {
+            if !self.queue.room_changed() {
                 break;
             }
         }
@@ -113,17 +152,17 @@ impl Cluster {
         self.note_waiting(ctx.now);
         self.keep_reservations(ctx);
         self.move_reservations(ctx);
-        if self.reservations.len() >= self.most_reservations() {
+        if self.scheduler.reservations.len() >= most_reservations(&self.nodes) {
             return;
         }
         let mut leaves: BTreeSet<QueueNumber> = self.kept_leaves().collect();
-        let waiting = self.queue.all_but(&leaves, &self.ledger);
+        let waiting = self.queue.all_but(&leaves, self.ledger());
         let mut found = Vec::new();
         let rows = waiting
             .iter()
             .filter_map(|waiter| Some((self.apps.get(&waiter.app)?, waiter.request.as_ref()?)));
         for (app, request) in rows {
-            if self.reservations.len() + found.len() >= self.most_reservations() {
+            if self.scheduler.reservations.len() + found.len() >= most_reservations(&self.nodes) {
                 break;
             }
             let Some(leaf) = self.queue.leaf_of(&app.id) else {
@@ -171,30 +210,26 @@ impl Cluster {
         };
         now.since(asked.waiting) >= self.settings.reserve_after
             && self
+                .scheduler
                 .reservations
                 .recent_grants
                 .smaller_since(asked.served, &asked.ask.resource)
             && asked.reach.next(&asked.ask.place).is_none()
-            && self.may_be_served(app, &asked.ask.resource)
-            && !self.claims.has(&app.id, request) // a claim frees resources for it
+            && self.may_be_served(app, Some(request), &asked.ask.resource)
+            && !self.scheduler.claims.has(&app.id, request) // a claim frees resources for it
     }
 
-    fn may_be_served(&self, app: &ClusterApplication, size: &Resource) -> bool {
-        self.held(app).is_none() && self.limit(app, ContainerRole::Work, size).is_none()
-    }
-
-    /// Largest number of reservations: a tenth of the schedulable nodes, at least one, at most
-    /// [`MOST`].
-    pub(crate) fn most_reservations(&self) -> usize {
-        (self.index.working() / 10).clamp(1, MOST)
-    }
-
-    /// True when the node has enough memory without its containers. Unattributed memory does not
-    /// count.
-    fn could_hold(&self, node: &NodeId, size: &Resource) -> bool {
-        self.ledger.node(node).is_none_or(|account| {
-            size.memory <= account.offers.memory.saturating_sub(account.unattributed)
-        })
+    /// True when an application may get a container of this size for a request, or for its master
+    /// when `request` is `None`.
+    pub(crate) fn may_be_served(
+        &self,
+        app: &ClusterApplication,
+        request: Option<&RequestId>,
+        size: &Resource,
+    ) -> bool {
+        let (role, ledger) = (ContainerRole::of(request), self.ledger());
+        grant_block(app, &self.nodes).is_none()
+            && self.queue.limit(app, role, size, ledger).is_none()
     }
 
     /// Suitable node with the least missing memory, and that amount.
@@ -203,86 +238,53 @@ impl Cluster {
         need: PlacementNeed<'_>,
         taken: &BTreeSet<NodeNumber>,
     ) -> Option<(Bytes, NodeNumber, NodeId)> {
-        let barred = need
-            .of
-            .map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place))
-            .unwrap_or_default();
+        let barred = need.excluded(self.nodes.index());
         let could = |slot: &&IndexedNode, ix: NodeNumber| {
             slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers))
                 && misfit(need.place, slot).is_none()
                 && !barred.bars(ix, slot.traits.rack.as_ref())
-                && self.reservations.on(ix).is_none()
-                && self.claims.on(&slot.node).next().is_none() // a claim sets its resources aside
+                && self.scheduler.reservations.on(ix).is_none()
+                && self.scheduler.claims.on(&slot.node).next().is_none() // a claim sets its resources aside
                 && !taken.contains(&ix)
-                && self.could_hold(&slot.node, need.size)
+                && could_hold(self.ledger(), &slot.node, need.size)
         };
         let lack = |ix: NodeNumber| {
-            let slot = self.index.slot(ix).filter(|slot| could(slot, ix))?;
+            let slot = self.nodes.index().slot(ix).filter(|slot| could(slot, ix))?;
             Some((lacks(slot.room.as_ref()?, need.size), ix))
         };
         let mut least = ReservationCandidates::default();
         if is_choosy(need.place) {
-            candidates(&self.index, need.place, need.size)
-                .filter_map(|slot| lack(self.index.ix(&slot.node)?))
+            candidates(self.nodes.index(), need.place, need.size)
+                .filter_map(|slot| lack(self.nodes.index().ix(&slot.node)?))
                 .for_each(|row| {
                     least.look_at(row);
                 });
         } else {
-            self.least_of_all(need.size, lack, &mut least);
+            least_of_all(&self.nodes.index().open, need.size, lack, &mut least);
         }
         let (lack, ix) = least
             .rows
             .into_iter()
             .min_by_key(|(_, ix)| (self.oldest_on(*ix), *ix))?;
-        Some((lack.0, ix, self.index.id(ix)?.clone()))
-    }
-
-    /// Considers nodes that are open to all requests: those with enough memory and the most
-    /// processors, or else those with the most memory.
-    fn least_of_all(
-        &self,
-        size: &Resource,
-        lack: impl Fn(NodeNumber) -> Option<(MissingResources, NodeNumber)>,
-        least: &mut ReservationCandidates,
-    ) {
-        let open = &self.index.open;
-        if size.extra.is_empty() {
-            let roomiest = open.roomiest(size.memory, size.cpus, COMPARED, |ix| lack(ix).is_some());
-            roomiest.into_iter().filter_map(&lack).for_each(|row| {
-                least.look_at(row);
-            });
-            if !least.rows.is_empty() {
-                return;
-            }
-        }
-        // the list is sorted by free memory, so the missing memory only grows
-        let mut down = open.down().filter_map(|entry| lack(entry.node));
-        while down.next().is_some_and(|row| least.look_at(row)) {}
+        Some((lack.0, ix, self.nodes.index().id(ix)?.clone()))
     }
 
     /// Time of the grant of the oldest live container on a node.
     fn oldest_on(&self, ix: NodeNumber) -> Option<UnixMillis> {
-        let node = self.nodes.get(self.index.id(ix)?)?;
-        node.containers
-            .iter()
-            .filter_map(|c| self.containers.get(c))
-            .filter(|c| c.state.is_alive())
-            .map(|c| c.granted)
-            .min()
+        let on_node = self.nodes.containers_of(self.nodes.index().id(ix)?);
+        let alive = self.allocations.alive(on_node);
+        alive.map(|c| c.granted).min()
     }
 
     fn move_reservations(&mut self, ctx: &mut StepContext<'_>) {
         let held: Vec<(NodeNumber, Reservation)> = self
+            .scheduler
             .reservations
             .all()
             .map(|(ix, r)| (ix, r.clone()))
             .collect();
         for (ix, reservation) in held {
-            let free = self
-                .ledger
-                .node(&reservation.node)
-                .map(crate::ledger::NodeAccount::free)
-                .unwrap_or_default();
+            let free = self.ledger().free(&reservation.node);
             let app = self.apps.get(&reservation.app);
             let Some(need) = app.and_then(|app| PlacementNeed::of(app, Some(&reservation.request)))
             else {
@@ -318,17 +320,17 @@ impl Cluster {
             &reservation.app,
             message,
         );
-        self.reservations.put(ix, reservation);
-        self.reservations.mark_all_dirty();
+        self.scheduler.reservations.put(ix, reservation);
+        self.scheduler.reservations.mark_all_dirty();
         self.reindex(&node);
     }
 
     /// Cancels a reservation.
     pub(crate) fn unreserve(&mut self, ix: NodeNumber, why: &str, ctx: &mut StepContext<'_>) {
-        let Some(reservation) = self.reservations.take(ix) else {
+        let Some(reservation) = self.scheduler.reservations.take(ix) else {
             return;
         };
-        self.room_changed = true;
+        self.queue.note_room();
         self.reindex(&reservation.node);
         let message = format!(
             "{} is not reserved for {} any more: {why}",
@@ -347,12 +349,8 @@ impl Cluster {
     /// get the node again.
     fn release_stalled_reservations(&mut self, ctx: &mut StepContext<'_>) {
         let mut still = Vec::new();
-        for (ix, reservation) in self.reservations.all_mut() {
-            let free = self
-                .ledger
-                .node(&reservation.node)
-                .map(crate::ledger::NodeAccount::free)
-                .unwrap_or_default();
+        for (ix, reservation) in self.scheduler.reservations.all_mut() {
+            let free = self.allocations.ledger().free(&reservation.node);
             let now = reservation.size.memory.saturating_sub(free.memory);
             if now < reservation.lacks.0 {
                 reservation.lacks = (now, ctx.now);
@@ -371,14 +369,15 @@ impl Cluster {
 
     /// Cancels obsolete reservations, and grants those whose node has enough free resources.
     fn keep_reservations(&mut self, ctx: &mut StepContext<'_>) {
-        if self.reservations.is_empty() {
+        if self.scheduler.reservations.is_empty() {
             return; // the usual case
         }
-        let most = self.most_reservations();
-        let held: Vec<NodeNumber> = self.reservations.all().map(|(ix, _)| ix).collect();
+        let most = most_reservations(&self.nodes);
+        let all = self.scheduler.reservations.all();
+        let held: Vec<NodeNumber> = all.map(|(ix, _)| ix).collect();
         let mut leaves = BTreeSet::new();
         for ix in held {
-            let Some(reservation) = self.reservations.on(ix).cloned() else {
+            let Some(reservation) = self.scheduler.reservations.on(ix).cloned() else {
                 continue;
             };
             let leaf = self.queue.leaf_of(&reservation.app);
@@ -391,7 +390,7 @@ impl Cluster {
                     ctx,
                 );
             } else if self
-                .ledger
+                .ledger()
                 .node(&reservation.node)
                 .is_some_and(|account| reservation.size.fits(&account.free()))
             {
@@ -402,11 +401,12 @@ impl Cluster {
                     ctx,
                 );
                 self.queue.run(&reservation.app);
-                self.queue.update_order(&mut self.ledger);
+                self.queue.update_order(self.allocations.ledger_mut());
             }
         }
-        while self.reservations.len() > most {
+        while self.scheduler.reservations.len() > most {
             let newest = self
+                .scheduler
                 .reservations
                 .all()
                 .max_by_key(|(ix, r)| (r.since, *ix))
@@ -434,10 +434,11 @@ impl Cluster {
         if *need.size != reservation.size {
             return Some("the size of the request has changed");
         }
-        if !self.may_be_served(app, need.size) {
+        if !self.may_be_served(app, Some(&reservation.request), need.size) {
             return Some("the request may not get containers now");
         }
-        let Some(slot) = self.index.slot(ix).filter(|slot| slot.room.is_some()) else {
+        let slot = self.nodes.index().slot(ix);
+        let Some(slot) = slot.filter(|slot| slot.room.is_some()) else {
             return Some("the node takes no work");
         };
         let large = slot
@@ -445,12 +446,13 @@ impl Cluster {
             .as_ref()
             .is_some_and(|offers| need.size.fits(offers));
         if !large
-            || !self.could_hold(&reservation.node, need.size)
+            || !could_hold(self.ledger(), &reservation.node, need.size)
             || misfit(need.place, slot).is_some()
         {
             return Some("the request may not use the node now");
         }
-        let barred = ExcludedPlaces::apart(&self.index, app, &reservation.request, need.place);
+        let barred =
+            ExcludedPlaces::apart(self.nodes.index(), app, &reservation.request, need.place);
         barred
             .bars(ix, slot.traits.rack.as_ref())
             .then_some("anti-affinity with new containers there")
@@ -466,27 +468,23 @@ impl Cluster {
         node: &NodeId,
     ) -> bool {
         let own = || {
-            self.reservations
+            self.scheduler
+                .reservations
                 .of(app, request)
                 .is_some_and(|(_, kept)| kept.node == *node)
         };
         let made = || {
-            self.claims.on(node).any(|claim| {
+            self.scheduler.claims.on(node).any(|claim| {
                 claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request)
             })
         };
-        self.reservations.is_empty()
+        self.scheduler.reservations.is_empty()
             || own()
             || made()
             || self
+                .nodes
                 .room_for_others(node)
                 .is_some_and(|room| size.fits(room))
-    }
-
-    /// Free resources of a node for all requests without a reservation there. `None` when it is not
-    /// schedulable.
-    pub(crate) fn room_for_others(&self, node: &NodeId) -> Option<&Resource> {
-        self.index.room(self.index.ix(node)?)
     }
 }
 

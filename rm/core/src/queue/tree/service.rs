@@ -15,9 +15,24 @@ use crate::queue::waits::RequestLineHead;
 impl SchedulerQueues {
     /// Starts a new round: something that failed may succeed, because resources became free or a
     /// limit was raised.
-    pub(crate) fn start_round(&mut self) {
+    pub(super) fn start_round(&mut self) {
         self.round += 1;
         self.fresh = true;
+    }
+    /// Records that something that failed may succeed: the next pass starts a new round.
+    pub(crate) fn note_room(&mut self) {
+        self.room_changed = true;
+    }
+    /// True when the next pass starts a new round.
+    #[inline]
+    pub(crate) fn room_changed(&self) -> bool {
+        self.room_changed
+    }
+    /// Starts a new round if something that failed may succeed.
+    pub(crate) fn start_due_round(&mut self) {
+        if std::mem::take(&mut self.room_changed) {
+            self.start_round();
+        }
     }
     /// Updates the scheduling order from the ledger. Returns false when no waiter needs to be
     /// tried.
@@ -190,54 +205,6 @@ impl SchedulerQueues {
             .is_none_or(|account| most(&account.used))
             .then_some(least)
     }
-    /// Checks the invariant that every position equals a newly computed one.
-    #[cfg(any(test, feature = "testkit"))]
-    pub(crate) fn check_seats(&self, ledger: &ResourceLedger) {
-        let mut taken = vec![0; self.slots.len()];
-        let mut check = |of: QueueNumber,
-                         seat: Option<(SizeClass, SiblingRank)>,
-                         right: Option<(SizeClass, SiblingRank)>,
-                         who: &dyn std::fmt::Display| {
-            assert_eq!(
-                seat, right,
-                "{who}: its position differs from a newly computed one"
-            );
-            let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else {
-                return;
-            };
-            assert!(
-                slot.sibling_order.has(class, &rank),
-                "{who} has a position and is not listed in {}",
-                slot.path
-            );
-            taken[of.index()] += 1;
-        };
-        for member in self.members.values() {
-            let Some(slot) = self.slot(member.leaf) else {
-                continue;
-            };
-            let right = member
-                .waits
-                .least()
-                .map(|class| (class, self.rank_app(member, slot, ledger)));
-            check(member.leaf, member.seat, right, &member.id);
-        }
-        for (ix, slot) in self.slots() {
-            let Some(parent) = slot.parent else { continue };
-            let right = self
-                .least(ix, slot, ledger)
-                .map(|class| (class, self.rank(ix, slot, ledger)));
-            check(parent, slot.seat, right, &slot.path);
-        }
-        for (ix, slot) in self.slots() {
-            assert_eq!(
-                slot.sibling_order.len(),
-                taken[ix.index()],
-                "{}: positions without an application or queue",
-                slot.path
-            );
-        }
-    }
     pub(super) fn rank(
         &self,
         ix: QueueNumber,
@@ -390,5 +357,56 @@ impl SchedulerQueues {
         self.path_of(leaf)
             .find(|(_, slot)| !slot.spec.state.grants())
             .map(|(_, slot)| (&slot.path, slot.spec.state))
+    }
+}
+
+#[cfg(any(test, feature = "testkit"))]
+impl SchedulerQueues {
+    /// Checks the invariant that every position equals a newly computed one.
+    pub(crate) fn check_seats(&self, ledger: &ResourceLedger) {
+        let mut taken = vec![0; self.slots.len()];
+        let mut check = |of: QueueNumber,
+                         seat: Option<(SizeClass, SiblingRank)>,
+                         right: Option<(SizeClass, SiblingRank)>,
+                         who: &dyn std::fmt::Display| {
+            assert_eq!(
+                seat, right,
+                "{who}: its position differs from a newly computed one"
+            );
+            let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else {
+                return;
+            };
+            assert!(
+                slot.sibling_order.has(class, &rank),
+                "{who} has a position and is not listed in {}",
+                slot.path
+            );
+            taken[of.index()] += 1;
+        };
+        for member in self.members.values() {
+            let Some(slot) = self.slot(member.leaf) else {
+                continue;
+            };
+            let right = member
+                .waits
+                .least()
+                .map(|class| (class, self.rank_app(member, slot, ledger)));
+            check(member.leaf, member.seat, right, &member.id);
+        }
+        for (ix, slot) in self.slots() {
+            let Some(parent) = slot.parent else { continue };
+            let right = self
+                .least(ix, slot, ledger)
+                .map(|class| (class, self.rank(ix, slot, ledger)));
+            check(parent, slot.seat, right, &slot.path);
+        }
+        for (ix, slot) in self.slots() {
+            assert_eq!(
+                slot.sibling_order.len(),
+                taken[ix.index()],
+                "{}: positions without an application or queue",
+                slot.path
+            );
+        }
     }
 }
