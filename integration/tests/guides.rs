@@ -60,6 +60,7 @@ macro_rules! pages {
 pages! {
     first_job: "first-job.md",
     jvm_job: "jvm-job.md",
+    spark: "spark.md",
     array_job: "array-job.md",
     containers_with_curl: "containers-with-curl.md",
     installing: "installing.md",

@@ -49,6 +49,7 @@ impl HeapMonitor {
             .and_then(|bytes| hsperf::parse(&bytes).map_err(|e| e.to_string()));
         match parsed {
             Ok(mut facts) => {
+                facts.pid = Some(file.pid());
                 let mark = self.window.take(at_ms, &mut facts);
                 self.last = Some(facts);
                 mark

@@ -168,6 +168,7 @@ pub(crate) mod samples {
             OuterLevel::counted("host", n, events()),
         ];
         large.evidence.heap = Some(HeapReport {
+            pid: Some(i32::MIN),
             used: Bytes::MAX,
             committed: Bytes::MAX,
             max: Bytes::MAX,

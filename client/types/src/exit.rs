@@ -379,6 +379,28 @@ impl Evidence {
             missing: Vec::new(),
         }
     }
+
+    /// Process id of the runtime with a heap: by its heap report, or the only `java` among the
+    /// largest processes. `None` if it is unknown.
+    pub fn runtime_pid(&self) -> Option<i32> {
+        if let Some(pid) = self.heap.and_then(|heap| heap.pid) {
+            return Some(pid);
+        }
+        let mut named = self.victims.iter().filter(|v| v.name == "java");
+        match (named.next(), named.next()) {
+            (Some(only), None) => Some(only.pid),
+            (Some(_), Some(_)) | (None, _) => None,
+        }
+    }
+
+    /// Memory of the inspected process, unless that process is known not to be the runtime.
+    pub fn runtime_memory(&self) -> Option<ProcessMemory> {
+        let runtime = self.runtime_pid();
+        self.inside.filter(|inside| {
+            // 0: the process was not recorded.
+            inside.pid == 0 || runtime.is_none_or(|pid| pid == inside.pid)
+        })
+    }
 }
 
 /// Counter growth of an enclosing level during the run of a container or task.

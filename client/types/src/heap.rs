@@ -10,6 +10,9 @@ use crate::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeapReport {
+    /// Process id of the runtime on its node; `None` if the author of the report did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
     /// In use.
     pub used: Bytes,
     /// Committed: obtained from the system.

@@ -2,7 +2,8 @@
 //!
 //! The kinds of the kernel come first and are exact. If the largest process was sampled, its
 //! anonymous memory is divided further by the shape of its mappings. The difference between that
-//! sample and the kernel's number belongs to the other processes.
+//! sample and the kernel's number belongs to the other processes. The heap of a runtime is a part
+//! of its own process only.
 
 use crate::Bytes;
 use crate::exit::Evidence;
@@ -62,17 +63,27 @@ impl Evidence {
             take("native arenas", inside.arenas.saturating_add(inside.brk)),
         ];
         let mut other = inside.other;
-        if let Some(heap) = &self.heap {
-            let committed = heap.committed.min(other);
-            parts.push(take("heap", committed));
-            let metaspace = heap
-                .metaspace
-                .unwrap_or_default()
-                .min(other.saturating_sub(committed));
-            parts.push(take("class metadata", metaspace));
-            other = other.saturating_sub(committed).saturating_sub(metaspace);
+        if self.runtime_memory().is_none() {
+            // The heap belongs to another process.
+            parts.push(take("large native blocks", other));
+            if let Some(heap) = &self.heap {
+                parts.push(take("heap", heap.committed));
+                let metaspace = heap.metaspace.unwrap_or_default();
+                parts.push(take("class metadata", metaspace));
+            }
+        } else {
+            if let Some(heap) = &self.heap {
+                let committed = heap.committed.min(other);
+                parts.push(take("heap", committed));
+                let metaspace = heap
+                    .metaspace
+                    .unwrap_or_default()
+                    .min(other.saturating_sub(committed));
+                parts.push(take("class metadata", metaspace));
+                other = other.saturating_sub(committed).saturating_sub(metaspace);
+            }
+            parts.push(take("large native blocks", other));
         }
-        parts.push(take("large native blocks", other));
         parts.push(("other processes, or later changes", left));
         parts
     }
@@ -90,6 +101,34 @@ mod tests {
         e.memory_parts()
             .iter()
             .fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes))
+    }
+
+    #[test]
+    fn the_heap_is_no_part_of_a_larger_child_process() {
+        let mut e = Evidence::empty(EnforcerKind::Cgroup2);
+        e.own.stat.anon = Some(MIB(1100));
+        e.heap = Some(HeapReport {
+            pid: Some(7),
+            committed: MIB(65),
+            metaspace: Some(MIB(48)),
+            ..HeapReport::default()
+        });
+        e.inside = Some(ProcessMemory {
+            pid: 8,
+            other: MIB(919),
+            ..ProcessMemory::default()
+        });
+        let parts: Vec<(&str, Bytes)> =
+            e.memory_parts().iter().map(|p| (p.what, p.bytes)).collect();
+        assert_eq!(
+            parts,
+            [
+                ("large native blocks", MIB(919)),
+                ("heap", MIB(65)),
+                ("class metadata", MIB(48)),
+                ("other processes, or later changes", MIB(68)),
+            ]
+        );
     }
 
     #[test]

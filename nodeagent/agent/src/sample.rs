@@ -298,11 +298,12 @@ impl ContainerSampler {
                 .take(MOST_PROCESSES)
                 .find_map(|pid| HsperfFile::locate(pid).ok());
         }
-        let mut facts = self
-            .heap_file
-            .as_ref()
-            .and_then(|f| f.read().ok())
+        let file = self.heap_file.as_ref()?;
+        let mut facts = file
+            .read()
+            .ok()
             .and_then(|bytes| hsperf::parse(&bytes).ok())?;
+        facts.pid = Some(file.pid());
         let mark = self.window.take(at_ms, &mut facts);
         self.heap = Some(facts);
         mark

@@ -90,6 +90,11 @@ impl HsperfFile {
         }
     }
 
+    /// Process id of the JVM on this node.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// The present bytes, at most 256 KiB.
     pub fn read(&self) -> Result<Vec<u8>, HeapFileError> {
         let failed = |source| HeapFileError::Read {

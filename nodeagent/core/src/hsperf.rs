@@ -321,6 +321,7 @@ impl HeapCounters {
         let used = sum(HeapGeneration::used).ok_or(HsperfError::NoHeap)?;
         let committed = sum(|g| g.capacity).ok_or(HsperfError::NoHeap)?;
         Ok(HeapReport {
+            pid: None,
             used: Bytes::new(used),
             committed: Bytes::new(committed),
             max: Bytes::new(self.max().unwrap_or(0)),

@@ -1,8 +1,8 @@
 //! Rules for memory outside the heap, by the kernel's counters and the mappings of the largest
 //! process.
 
-use headroom_types::exit::ProcessMemory;
-use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
+use headroom_types::exit::{ProcessMemory, VictimProcess};
+use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
 use super::case::{DiagnosisInput, LESS_AT_ONCE, MORE_OVERHEAD, next_size, row};
 use super::heap;
@@ -61,6 +61,53 @@ pub(super) fn tmpfs(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
 }
 
 pub(super) fn children(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
+    children_of_runtime(c).or_else(|| several_processes(c))
+}
+
+/// Child processes of a runtime, such as Python workers of a JVM, hold most of the memory outside
+/// the heap.
+fn children_of_runtime(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
+    let (runtime, overhead) = (c.e.runtime_pid()?, c.overhead()?);
+    if c.verdict.dimension != Some(Dimension::Overhead) || c.marked.is_some() {
+        return None;
+    }
+    // The process id of a main process that ended before it was sampled is 0.
+    let children = || c.e.victims.iter().filter(|v| v.pid > 0 && v.pid != runtime);
+    let largest = children().next()?;
+    let held = sum(children());
+    let committed = c.e.heap.map(|heap| heap.committed).unwrap_or_default();
+    let outside = c.seen.saturating_sub(committed);
+    if held < outside.mul_ratio(50, 100) {
+        return None;
+    }
+    let VictimProcess { pid, name, rss } = largest;
+    let rank = if c.e.victims.first() == Some(largest) {
+        "the largest"
+    } else {
+        "the largest child process"
+    };
+    let count = children().count() + 1;
+    let cause = format!("{count} processes shared the limit; {rank}, {name} ({pid}), held {rss}");
+    let settings = if name.starts_with("python") {
+        " (in PySpark: spark.executor.pyspark.memory or spark.executor.memoryOverhead)"
+    } else {
+        ""
+    };
+    let fix = format!(
+        "run fewer tasks at once, or give the child process {name} less data at once (smaller batches); or overhead {} instead of {overhead}{settings}",
+        next_size(outside)
+    );
+    let row = row(SubCause::ChildProcesses, Certainty::Likely, cause, fix)
+        .with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}"));
+    let rest = held.saturating_sub(*rss);
+    Some(if rest.is_zero() {
+        row
+    } else {
+        row.with_would_fit(c.without(rest))
+    })
+}
+
+fn several_processes(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let (largest, rest) = c.e.victims.split_first()?;
     let others = others(c);
     if rest.is_empty() || !c.is_share(others, 30) || c.marked.is_some() {
@@ -83,10 +130,11 @@ pub(super) fn children(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
 
 /// The memory of all processes except the largest.
 pub(super) fn others(c: &DiagnosisInput<'_>) -> Bytes {
-    c.e.victims
-        .iter()
-        .skip(1)
-        .fold(Bytes::ZERO, |sum, v| sum.saturating_add(v.rss))
+    sum(c.e.victims.iter().skip(1))
+}
+
+fn sum<'a>(processes: impl Iterator<Item = &'a VictimProcess>) -> Bytes {
+    processes.fold(Bytes::ZERO, |sum, v| sum.saturating_add(v.rss))
 }
 
 pub(super) fn threads(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
@@ -251,7 +299,7 @@ pub(super) fn metaspace(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
 
 pub(super) fn code(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let code =
-        c.e.inside
+        c.e.runtime_memory()
             .map(|i| i.code)
             .filter(|code| c.is_share(*code, 20) && c.is_kill())?;
     let cause = format!("{code} of code generated at run time");
@@ -268,7 +316,7 @@ pub(super) fn code(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
 /// Large native blocks of a managed runtime are direct buffers, unless it links a native library.
 pub(super) fn direct(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
     let (heap, _) = c.heap()?;
-    let inside = c.e.inside.filter(|_| c.beside_heap())?;
+    let inside = c.e.runtime_memory().filter(|_| c.beside_heap())?;
     let known = heap
         .committed
         .saturating_add(heap.metaspace.unwrap_or_default());
@@ -312,7 +360,7 @@ pub(super) fn unknown(c: &DiagnosisInput<'_>) -> Option<Diagnosis> {
         .map(|m| format!(" (class metadata is {m} of it)"))
         .unwrap_or_default();
     let (certainty, cause) = match beside {
-        Some(b) if c.e.inside.is_none() => (
+        Some(b) if c.e.inside.is_none() && children_of_runtime(c).is_none() => (
             Certainty::Likely,
             format!(
                 "{b} outside the heap{meta} with {overhead} planned for it: direct buffers, native libraries or allocator arenas"
