@@ -26,6 +26,7 @@ mod rm_core;
 mod rm_http;
 mod rm_restart;
 mod sim;
+mod spark;
 mod store;
 mod submissions;
 mod tasks;
@@ -141,6 +142,8 @@ enum Measurement {
     Page,
     /// Simulated clusters, and the number of runs with a violated invariant
     Sim,
+    /// Skewed Spark jobs on stock Spark and on Headroom; `--rounds` is the number of jobs
+    Spark,
     /// The source text: odd words, names of types, import cycles, lines
     House,
 }
@@ -210,6 +213,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
         Measurement::Page => figures(&page::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
+        Measurement::Spark => figures(&spark::measure(cli.rounds.unwrap_or(20), spark::newest())?)?,
         Measurement::House => figures(&house::measure()?)?,
     };
     print(&figures, cli.format);
