@@ -210,7 +210,7 @@ fn walk(dir: &std::path::Path) -> Result<Vec<std::path::PathBuf>> {
         let path = entry?.path();
         if path.is_dir() {
             found.extend(walk(&path)?);
-        } else if !path.extension().is_some_and(|extension| extension == "crc")
+        } else if path.extension().is_none_or(|extension| extension != "crc")
             && !path
                 .file_name()
                 .is_some_and(|name| name.to_string_lossy().starts_with("appstatus"))
