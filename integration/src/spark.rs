@@ -118,6 +118,33 @@ impl SparkInstallation {
         Ok(SparkDriver { child, out })
     }
 
+    /// Starts Spark's history server over the event logs in `events`. It ends when it is dropped.
+    pub fn history_server(&self, events: &Path, port: u16) -> Result<SparkDriver> {
+        let out = tempfile::Builder::new()
+            .prefix("headroom-spark-")
+            .tempdir()?;
+        let child = Command::new("java")
+            .arg("-Xmx256m")
+            .arg(format!(
+                "-Dspark.history.fs.logDirectory=file://{}",
+                events.display()
+            ))
+            .arg("-Dspark.history.fs.update.interval=1s")
+            .arg(format!("-Dspark.history.ui.port={port}"))
+            .arg("-cp")
+            .arg(format!("{}/jars/*", self.home().display()))
+            .arg("org.apache.spark.deploy.history.HistoryServer")
+            .current_dir(out.path())
+            .env("SPARK_HOME", self.home())
+            .env("SPARK_LOCAL_IP", "127.0.0.1")
+            .stdin(Stdio::null())
+            .stdout(File::create(out.path().join("stdout"))?)
+            .stderr(File::create(out.path().join("stderr"))?)
+            .spawn()
+            .context("starting the history server")?;
+        Ok(SparkDriver { child, out })
+    }
+
     /// Runs an application to its end.
     pub fn submit(
         &self,

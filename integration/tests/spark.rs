@@ -4,6 +4,7 @@
 #![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{AppId, Bytes, Dimension};
@@ -182,6 +183,54 @@ fn a_python_worker_that_fills_the_container_runs_again_with_more_overhead() -> R
     Ok(())
 }
 
+#[test]
+fn off_heap_memory_that_ran_out_is_cured_and_the_history_server_reads_the_event_log() -> Result<()>
+{
+    let spark = SparkInstallation::of("4.1.4")?;
+    let cluster = Cluster::start(&[shape()])?;
+    let events = tempfile::tempdir()?;
+    let log = format!("spark.eventLog.dir=file://{}", events.path().display());
+    let settings = [
+        "spark.executor.instances=1",
+        "spark.memory.offHeap.enabled=true",
+        "spark.memory.offHeap.size=3m",
+        "spark.buffer.pageSize=2m",
+        "spark.eventLog.enabled=true",
+        &log,
+    ];
+    let output = spark.submit(&master(&cluster), &settings, "off_heap.py", &[])?;
+    let app = ended_clean(&cluster, &output)?;
+    ensure!(
+        lines_of(&output, "RESULT") == ["[(499500, 44999850000)]"],
+        "{}",
+        output.stdout
+    );
+    let raised = with_memory_failures(&app);
+    ensure!(!raised.is_empty(), "no task ran out of off-heap memory");
+    ensure!(
+        output
+            .stderr
+            .contains("out of off-heap memory; the next attempt")
+    );
+    ensure!(
+        !output.stderr.contains("ran out of heap memory"),
+        "only off-heap memory ran out"
+    );
+    let port = free_port()?;
+    let _server = spark.history_server(events.path(), port)?;
+    let url = format!("http://127.0.0.1:{port}/api/v1/applications/{}", app.id);
+    let page = until("the history server to show the application", SOON, || {
+        let curl = Command::new("curl").args(["-sf", &url]).output()?;
+        Ok(curl.status.success().then_some(curl.stdout))
+    })?;
+    let page = String::from_utf8(page)?;
+    ensure!(
+        page.contains("\"completed\" : true") && page.contains("off-heap"),
+        "{page}"
+    );
+    Ok(())
+}
+
 /// A node with Spark's shuffle service, which authenticates its callers.
 fn with_shuffle_service(spark: &SparkInstallation) -> Result<(Cluster, Vec<String>)> {
     let port = free_port()?;
@@ -205,13 +254,25 @@ fn with_shuffle_service(spark: &SparkInstallation) -> Result<(Cluster, Vec<Strin
 }
 
 #[test]
-fn with_the_shuffle_service_no_map_task_runs_again_after_executors_were_killed() -> Result<()> {
+fn no_map_task_runs_again_after_executors_and_the_shuffle_service_were_killed() -> Result<()> {
     let spark = SparkInstallation::of("4.1.4")?;
     let (cluster, settings) = with_shuffle_service(&spark)?;
+    // The brackets keep the pattern from matching the command line of the driver that contains it.
+    let service = format!("{} .*[h]eadroom.ShuffleService", settings[1]);
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let output = spark.submit(&master(&cluster), &settings, "shuffle_loss.py", &["2"])?;
+    let output = spark.submit(
+        &master(&cluster),
+        &settings,
+        "shuffle_loss.py",
+        &["2", &service],
+    )?;
     let app = ended_clean(&cluster, &output)?;
     ensure!(lines_of(&output, "RESULT") == ["True"], "{}", output.stdout);
+    ensure!(
+        lines_of(&output, "KILLED") == ["2", "1"],
+        "{}",
+        output.stdout
+    );
     ensure!(lines_of(&output, "MAPS") == ["12"], "{}", output.stdout);
     ensure!(output.stderr.contains("was killed from outside"));
     // The agent removes the files of the application after its end.
@@ -288,6 +349,66 @@ fn a_job_survives_the_kill_of_the_resource_manager_and_of_the_agent() -> Result<
     Ok(())
 }
 
+/// Two queues with half of the cluster each, and quick preemption.
+const TWO_QUEUES: &str = "[scheduling]\npreempt_warning = \"2s\"\npreempt_every = \"1s\"\npreempt_part = \"50%\"\n\
+    [queues.spark]\nguaranteed = \"50%\"\n[queues.urgent]\nguaranteed = \"50%\"\n";
+
+#[test]
+fn a_preempted_executor_is_decommissioned_and_not_charged() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let node = NodeShape {
+        memory: Bytes::from_mib(1900),
+        cpus: 4,
+        enforcer: None,
+    };
+    let cluster = Cluster::start_managed(&[node], TWO_QUEUES)?;
+    let dir = tempfile::tempdir()?;
+    let (started, end) = (dir.path().join("started"), dir.path().join("end"));
+    let files = [started.display().to_string(), end.display().to_string()];
+    let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+    let settings = [
+        "spark.headroom.queue=spark",
+        "spark.decommission.enabled=true",
+    ];
+    let driver = spark.start(&master(&cluster), &settings, "waiting.py", &arguments)?;
+    until("both executors", APPLICATION, || {
+        if !started.exists() {
+            return Ok(None);
+        }
+        let all = cluster.call(cluster.client().containers(None))?;
+        Ok((all.iter().filter(|c| c.state == "running").count() == 2).then_some(()))
+    })?;
+    let urgent = cluster.submit(
+        "version = 1\nname = \"urgent\"\nqueue = \"urgent\"\n\
+         [profiles.p]\nmemory = \"512MiB\"\ncpus = 1\n\
+         [executors.e]\nprofile = \"p\"\nslots = 1\n\
+         [[stage]]\nname = \"one\"\ncount = 1\ncommand = [\"true\"]\n",
+    )?;
+    let ended = cluster.until_ended(&urgent)?;
+    ensure!(ended.state == AppState::Finished, "{ended:#?}");
+    fs::write(&end, "")?;
+    let output = driver.wait(APPLICATION)?;
+    ensure!(
+        output.code == 0,
+        "{}\n{}",
+        output.stdout,
+        last_lines(&output.stderr, 60)
+    );
+    ensure!(
+        lines_of(&output, "RESULT") == ["780 True"],
+        "{}",
+        output.stdout
+    );
+    ensure!(
+        output
+            .stderr
+            .contains("is decommissioned: preemption is announced"),
+        "{}",
+        last_lines(&output.stderr, 60)
+    );
+    Ok(())
+}
+
 #[test]
 fn a_killed_driver_leaves_no_container() -> Result<()> {
     let spark = SparkInstallation::of("4.1.4")?;
@@ -306,6 +427,50 @@ fn a_killed_driver_leaves_no_container() -> Result<()> {
     let ended = cluster.until_ended(&app)?;
     ensure!(ended.state == AppState::Failed, "{ended:#?}");
     without_containers(&cluster, &app)
+}
+
+#[test]
+fn a_secured_cluster_accepts_a_driver_with_a_token_and_refuses_one_without() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let cluster = Cluster::start_secured(&[shape()])?;
+    let token = cluster.dir().join("ann.token");
+    let file = token.display().to_string();
+    let created = cluster.rmctl(&[
+        "acl",
+        "token",
+        "create",
+        "--user",
+        "ann",
+        "--right",
+        "job:read,job:submit,job:kill",
+        "--out",
+        &file,
+    ])?;
+    ensure!(created.code == 0, "{}", created.stderr);
+    let here = format!(
+        "spark-headroom+https://{}",
+        cluster.url().trim_start_matches("https://")
+    );
+    let ca = format!("spark.headroom.caFile={}", cluster.papers()?.ca().display());
+    let log = refused(&spark, &here, &[&ca])?;
+    ensure!(
+        log.contains("could not be registered") && log.contains("HR0401"),
+        "{}",
+        last_lines(&log, 40)
+    );
+    let with_token = format!("spark.headroom.tokenFile={file}");
+    let settings = [
+        ca.as_str(),
+        &with_token,
+        "spark.authenticate=true",
+        "spark.authenticate.secret=of-this-test",
+        "spark.network.crypto.enabled=true",
+    ];
+    let output = spark.submit(&here, &settings, "python_memory.py", &["1"])?;
+    let app = ended_clean(&cluster, &output)?;
+    ensure!(lines_of(&output, "RESULT") == ["28"], "{}", output.stdout);
+    ensure!(app.user == "ann", "{app:#?}");
+    Ok(())
 }
 
 /// Runs the smallest job, which must fail, and returns the log of its driver.

@@ -1,4 +1,6 @@
-"""A shuffle whose executors are killed after the map side. Prints how often map tasks ran."""
+"""A shuffle after whose map side executors and other programs are killed. Prints how often map tasks ran.
+
+Arguments: number of executors to kill, patterns of command lines of other programs to kill."""
 import os
 import signal
 import subprocess
@@ -21,10 +23,18 @@ def pair(number):
 
 sums = context.parallelize(range(1200), 12).map(pair).reduceByKey(add, 12)
 print("FIRST", sums.count())
-pattern = "CoarseGrainedExecutorBackend.*--app-id " + context.applicationId
-found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True).stdout.split()
-for pid in found[: int(sys.argv[1])]:
-    os.kill(int(pid), signal.SIGKILL)
+
+
+def kill(pattern, most):
+    found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True).stdout.split()
+    for pid in found[:most]:
+        os.kill(int(pid), signal.SIGKILL)
+    print("KILLED", len(found[:most]))
+
+
+kill("CoarseGrainedExecutorBackend.*--app-id " + context.applicationId, int(sys.argv[1]))
+for pattern in sys.argv[2:]:
+    kill(pattern, 1)
 time.sleep(1)
 print("RESULT", sorted(sums.collect()) == [(k, sum(range(k, 1200, 12))) for k in range(12)])
 print("MAPS", maps.value)
