@@ -19,6 +19,7 @@ mod output;
 mod profile;
 mod record;
 mod settings;
+mod spark;
 mod submission;
 mod tags;
 mod value_parser;
@@ -64,6 +65,7 @@ pub(crate) use output::{ListOptions, OutputFormat, OutputOptions, WatchedListOpt
 pub(crate) use profile::{ProfileSetArgs, ProfileSubcommand, ProfileTestArgs};
 pub(crate) use record::{AuditListArgs, AuditSubcommand, EventsArgs};
 pub(crate) use settings::{ConfigSubcommand, ContextSubcommand};
+pub(crate) use spark::{SparkInstallation, SparkSubcommand, SparkSubmitArgs};
 pub(crate) use submission::{RunArgs, SubmitArgs};
 pub(crate) use tags::{
     NodeBenchArgs, NodeCordonArgs, NodeLabelArgs, NodeMarkEdit, NodeTaintArgs, NodeUncordonArgs,
@@ -113,6 +115,11 @@ pub(crate) enum RootSubcommand {
     /// memory kill, 125 for a failure of rmctl, 126 if the command cannot be started, 127 if there
     /// is no such program
     Run(RunArgs),
+    /// Run Apache Spark applications
+    Spark {
+        #[command(subcommand)]
+        what: SparkSubcommand,
+    },
     /// List jobs, or the tasks of one job
     Ps {
         /// The job [default: all jobs]

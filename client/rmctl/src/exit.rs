@@ -78,8 +78,12 @@ impl CommandExitCode {
     }
 }
 
-/// True if a task failed for good after a memory failure of its own.
+/// True if a task, or the master, failed for good after a memory failure of its own.
 fn exhausted(app: &AppView) -> bool {
+    let master = app.attempts.last().and_then(|run| run.reason);
+    if master.is_some_and(|reason| reason.charge() == ExitCharge::Memory) {
+        return true;
+    }
     let given_up = app
         .job
         .iter()

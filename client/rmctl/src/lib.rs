@@ -31,6 +31,7 @@ mod render;
 mod select;
 mod selector;
 mod settings;
+mod spark;
 mod target;
 mod term;
 mod watch;

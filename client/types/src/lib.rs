@@ -14,6 +14,7 @@ pub mod heap;
 pub mod ids;
 pub mod launch;
 pub mod log;
+pub mod master_growth;
 pub mod memory_parts;
 pub mod order;
 pub mod own_limit;
@@ -43,6 +44,7 @@ pub use ids::{
 };
 pub use launch::LaunchSpec;
 pub use log::LogLevel;
+pub use master_growth::MasterGrowth;
 pub use order::{JobOrder, ScaleOrder, TaskOrder, TaskOrderAction};
 pub use own_limit::{OwnLimit, OwnLimitKind};
 pub use profile::Profile;

@@ -181,7 +181,7 @@ reasons! {
     TaskMoved Task Normal "A task is moved to another container or node."
     TaskFailed Task Warning "A task failed finally."
     RungLearned Task Normal "The learned first size of a kind changed by more than a tenth."
-    Escalated Task Warning "A task is retried with more memory after a memory failure."
+    Escalated Task Warning "A task is retried, or a master is run again, with more memory after a memory failure."
     EscalationExhausted Task Warning "A task failed for memory at its largest size."
     TaskGrown Task Normal "A running attempt got more memory in place."
     GrowthRefused Task Warning "A running attempt needed more memory and did not get it."

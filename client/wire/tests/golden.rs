@@ -8,7 +8,7 @@
 mod kept;
 mod samples;
 
-use headroom_types::{Bytes, EnforcerKind, Epoch, ExitReason, StopCause, UnixMillis};
+use headroom_types::{Bytes, EnforcerKind, Epoch, ExitReason, MasterGrowth, StopCause, UnixMillis};
 use headroom_wire::v1::{acl, application_master, apps, error, events, job, nodes, queues, task};
 use kept::golden;
 use samples::{
@@ -28,6 +28,8 @@ fn application_messages_match_the_golden_files() {
             resource: size(),
             launch: Box::new(launch()),
             max_attempts: 2,
+            growth: None,
+            start_timeout_ms: None,
         },
         idempotency_key: Some("2026-11-21-a".into()),
         access: acl::AppAccess {
@@ -40,6 +42,22 @@ fn application_messages_match_the_golden_files() {
         "submit_app_unmanaged",
         &apps::SubmitApplicationRequest {
             master: apps::ApplicationMaster::Unmanaged,
+            access: acl::AppAccess::default(),
+            ..managed.clone()
+        },
+    );
+    golden(
+        "submit_app_growing",
+        &apps::SubmitApplicationRequest {
+            master: apps::ApplicationMaster::Managed {
+                resource: size(),
+                launch: Box::new(launch()),
+                max_attempts: 2,
+                growth: Some(MasterGrowth {
+                    max_memory: Bytes::from_gib(1),
+                }),
+                start_timeout_ms: Some(600_000),
+            },
             access: acl::AppAccess::default(),
             ..managed
         },

@@ -736,6 +736,8 @@ fn submission(job: &ScenarioJob) -> rm::AppSubmission {
                 resource,
                 launch: std::sync::Arc::new(launch),
                 max_attempts: 4,
+                growth: None,
+                start_timeout: None,
             }
         }
     };

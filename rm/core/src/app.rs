@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis,
@@ -358,6 +359,15 @@ impl ClusterApplication {
         match self.spec.master {
             MasterKind::Managed { .. } => true,
             MasterKind::Unmanaged => false,
+        }
+    }
+
+    /// Longest time from the start of the master's container to its registration; `None` for the
+    /// heartbeat timeout.
+    pub fn start_timeout(&self) -> Option<Duration> {
+        match self.spec.master {
+            MasterKind::Managed { start_timeout, .. } => start_timeout,
+            MasterKind::Unmanaged => None,
         }
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_types::{AppId, ExitCharge, ExitReason, Reason, Resource, StopCause, Tick};
+use headroom_types::{AppId, ExitCharge, ExitReason, Reason, StopCause, Tick};
 
-use crate::app::{self, ApplicationOrigin, ApplicationState, ClusterApplication, MasterSize};
+use crate::app::{self, ApplicationOrigin, ApplicationState, ClusterApplication};
 use crate::attempt::{self, AttemptFailure};
 use crate::cluster::{Cluster, MAX_LIVE_APPS, RestoredApp};
 use crate::event::{
@@ -13,6 +13,7 @@ use crate::event::{
     LogSeverity, MasterKind,
 };
 use crate::ledger::ContainerRole;
+use crate::master_growth::{NextMasterSize, escalation_line};
 use crate::queue::QueueNumber;
 use crate::save::DurableRecord;
 use crate::sched::constraint::ANYWHERE;
@@ -353,20 +354,29 @@ impl Cluster {
     fn attempt_failed(&mut self, id: &AppId, failure: AttemptFailure, ctx: &mut StepContext<'_>) {
         self.timers.cancel(&TimerKey::Master(id.clone()));
         self.drop_requests(id);
-        let room = self.nodes.largest().map(|(_, largest)| largest.clone());
+        let next_size = self.next_master_size(id, failure);
         let Some(app) = self.apps.get_mut(id) else {
             return;
         };
         app.master_url = None;
-        let why = describe(failure, self.settings.master_silence.as_secs());
-        let message = format!("attempt {}: {why}", app.attempt);
-        ctx.log_app(LogSeverity::Warning, Reason::MasterFailed, id, message);
-        app.runs.failed(why.clone(), !is_free(failure), ctx.wall);
+        let silence = self.settings.master_silence;
+        let why = describe(failure, silence, app.start_timeout().unwrap_or(silence));
+        ctx.log_app(
+            LogSeverity::Warning,
+            Reason::MasterFailed,
+            id,
+            format!("attempt {}: {why}", app.attempt),
+        );
+        let charged = !is_free(failure) && !next_size.is_grown();
+        app.runs.failed(why.clone(), charged, ctx.wall);
+        let escalation = escalation_line(app, &next_size);
+        let limit = next_size.limit();
         if app.state.is_ending() {
             return;
         }
-        match next_attempt(app, failure, room.as_ref()) {
+        match next_attempt(app, failure, next_size) {
             RelaunchDecision::Again => {
+                escalation.into_iter().for_each(|line| ctx.log(line));
                 app.attempt += 1;
                 app.runs.next(app.attempt);
                 app.run = attempt::AttemptState::Scheduled;
@@ -387,7 +397,7 @@ impl Cluster {
             RelaunchDecision::GiveUp => {
                 app.diagnostics = if app.is_managed() {
                     format!(
-                        "its master failed {} times; attempt {}: {why}",
+                        "its master failed {} times; attempt {}: {why}{limit}",
                         app.charged + app.uncharged,
                         app.attempt
                     )
@@ -409,12 +419,12 @@ enum RelaunchDecision {
 fn next_attempt(
     app: &mut ClusterApplication,
     failure: AttemptFailure,
-    room: Option<&Resource>,
+    next_size: NextMasterSize,
 ) -> RelaunchDecision {
     let MasterKind::Managed { max_attempts, .. } = app.spec.master else {
         return RelaunchDecision::GiveUp;
     };
-    if is_free(failure) {
+    if is_free(failure) || next_size.is_grown() {
         app.uncharged += 1;
     } else {
         app.charged += 1;
@@ -422,10 +432,10 @@ fn next_attempt(
     if app.charged >= max_attempts || app.uncharged >= MAX_UNCHARGED {
         return RelaunchDecision::GiveUp;
     }
-    if let (AttemptFailure::Exited(reason), Some(size)) = (failure, &mut app.master)
-        && reason.charge() == ExitCharge::Memory
-    {
-        *size = grown(size, room);
+    match next_size {
+        NextMasterSize::Same => {}
+        NextMasterSize::Doubled(size) | NextMasterSize::Grown(size) => app.master = Some(size),
+        NextMasterSize::Exhausted(_) => return RelaunchDecision::GiveUp,
     }
     if is_of_the_node(failure) {
         app.master_avoid = app.master_node.take();
@@ -442,7 +452,10 @@ fn relaunch_backoff(failure: AttemptFailure, charged: u32) -> Option<Duration> {
             let doubled = 1 << charged.saturating_sub(1).min(5);
             Some(Duration::from_secs(doubled).min(MAX_RELAUNCH_BACKOFF))
         }
-        AttemptFailure::Exited(_) | AttemptFailure::Lost | AttemptFailure::Silent => None,
+        AttemptFailure::Exited(_)
+        | AttemptFailure::Lost
+        | AttemptFailure::Silent
+        | AttemptFailure::NotRegistered => None,
     }
 }
 
@@ -450,7 +463,9 @@ fn relaunch_backoff(failure: AttemptFailure, charged: u32) -> Option<Duration> {
 /// rule it would be retried for ever.
 fn is_free(failure: AttemptFailure) -> bool {
     match failure {
-        AttemptFailure::Exited(ExitReason::LaunchFailed) | AttemptFailure::Silent => false,
+        AttemptFailure::Exited(ExitReason::LaunchFailed)
+        | AttemptFailure::Silent
+        | AttemptFailure::NotRegistered => false,
         AttemptFailure::Exited(reason) => reason.charge() == ExitCharge::Free,
         AttemptFailure::Lost => true,
     }
@@ -460,7 +475,7 @@ fn is_free(failure: AttemptFailure) -> bool {
 fn is_of_the_node(failure: AttemptFailure) -> bool {
     match failure {
         AttemptFailure::Lost => true,
-        AttemptFailure::Silent => false,
+        AttemptFailure::Silent | AttemptFailure::NotRegistered => false,
         AttemptFailure::Exited(reason) => match reason {
             ExitReason::NodeLost
             | ExitReason::LaunchFailed
@@ -480,28 +495,20 @@ fn is_of_the_node(failure: AttemptFailure) -> bool {
     }
 }
 
-/// Twice the size, heap included, but at most the memory of the largest node.
-fn grown(size: &MasterSize, room: Option<&Resource>) -> MasterSize {
-    let before = size.resource.memory;
-    let twice = before.mul_ratio(2, 1);
-    let memory = room.map_or(twice, |room| twice.min(room.memory.max(before)));
-    let mut resource = size.resource.clone();
-    resource.memory = memory;
-    MasterSize {
-        resource,
-        heap: size
-            .heap
-            .map(|heap| heap.mul_ratio(memory.get(), before.get())),
-    }
-}
-
-fn describe(failure: AttemptFailure, silence_s: u64) -> String {
+/// Reason of a failed attempt, for users, with the timeouts for heartbeats and for the start.
+fn describe(failure: AttemptFailure, silence: Duration, start: Duration) -> String {
     match failure {
         AttemptFailure::Exited(ExitReason::Exit { code: 0 }) => {
             "the master ended without reporting the outcome of the application".into()
         }
         AttemptFailure::Exited(reason) => reason.sentence(),
-        AttemptFailure::Silent => format!("the master sent no heartbeat for {silence_s} s"),
+        AttemptFailure::Silent => {
+            format!("the master sent no heartbeat for {} s", silence.as_secs())
+        }
+        AttemptFailure::NotRegistered => format!(
+            "the master did not register within {} s of the start of its container",
+            start.as_secs()
+        ),
         AttemptFailure::Lost => {
             "the node of the master did not register after a restart of the resource manager".into()
         }

@@ -78,6 +78,8 @@ pub enum AttemptFailure {
     Exited(ExitReason),
     /// The master's heartbeat timed out.
     Silent,
+    /// The master of a started container has not registered in time.
+    NotRegistered,
     /// After a restart, no node reported its container.
     Lost,
 }
@@ -135,7 +137,7 @@ pub fn next_attempt_state(
         AttemptState::Launched { container } => match event {
             AttemptEvent::Registered => Ok(registered(Some(container.clone()), out)),
             AttemptEvent::Exited(reason) => Ok(failed(AttemptFailure::Exited(reason), None, out)),
-            AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, Some(container), out)),
+            AttemptEvent::Silent => Ok(failed(AttemptFailure::NotRegistered, Some(container), out)),
             AttemptEvent::Stop => Ok(AttemptState::Over),
             AttemptEvent::NodesKnown => Ok(state),
             AttemptEvent::Granted(_) | AttemptEvent::Found => {

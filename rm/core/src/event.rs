@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, Bytes, LaunchSpec, Name, QueuePath, RequestId, Resource, StopCause, UnixMillis,
+    AppId, Bytes, LaunchSpec, MasterGrowth, Name, QueuePath, RequestId, Resource, StopCause,
+    UnixMillis,
 };
 
 pub use call::{ClusterCall, ClusterEvent, MasterHeartbeat};
@@ -100,6 +101,11 @@ pub enum MasterKind {
         launch: Arc<LaunchSpec>,
         /// Charged attempts after which the application fails.
         max_attempts: u32,
+        /// Larger sizes after memory failures.
+        growth: Option<MasterGrowth>,
+        /// Longest time from the start of its container to its registration; `None` for the
+        /// heartbeat timeout.
+        start_timeout: Option<Duration>,
     },
     /// The master runs outside of the cluster's containers.
     Unmanaged,

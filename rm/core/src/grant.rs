@@ -442,11 +442,16 @@ impl Cluster {
             .reindex(id, self.allocations.ledger(), &mut self.scheduler);
     }
 
-    /// Restarts the heartbeat timeout of the master.
+    /// Restarts the heartbeat timeout of the master. A master that is not registered may take
+    /// longer, if its submission says so.
     pub(crate) fn expect_master(&mut self, app: &AppId, now: Tick) {
+        let starting = self.apps.get(app).filter(|app| !app.run.is_registered());
+        let timeout = starting
+            .and_then(crate::app::ClusterApplication::start_timeout)
+            .unwrap_or(self.settings.master_silence);
         self.timers.set(
             crate::timer::TimerKey::Master(app.clone()),
-            now.plus(self.settings.master_silence),
+            now.plus(timeout),
         );
     }
 }

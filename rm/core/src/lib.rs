@@ -44,6 +44,7 @@ mod delay;
 mod drain;
 mod grant;
 mod lifetime;
+mod master_growth;
 mod masters;
 mod nodes;
 mod orders;

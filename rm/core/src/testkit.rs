@@ -463,6 +463,8 @@ impl ClusterScenario {
                 resource,
                 launch,
                 max_attempts,
+                growth: None,
+                start_timeout: None,
             },
         )
     }

@@ -237,6 +237,8 @@ fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
         resource: size(1, 1),
         launch,
         max_attempts: 2,
+        growth: None,
+        start_timeout: None,
     };
     let app = Box::new(AppSubmission {
         name: id("job"),
@@ -478,6 +480,8 @@ fn a_master_that_cannot_be_started_is_launched_again_after_a_backoff() {
         resource: size(1, 1),
         launch: std::sync::Arc::new(LaunchSpec::default()),
         max_attempts: 3,
+        growth: None,
+        start_timeout: None,
     };
     let app = s.submit("job", 0, master);
     for backoff in [1, 2] {
@@ -509,6 +513,8 @@ fn an_application_is_killed_during_the_backoff_of_its_master() {
         resource: size(1, 1),
         launch: std::sync::Arc::new(LaunchSpec::default()),
         max_attempts: 3,
+        growth: None,
+        start_timeout: None,
     };
     let app = s.submit("job", 0, master);
     let failed = s.settle().alive(&app)[0].clone();

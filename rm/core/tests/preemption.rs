@@ -298,6 +298,8 @@ fn masters_are_never_preempted() {
                     resource: size(2, 1),
                     launch: launch.clone(),
                     max_attempts: 2,
+                    growth: None,
+                    start_timeout: None,
                 },
             )
         })
@@ -322,6 +324,8 @@ fn a_waiting_master_gets_a_claim() {
         resource: size(2, 1),
         launch,
         max_attempts: 2,
+        growth: None,
+        start_timeout: None,
     };
     let spec = AppSubmission {
         name: id("late"),

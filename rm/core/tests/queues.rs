@@ -85,6 +85,8 @@ fn managed(s: &mut ClusterScenario, queue: &str, resource: Resource) -> AppId {
         resource,
         launch,
         max_attempts: 2,
+        growth: None,
+        start_timeout: None,
     };
     let spec = AppSubmission {
         name: id("job"),

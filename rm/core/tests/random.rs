@@ -406,6 +406,8 @@ impl World {
                 resource: size(1, 1),
                 launch,
                 max_attempts: 3,
+                growth: None,
+                start_timeout: None,
             }
         } else {
             MasterKind::Unmanaged

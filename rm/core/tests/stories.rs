@@ -624,6 +624,8 @@ fn a_master_too_large_for_any_node_is_refused() {
                 ..LaunchSpec::default()
             }),
             max_attempts: 2,
+            growth: None,
+            start_timeout: None,
         },
         key: None,
     };

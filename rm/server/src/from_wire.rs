@@ -41,10 +41,14 @@ pub(crate) fn submit(app: SubmitApplicationRequest) -> Result<core::ClusterCall,
             resource,
             launch,
             max_attempts,
+            growth,
+            start_timeout_ms,
         } => core::MasterKind::Managed {
             resource,
             launch: Arc::from(launch),
             max_attempts,
+            growth,
+            start_timeout: start_timeout_ms.map(Duration::from_millis),
         },
     };
     let user = app.user.unwrap_or_else(|| "unknown".to_owned());

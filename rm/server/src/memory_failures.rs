@@ -42,6 +42,12 @@ enum MemoryFailureState {
     Over,
 }
 
+/// True for the event of a task. The resource manager also escalates masters, whose events name
+/// their container.
+fn is_of_a_task(event: &LoggedEvent) -> bool {
+    event.object.contains('/')
+}
+
 impl RecentMemoryFailures {
     /// Adds one event, in the order of the log.
     pub(crate) fn take(&mut self, event: &LoggedEvent) {
@@ -53,7 +59,7 @@ impl RecentMemoryFailures {
             if self.kills.len() > MOST {
                 self.kills.pop_front();
             }
-        } else if is(&[Reason::Escalated]) {
+        } else if is(&[Reason::Escalated]) && is_of_a_task(event) {
             self.give(event, true, MemoryFailureState::GoingOn);
         } else if is(&[Reason::EscalationExhausted]) {
             self.give(event, false, MemoryFailureState::Exhausted);
@@ -172,6 +178,7 @@ mod tests {
             (5, Reason::EscalationExhausted, "a.1", "map/2"),
             (5, Reason::TaskFailed, "a.1", "map/2"),
             (6, Reason::TaskFinished, "a.1", "map/9@1"),
+            (7, Reason::Escalated, "a.1", "a.1.e1.c1"),
         ] {
             hour.take(&event(s, reason, app, object));
         }

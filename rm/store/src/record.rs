@@ -13,8 +13,8 @@ use headroom_rm_core::{
     SavedStage, SavedState,
 };
 use headroom_types::{
-    AppId, Bytes, ContainerId, Epoch, ExitReason, LaunchSpec, Name, NodeId, QueuePath, RequestId,
-    Resource, UnixMillis,
+    AppId, Bytes, ContainerId, Epoch, ExitReason, LaunchSpec, MasterGrowth, Name, NodeId,
+    QueuePath, RequestId, Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +97,12 @@ pub struct ManagedMaster {
     pub resource: Resource,
     /// Maximum number of failed attempts.
     pub max_attempts: u32,
+    /// Larger sizes after memory failures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<MasterGrowth>,
+    /// Longest time from the start of its container to its registration. In milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_timeout_ms: Option<u64>,
     /// Command, environment and files. Its fields are stored beside the others.
     #[serde(flatten)]
     pub launch: LaunchSpec,
@@ -251,6 +257,10 @@ fn first() -> u32 {
     1
 }
 
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A node that the resource manager expects after a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpectedNode {
@@ -314,10 +324,14 @@ impl AppRecord {
                 resource,
                 launch,
                 max_attempts,
+                growth,
+                start_timeout,
             } => Some(ManagedMaster {
                 resource: resource.clone(),
                 launch: LaunchSpec::clone(launch),
                 max_attempts: *max_attempts,
+                growth: *growth,
+                start_timeout_ms: start_timeout.map(milliseconds),
             }),
         };
         AppRecord {
@@ -326,9 +340,7 @@ impl AppRecord {
             queue: spec.queue.clone(),
             priority: spec.priority,
             user: spec.user.clone(),
-            lifetime_ms: spec
-                .lifetime
-                .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            lifetime_ms: spec.lifetime.map(milliseconds),
             key: spec.key.clone(),
             master,
         }
@@ -348,6 +360,8 @@ impl AppRecord {
                     resource: master.resource,
                     launch: Arc::new(master.launch),
                     max_attempts: master.max_attempts,
+                    growth: master.growth,
+                    start_timeout: master.start_timeout_ms.map(Duration::from_millis),
                 },
             },
         }

@@ -15,8 +15,8 @@ use headroom_rm_core::{
 };
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{
-    AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, Resource, StoreBackend,
-    UnixMillis,
+    AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, MasterGrowth, Resource,
+    StoreBackend, UnixMillis,
 };
 
 mod backends;
@@ -60,6 +60,10 @@ fn managed() -> AppSubmission {
             resource: Resource::new(Bytes::from_mib(128), Cpus::from_milli(500)),
             launch: Arc::new(launch),
             max_attempts: 4,
+            growth: Some(MasterGrowth {
+                max_memory: Bytes::from_gib(1),
+            }),
+            start_timeout: Some(std::time::Duration::from_secs(600)),
         },
         key: Some("once".into()),
     }

@@ -233,6 +233,8 @@ fn convert(
             resource,
             launch: Box::new(launch(command, env)),
             max_attempts: max_app_attempts.unwrap_or(2),
+            growth: None,
+            start_timeout_ms: None,
         }
     };
     let queue = queue
@@ -444,6 +446,8 @@ mod tests {
             resource,
             launch,
             max_attempts,
+            growth: None,
+            start_timeout_ms: None,
         } = app.master
         else {
             panic!("the master is not managed")

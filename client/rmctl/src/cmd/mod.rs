@@ -51,6 +51,7 @@ mod request;
 mod run;
 pub(crate) mod sample;
 mod scale;
+mod spark;
 mod status;
 mod submission;
 mod submit;
@@ -73,6 +74,7 @@ pub(crate) async fn run(verb: RootSubcommand, context: &mut CommandContext) -> C
         RootSubcommand::Status { watch } => status::run(context, watch).await,
         RootSubcommand::Submit(args) => submit::run(context, args).await,
         RootSubcommand::Run(args) => run::run(context, args).await,
+        RootSubcommand::Spark { what } => spark::run(context, what).await,
         RootSubcommand::Ps { job, list } => ps::run(context, job.as_deref(), list).await,
         RootSubcommand::Top(args) => top::run(context, args).await,
         RootSubcommand::Why { target } => why::run(context, &target).await,

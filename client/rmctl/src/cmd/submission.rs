@@ -11,13 +11,20 @@ use super::job_file::CompiledJob;
 use crate::context::now;
 use crate::exit::CommandFailure;
 
-/// Submits a job under a master that the resource manager launches. Safe to repeat: the idempotency
-/// key prevents a second application.
+/// Submits a job under a master that the resource manager launches.
 pub(crate) async fn submit(
     client: &Client,
     job: &CompiledJob,
 ) -> Result<SubmissionResult, CommandFailure> {
-    let mut request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
+    let key = format!("rmctl-{}-{}", std::process::id(), now().0);
+    send(client, request(job, &key)).await
+}
+
+/// Sends a submission. Safe to repeat: the idempotency key prevents a second application.
+pub(crate) async fn send(
+    client: &Client,
+    mut request: SubmitApplicationRequest,
+) -> Result<SubmissionResult, CommandFailure> {
     // An authenticated client needs no user name in the request.
     request.user = request.user.filter(|_| !client.is_authenticated());
     let mut backoff = ExponentialBackoff::usual();
@@ -57,6 +64,8 @@ pub(crate) fn request(job: &CompiledJob, key: &str) -> SubmitApplicationRequest 
         resource: master_size(job.spec.tasks()),
         launch: Box::new(launch),
         max_attempts: 2,
+        growth: None,
+        start_timeout_ms: None,
     };
     SubmitApplicationRequest {
         name: job.spec.name.clone(),

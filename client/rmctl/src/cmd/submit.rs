@@ -155,7 +155,12 @@ fn summary(app: &AppView, paint: TextPainter) -> String {
     format!("{took:>5}  {state}{}{why}", figures.unwrap_or_default())
 }
 
-fn print_submitted(context: &CommandContext, submitted: &SubmissionResult, people: bool) {
+/// Prints the id of a submitted application.
+pub(super) fn print_submitted(
+    context: &CommandContext,
+    submitted: &SubmissionResult,
+    people: bool,
+) {
     let id = &submitted.app;
     if people {
         let name = context.term.paint.strong(&id.to_string());

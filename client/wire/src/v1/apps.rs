@@ -2,8 +2,8 @@
 
 use headroom_types::exit::MemorySample;
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, Name, NodeId,
-    QueuePath, RequestId, Resource, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, MasterGrowth, Name,
+    NodeId, QueuePath, RequestId, Resource, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,14 @@ pub enum ApplicationMaster {
         /// Maximum number of runs. Failures of the platform do not count.
         #[serde(default = "two")]
         max_attempts: u32,
+        /// Larger sizes after memory failures, which then do not count. Without it, every size
+        /// after a memory failure is twice the one before, and every run counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        growth: Option<MasterGrowth>,
+        /// Maximum time from the start of its container to its registration; the heartbeat timeout
+        /// of masters if omitted. Milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start_timeout_ms: Option<u64>,
     },
     /// The master runs outside of the cluster's containers and registers by itself.
     Unmanaged,

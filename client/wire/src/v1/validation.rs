@@ -175,10 +175,19 @@ pub fn check_submit(app: &SubmitApplicationRequest) -> Result<(), ProblemDetails
             resource,
             launch,
             max_attempts,
+            growth,
+            ..
         } => {
             if resource.memory.is_zero() || !(1..=20).contains(max_attempts) {
                 return Err(bad(
                     "master: resource.memory must be above 0 and max_attempts between 1 and 20",
+                ));
+            }
+            if let Some(growth) = growth
+                && growth.max_memory < resource.memory
+            {
+                return Err(bad(
+                    "master: growth.max_memory must be at least resource.memory",
                 ));
             }
             check_launch(launch)

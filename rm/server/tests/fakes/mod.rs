@@ -182,6 +182,8 @@ pub(crate) fn managed(
             resource,
             launch,
             max_attempts,
+            growth: None,
+            start_timeout_ms: None,
         },
         ..unmanaged(name)
     }

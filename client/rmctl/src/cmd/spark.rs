@@ -1,0 +1,306 @@
+//! `rmctl spark`: submits Spark applications in cluster mode, and prints the options for client
+//! mode.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use headroom_client::{Client, TokenSource};
+use headroom_wire::v1::apps::{AppState, AppView, SubmitApplicationRequest};
+use serde::Serialize;
+
+use super::log_source::WINDOW;
+use super::submission::send;
+use super::submit::{print_submitted, print_view, stay};
+use crate::args::{SparkInstallation, SparkSubcommand, SparkSubmitArgs};
+use crate::context::{CommandContext, now, user};
+use crate::exit::{CommandExitCode, CommandFailure};
+use crate::render::json::MachineOutput;
+use crate::render::logs::tail;
+use crate::spark::arguments::{SparkArguments, usage};
+use crate::spark::file_location::FileLocation;
+use crate::spark::master_url::{check_deploy_mode, check_master, master_url};
+use crate::spark::plugin::{self, SparkPlugin};
+use crate::spark::submission::SparkJob;
+
+/// Lines of the driver's log after its end.
+const LOG_LINES: usize = 40;
+/// Variables that a driver takes over from the environment of the caller.
+const VARIABLES: [&str; 3] = ["JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"];
+
+/// Runs a `spark` verb.
+pub(crate) async fn run(
+    context: &CommandContext,
+    what: SparkSubcommand,
+) -> Result<CommandExitCode, CommandFailure> {
+    match what {
+        SparkSubcommand::Submit(args) => submit(context, &args).await,
+        SparkSubcommand::Conf(installation) => print_options(context, &installation),
+    }
+}
+
+async fn submit(
+    context: &CommandContext,
+    args: &SparkSubmitArgs,
+) -> Result<CommandExitCode, CommandFailure> {
+    let request = request(context, args)?;
+    if args.dry_run {
+        let text = serde_json::to_string_pretty(&request)
+            .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))?;
+        context.term.line(&text);
+        return Ok(CommandExitCode::Ok);
+    }
+    let client = context.client()?;
+    let submitted = send(&client, request).await?;
+    let (id, people) = (&submitted.app, context.format.is_screen());
+    if !args.follow {
+        print_submitted(context, &submitted, people);
+        return Ok(CommandExitCode::Ok);
+    }
+    if people {
+        let name = context.term.paint.strong(&id.to_string());
+        context.term.line(&format!(
+            "job   {name} accepted   (Ctrl-C detaches; rmctl attach {id})"
+        ));
+    }
+    let app = tokio::select! {
+        app = stay(context, &client, id, people) => app?,
+        _ = tokio::signal::ctrl_c() => {
+            context.term.say(&format!("detached; {id} keeps running: rmctl attach {id}"));
+            return Ok(CommandExitCode::Ok);
+        }
+    };
+    print_driver_log(context, &client, &app, people).await;
+    print_view(context, &app, people);
+    Ok(CommandExitCode::of_app(&app))
+}
+
+/// The submission, from the arguments, the properties file and the environment.
+fn request(
+    context: &CommandContext,
+    args: &SparkSubmitArgs,
+) -> Result<SubmitApplicationRequest, CommandFailure> {
+    let arguments = SparkArguments::parse(&args.arguments)?;
+    for master in [
+        arguments.option("--master"),
+        arguments.setting("spark.master"),
+    ] {
+        check_master(master, &context.addr)?;
+    }
+    let mode_setting = arguments.setting("spark.submit.deployMode");
+    for mode in [arguments.option("--deploy-mode"), mode_setting] {
+        check_deploy_mode(mode)?;
+    }
+    let spark_home = args.installation.spark_home.as_deref().ok_or_else(|| {
+        usage("the directory of Spark on the nodes is not known")
+            .help("name it with --spark-home DIR or SPARK_HOME")
+    })?;
+    let base = std::env::current_dir().map_err(|e| {
+        CommandFailure::new(
+            CommandExitCode::Failed,
+            format!("no working directory: {e}"),
+        )
+    })?;
+    let properties = arguments
+        .option("--properties-file")
+        .map(read)
+        .transpose()?;
+    let job = SparkJob {
+        properties,
+        base: &base,
+        spark_home,
+        plugin: find_plugin(&args.installation)?,
+        variables: variables(),
+        max_memory: args.driver_max_memory,
+        max_attempts: args.max_attempts,
+        queue: args.queue.clone(),
+        priority: args.priority,
+        arguments,
+    };
+    job.files()
+        .into_iter()
+        .try_for_each(|(name, file)| check_file(name, &file))?;
+    job.request(user(), format!("rmctl-{}-{}", std::process::id(), now().0))
+}
+
+fn read(path: &str) -> Result<String, CommandFailure> {
+    std::fs::read_to_string(path).map_err(|e| usage(format!("--properties-file {path}: {e}")))
+}
+
+/// Checks that a file exists on this host; the nodes need it at the same path.
+fn check_file(name: &str, file: &FileLocation) -> Result<(), CommandFailure> {
+    match &file.path {
+        Some(path) if !path.exists() => {
+            Err(
+                usage(format!("{name}: there is no file {}", path.display())).help(format!(
+                    "write local:{} for a file that only the nodes have",
+                    path.display()
+                )),
+            )
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn find_plugin(installation: &SparkInstallation) -> Result<SparkPlugin, CommandFailure> {
+    let program = std::env::current_exe().ok();
+    plugin::find(
+        installation.plugin.as_deref(),
+        installation.spark_home.as_deref(),
+        program.as_deref(),
+    )
+}
+
+fn variables() -> BTreeMap<String, String> {
+    let set = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+    VARIABLES.into_iter().filter_map(set).collect()
+}
+
+/// Prints the end of the driver's output, and of its messages if it failed. A log that cannot be
+/// read is only a message: the result of the application is known.
+async fn print_driver_log(context: &CommandContext, client: &Client, app: &AppView, people: bool) {
+    let driver = app
+        .attempts
+        .iter()
+        .rev()
+        .find_map(|run| run.container.clone());
+    let Some(driver) = driver else { return };
+    let term = if people {
+        context.term
+    } else {
+        context.term.aside()
+    };
+    let files: &[&str] = match app.state {
+        AppState::Finished => &["stdout"],
+        AppState::Accepted
+        | AppState::Running
+        | AppState::Finishing
+        | AppState::Failed
+        | AppState::Killed => &["stdout", "stderr"],
+    };
+    for file in files {
+        match client.log(&driver, file, WINDOW).await {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => {
+                term.line(
+                    &term
+                        .paint
+                        .dim(&format!("── {file} of the driver {driver} ──")),
+                );
+                term.print(tail(&text, Some(LOG_LINES)));
+            }
+            Err(e) => context.term.complain(&e.into()),
+        }
+    }
+}
+
+/// Options of spark-submit for client mode.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct ClientModeOptions {
+    /// Master URL.
+    master: String,
+    /// The plugin; `None` if Spark loads it by itself.
+    jars: Option<PathBuf>,
+    /// Settings of `--conf`.
+    conf: BTreeMap<&'static str, PathBuf>,
+}
+
+impl ClientModeOptions {
+    /// One option in each line, for a shell.
+    fn lines(&self) -> String {
+        let jars = self
+            .jars
+            .iter()
+            .map(|jar| format!("--jars {}\n", jar.display()));
+        let conf = self.conf.iter();
+        let conf = conf.map(|(key, path)| format!("--conf {key}={}\n", path.display()));
+        format!("--master {}\n", self.master) + &jars.chain(conf).collect::<String>()
+    }
+}
+
+fn print_options(
+    context: &CommandContext,
+    installation: &SparkInstallation,
+) -> Result<CommandExitCode, CommandFailure> {
+    let trust = &context.settings.trust;
+    let jars = match find_plugin(installation)? {
+        SparkPlugin::Installed => None,
+        SparkPlugin::Jar(path) => Some(path),
+    };
+    let options = options(&context.addr, jars, trust.files.ca.as_deref(), &trust.token)?;
+    if trust.files.own.is_some() && trust.token == TokenSource::Nowhere {
+        context.term.say(
+            "note: the plugin authenticates with a token and not with a certificate: \
+             rmctl acl token create",
+        );
+    }
+    let machine = MachineOutput {
+        items: std::slice::from_ref(&options),
+        list: false,
+    };
+    let text = machine.text(&context.output, |options| options.master.clone());
+    context.term.print(&text.unwrap_or_else(|| options.lines()));
+    Ok(CommandExitCode::Ok)
+}
+
+/// The options for one cluster. A token in `HEADROOM_TOKEN` needs no option: the plugin reads the
+/// same variable.
+fn options(
+    address: &str,
+    jars: Option<PathBuf>,
+    ca: Option<&Path>,
+    token: &TokenSource,
+) -> Result<ClientModeOptions, CommandFailure> {
+    let token_file = match token {
+        TokenSource::File(path) => Some(("spark.headroom.tokenFile", path.clone())),
+        TokenSource::Nowhere | TokenSource::Text(_) => None,
+    };
+    let ca_file = ca.map(|path| ("spark.headroom.caFile", path.to_path_buf()));
+    Ok(ClientModeOptions {
+        master: master_url(address)?,
+        jars,
+        conf: token_file.into_iter().chain(ca_file).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_mode_has_its_options() {
+        let token = TokenSource::File("/etc/t".into());
+        let jar = Some(PathBuf::from("/opt/p.jar"));
+        let found = options(
+            "https://rm:7070",
+            jar,
+            Some(Path::new("/etc/ca.pem")),
+            &token,
+        );
+        assert_eq!(
+            found.expect("options").lines(),
+            "--master spark-headroom+https://rm:7070\n--jars /opt/p.jar\n\
+             --conf spark.headroom.caFile=/etc/ca.pem\n\
+             --conf spark.headroom.tokenFile=/etc/t\n"
+        );
+        let plain = options("http://rm:7070", None, None, &TokenSource::Nowhere);
+        assert_eq!(
+            plain.expect("options").lines(),
+            "--master spark-headroom://rm:7070\n"
+        );
+    }
+
+    #[test]
+    fn a_missing_file_names_its_option() {
+        let file = FileLocation::of("/nonexistent/a.jar", Path::new("/"));
+        let failure = check_file("--jars", &file)
+            .expect_err("missing")
+            .to_string();
+        assert!(
+            failure.contains("--jars: there is no file /nonexistent/a.jar")
+                && failure.contains("local:/nonexistent/a.jar"),
+            "{failure}"
+        );
+        let address = FileLocation::of("hdfs:/a.jar", Path::new("/"));
+        assert!(check_file("--jars", &address).is_ok());
+    }
+}

@@ -1,0 +1,399 @@
+//! The submission of a Spark application in cluster mode. Pure.
+//!
+//! The driver is a managed master: a container whose command is spark-submit in client mode. The
+//! plugin in it registers as the master of the application.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use headroom_types::{Bytes, LaunchSpec, MasterGrowth, Name, QueuePath, Resource};
+use headroom_wire::v1::acl::AppAccess;
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
+
+use super::arguments::{NO_FILE, SparkArguments, usage};
+use super::driver_size::DriverSize;
+use super::file_location::FileLocation;
+use super::plugin::SparkPlugin;
+use super::properties::{PropertiesFile, setting};
+use crate::exit::CommandFailure;
+
+/// Starts spark-submit with the address of the resource manager that the node uses.
+///
+/// A full heap ends the JVM with exit code 3. The option is not one of `spark.driver.*`, so that it
+/// replaces none of the user.
+const SCRIPT: &str = r#"if [ ! -x "$SPARK_HOME/bin/spark-submit" ]; then
+    echo "error: node $HEADROOM_NODE has no Spark in $SPARK_HOME; install it there, or name its \
+directory with rmctl spark submit --spark-home DIR" >&2
+    exit 127
+fi
+case $HEADROOM_RM in
+https://*) scheme=spark-headroom+https port=443 ;;
+*) scheme=spark-headroom port=80 ;;
+esac
+host=${HEADROOM_RM#*://}
+case $host in
+*:*) ;;
+*) host=$host:$port ;;
+esac
+if [ -n "${HEADROOM_ADVERTISE:-}" ]; then
+    set -- --conf "spark.driver.host=$HEADROOM_ADVERTISE" \
+        --conf "spark.driver.bindAddress=${HEADROOM_LISTEN%:*}" "$@"
+fi
+export SPARK_SUBMIT_OPTS="-XX:+ExitOnOutOfMemoryError${SPARK_SUBMIT_OPTS:+ $SPARK_SUBMIT_OPTS}"
+exec "$SPARK_HOME/bin/spark-submit" --master "$scheme://$host" --deploy-mode client "$@"
+"#;
+
+/// Exit codes of a driver with a full heap: 3 of the JVM, 52 of Spark.
+const HEAP_EXIT_CODES: [i32; 2] = [3, 52];
+/// Time for a stopped driver to end its application. Milliseconds.
+const STOP_GRACE_MS: u64 = 10_000;
+/// Longest time until the driver creates its Spark context. Milliseconds.
+const START_TIMEOUT_MS: u64 = 600_000;
+/// Largest memory of a driver without a given one, as a multiple of its first memory.
+const USUAL_GROWTH: u64 = 4;
+/// Name of the properties file in the working directory of the driver.
+const PROPERTIES: &str = "spark-submit.properties";
+/// Settings that the command of the driver sets itself.
+const OWN_SETTINGS: [&str; 3] = [
+    "spark.master",
+    "spark.submit.deployMode",
+    "spark.driver.memory",
+];
+/// Options that name files, in addition to `--jars`.
+const FILE_OPTIONS: [&str; 3] = ["--py-files", "--files", "--archives"];
+
+/// Everything that a submission is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct SparkJob<'a> {
+    /// Arguments of spark-submit.
+    pub(crate) arguments: SparkArguments,
+    /// Text of the properties file.
+    pub(crate) properties: Option<String>,
+    /// Directory of relative paths.
+    pub(crate) base: &'a Path,
+    /// Directory of Spark on the nodes.
+    pub(crate) spark_home: &'a Path,
+    /// The plugin.
+    pub(crate) plugin: SparkPlugin,
+    /// Environment variables of the driver, such as `JAVA_HOME`.
+    pub(crate) variables: BTreeMap<String, String>,
+    /// Largest memory of the driver's container.
+    pub(crate) max_memory: Option<Bytes>,
+    /// Maximum number of runs of the driver.
+    pub(crate) max_attempts: u32,
+    /// Queue by an option of rmctl.
+    pub(crate) queue: Option<QueuePath>,
+    /// Priority within the queue.
+    pub(crate) priority: i32,
+}
+
+impl SparkJob<'_> {
+    /// The application and all files that its options name, with the option.
+    pub(crate) fn files(&self) -> Vec<(&'static str, FileLocation)> {
+        let mut all = Vec::new();
+        if self.arguments.application != NO_FILE {
+            let file = FileLocation::of(&self.arguments.application, self.base);
+            all.push(("the application", file));
+        }
+        for name in FILE_OPTIONS.into_iter().chain(["--jars"]) {
+            let list = self.arguments.option(name).unwrap_or_default();
+            let files = FileLocation::list(list, self.base);
+            all.extend(files.into_iter().map(|file| (name, file)));
+        }
+        all
+    }
+
+    /// The submission.
+    pub(crate) fn request(
+        &self,
+        user: Option<String>,
+        key: String,
+    ) -> Result<SubmitApplicationRequest, CommandFailure> {
+        let file = PropertiesFile::parse(self.properties.as_deref().unwrap_or_default());
+        let size = DriverSize::of(&self.arguments, &file)?;
+        let max_memory = self
+            .max_memory
+            .unwrap_or_else(|| size.memory.mul_ratio(USUAL_GROWTH, 1));
+        if max_memory < size.memory {
+            return Err(usage(format!(
+                "--driver-max-memory {max_memory} is less than the memory of the driver's \
+                 container, {}",
+                size.memory
+            ))
+            .help("its memory is --driver-memory with the overhead"));
+        }
+        let launch = LaunchSpec {
+            command: self.command(&file),
+            env: self.environment(),
+            files: self
+                .properties
+                .iter()
+                .map(|text| (PROPERTIES.to_owned(), text.clone()))
+                .collect(),
+            heap: Some(size.heap),
+            heap_exit_codes: HEAP_EXIT_CODES.to_vec(),
+            stop_grace_ms: Some(STOP_GRACE_MS),
+            ..LaunchSpec::default()
+        };
+        Ok(SubmitApplicationRequest {
+            name: self.name(&file)?,
+            queue: self.queue(&file)?,
+            priority: self.priority,
+            user,
+            lifetime_ms: None,
+            master: ApplicationMaster::Managed {
+                resource: Resource::new(size.memory, size.cpus),
+                launch: Box::new(launch),
+                max_attempts: self.max_attempts,
+                growth: Some(MasterGrowth { max_memory }),
+                start_timeout_ms: Some(START_TIMEOUT_MS),
+            },
+            idempotency_key: Some(key),
+            access: AppAccess::default(),
+        })
+    }
+
+    fn environment(&self) -> BTreeMap<String, String> {
+        let own = [
+            ("HEADROOM_SPARK_DRIVER", "1".to_owned()),
+            ("SPARK_HOME", self.spark_home.display().to_string()),
+        ];
+        let own = own.map(|(name, value)| (name.to_owned(), value));
+        self.variables.clone().into_iter().chain(own).collect()
+    }
+
+    /// The words of the driver's command. The node replaces `{heap}` by the present heap.
+    fn command(&self, file: &PropertiesFile) -> Vec<String> {
+        let mut words = ["sh", "-c", SCRIPT, "spark-submit"]
+            .map(str::to_owned)
+            .to_vec();
+        let mut add = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+        add("--driver-memory", "{heap}");
+        self.arguments
+            .passed_on()
+            .for_each(|(name, value)| add(name, value));
+        let jars = self.jars(file);
+        if !jars.is_empty() {
+            add("--jars", &jars);
+        }
+        for name in FILE_OPTIONS {
+            if let Some(list) = self.arguments.option(name) {
+                add(name, &joined(FileLocation::list(list, self.base)));
+            }
+        }
+        if self.properties.is_some() {
+            add("--properties-file", PROPERTIES);
+        }
+        let settings = self.arguments.conf.iter();
+        for (key, value) in settings.filter(|(key, _)| !OWN_SETTINGS.contains(&key.as_str())) {
+            add("--conf", &format!("{key}={value}"));
+        }
+        if let Some(count) = self.arguments.option("--num-executors") {
+            add("--conf", &format!("spark.executor.instances={count}"));
+        }
+        words.extend(self.arguments.switches.iter().cloned());
+        words.push(match self.arguments.application.as_str() {
+            NO_FILE => NO_FILE.to_owned(),
+            application => FileLocation::of(application, self.base).text,
+        });
+        words.extend(self.arguments.application_arguments.iter().cloned());
+        words
+    }
+
+    /// The plugin and the jars of the user. `--jars` replaces `spark.jars`, so both are joined.
+    fn jars(&self, file: &PropertiesFile) -> String {
+        let of_user = self
+            .arguments
+            .option("--jars")
+            .or_else(|| setting(&self.arguments, file, "spark.jars"))
+            .unwrap_or_default();
+        let of_user = joined(FileLocation::list(of_user, self.base));
+        match &self.plugin {
+            SparkPlugin::Installed => of_user,
+            SparkPlugin::Jar(plugin) if of_user.is_empty() => plugin.display().to_string(),
+            SparkPlugin::Jar(plugin) => format!("{},{of_user}", plugin.display()),
+        }
+    }
+
+    fn queue(&self, file: &PropertiesFile) -> Result<Option<QueuePath>, CommandFailure> {
+        if self.queue.is_some() {
+            return Ok(self.queue.clone());
+        }
+        let of_setting = setting(&self.arguments, file, "spark.headroom.queue");
+        let text = self.arguments.option("--queue").or(of_setting);
+        text.map(|queue| {
+            queue
+                .parse()
+                .map_err(|e| usage(format!("--queue {queue}: {e}")))
+        })
+        .transpose()
+    }
+
+    /// Name of the application: the name for Spark, else its class, else its file.
+    fn name(&self, file: &PropertiesFile) -> Result<Name, CommandFailure> {
+        let given = self.arguments.option("--name");
+        let class = || Some(self.arguments.option("--class")?.rsplit('.').next()?);
+        let stem = || Path::new(&self.arguments.application).file_stem()?.to_str();
+        let text = given
+            .or_else(|| setting(&self.arguments, file, "spark.app.name"))
+            .or_else(class)
+            .or_else(stem)
+            .unwrap_or_default();
+        let name = application_name(text);
+        name.parse()
+            .map_err(|e| usage(format!("--name {text}: {e}")))
+    }
+}
+
+fn joined(files: Vec<FileLocation>) -> String {
+    let texts: Vec<String> = files.into_iter().map(|file| file.text).collect();
+    texts.join(",")
+}
+
+/// A name of an application, as the plugin makes it from a name for Spark.
+fn application_name(text: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let plain: String = text
+        .chars()
+        .map(|c| if is_word(c) { c } else { '-' })
+        .collect();
+    let is_edge = |c: char| !c.is_ascii_alphanumeric();
+    let cut: String = plain.trim_start_matches(is_edge).chars().take(48).collect();
+    match cut.trim_end_matches(is_edge) {
+        "" => "spark".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headroom_types::Cpus;
+
+    use super::*;
+
+    fn job(text: &str) -> SparkJob<'static> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        SparkJob {
+            arguments: SparkArguments::parse(&words).expect("parses"),
+            properties: None,
+            base: Path::new("/shared"),
+            spark_home: Path::new("/opt/spark"),
+            plugin: SparkPlugin::Jar("/opt/headroom-spark.jar".into()),
+            variables: BTreeMap::from([("JAVA_HOME".to_owned(), "/opt/java".to_owned())]),
+            max_memory: None,
+            max_attempts: 2,
+            queue: None,
+            priority: 0,
+        }
+    }
+    fn request(job: &SparkJob<'_>) -> SubmitApplicationRequest {
+        job.request(Some("ana".into()), "k".into())
+            .expect("a submission")
+    }
+    fn launch(request: SubmitApplicationRequest) -> (Resource, LaunchSpec, Option<Bytes>) {
+        match request.master {
+            ApplicationMaster::Managed {
+                resource,
+                launch,
+                growth,
+                ..
+            } => (resource, *launch, growth.map(|growth| growth.max_memory)),
+            ApplicationMaster::Unmanaged => panic!("the driver is managed"),
+        }
+    }
+
+    #[test]
+    fn the_driver_runs_spark_submit_in_client_mode() {
+        let job = job(
+            "--class org.example.SparkPi --driver-memory 2g --driver-cores 2 --num-executors 3 \
+             --executor-memory 4g --queue root.etl --jars a.jar,hdfs:/b.jar --files log.conf#l \
+             --conf spark.master=x --conf spark.a=b --deploy-mode cluster --verbose app.jar 10 -x",
+        );
+        let request = request(&job);
+        assert_eq!(request.name.as_str(), "SparkPi");
+        assert_eq!(request.queue, "root.etl".parse().ok());
+        let (resource, launch, max_memory) = launch(request);
+        let memory = Bytes::from_mib(2048 + 384);
+        assert_eq!(resource, Resource::new(memory, Cpus::from_cores(2)));
+        assert_eq!(max_memory, Some(memory.mul_ratio(4, 1)));
+        assert_eq!(launch.heap, Some(Bytes::from_gib(2)));
+        assert_eq!(launch.heap_exit_codes, [3, 52]);
+        assert_eq!(launch.command[..2], ["sh", "-c"]);
+        let expected = "spark-submit --driver-memory {heap} --class org.example.SparkPi \
+             --executor-memory 4g --jars /opt/headroom-spark.jar,/shared/a.jar,hdfs:/b.jar \
+             --files /shared/log.conf#l --conf spark.a=b --conf spark.executor.instances=3 \
+             --verbose /shared/app.jar 10 -x";
+        assert_eq!(launch.command[3..].join(" "), expected);
+        let variables: Vec<_> = launch.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let expected = [
+            "HEADROOM_SPARK_DRIVER=1",
+            "JAVA_HOME=/opt/java",
+            "SPARK_HOME=/opt/spark",
+        ];
+        assert_eq!(variables, expected);
+    }
+
+    #[test]
+    fn the_properties_file_travels_and_sizes_the_driver() {
+        let mut job = job("--properties-file p.conf app.py");
+        let text = "spark.driver.memory 3g\nspark.jars /j.jar\nspark.app.name My app\n\
+                    spark.headroom.queue root.q\n";
+        job.properties = Some(text.to_owned());
+        job.plugin = SparkPlugin::Installed;
+        let request = request(&job);
+        assert_eq!(request.name.as_str(), "My-app");
+        assert_eq!(request.queue, "root.q".parse().ok());
+        let (_, launch, _) = launch(request);
+        assert_eq!(launch.heap, Some(Bytes::from_gib(3)));
+        assert_eq!(launch.files[PROPERTIES], text);
+        assert_eq!(
+            launch.command[4..].join(" "),
+            "--driver-memory {heap} --jars /j.jar --properties-file spark-submit.properties \
+             /shared/app.py"
+        );
+    }
+
+    #[test]
+    fn the_maximum_memory_is_not_below_the_first_memory() {
+        let mut job = job("app.py");
+        job.max_memory = Some(Bytes::from_gib(1));
+        let failure = job.request(None, "k".into()).expect_err("too small");
+        assert!(failure.to_string().contains("--driver-max-memory 1 GiB"));
+        job.max_memory = Some(Bytes::from_gib(2));
+        assert!(job.request(None, "k".into()).is_ok());
+    }
+
+    #[test]
+    fn names_are_made_of_letters() {
+        for (text, name) in [
+            ("My app: 1!", "My-app--1"),
+            ("--", "spark"),
+            ("", "spark"),
+            ("päth", "p-th"),
+        ] {
+            assert_eq!(application_name(text), name);
+        }
+        assert_eq!(
+            request(&job("spark-internal")).name.as_str(),
+            "spark-internal"
+        );
+    }
+
+    #[test]
+    fn the_files_of_the_user_are_listed() {
+        let job = job("--jars a.jar,hdfs:/b.jar --py-files m.zip app.py");
+        let files = job.files();
+        let paths: Vec<_> = files
+            .iter()
+            .filter_map(|(name, file)| Some(format!("{name} {}", file.path.as_ref()?.display())))
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "the application /shared/app.py",
+                "--py-files /shared/m.zip",
+                "--jars /shared/a.jar"
+            ]
+        );
+    }
+}
