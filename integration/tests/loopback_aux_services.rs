@@ -265,7 +265,10 @@ fn a_service_above_its_memory_is_killed_alone() -> Result<()> {
     s.sync(vec![ask("one", "hog", "exec sleep 600")])?;
     let container = s.container("one", "running")?;
     let first = s.recorded_pid("hog").context("the service runs")?;
-    fs::write(s.state().join("aux/hog/work/grow"), "")?;
+    fs::write(
+        s.state().join("aux").join("hog").join("work").join("grow"),
+        "",
+    )?;
     until("the service to run again", SOON, || {
         s.sync(Vec::new())?;
         Ok(s.recorded_pid("hog").filter(|pid| *pid != first))

@@ -19,10 +19,10 @@ use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 use crate::app::ClusterApplication;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::event::RequestVerdict;
-use crate::ledger::{ContainerRole, ResourceLedger};
+use crate::ledger::ContainerRole;
 use crate::node::ClusterNode;
 use crate::node_table::NodeTable;
-use crate::phrase::shortfall;
+use crate::phrase::{left_words, shortfall};
 use crate::placement::{LocalityLevel, RelaxPolicy};
 use crate::queue::PlacementWaiter;
 use crate::sched::constraint::misfit;
@@ -244,7 +244,7 @@ impl Cluster {
             format!(
                 "has granted {} and offers only {offers} now{}",
                 account.allocated,
-                left_words(self.ledger(), &node.id)
+                left_words(self.ledger().unattributed(&node.id))
             )
         } else if let Some(barred) = place::barred(self.nodes.index(), need, slot) {
             barred
@@ -286,7 +286,7 @@ impl Cluster {
             (None, Some(kept)) => place::reserved_for(kept, now),
             (None, None) if !need.size.fits(free) => {
                 let left = if need.size.memory > free.memory {
-                    left_words(self.ledger(), &node.id)
+                    left_words(self.ledger().unattributed(&node.id))
                 } else {
                     String::new()
                 };
@@ -315,16 +315,6 @@ impl NodeTable {
         let reason = reason.map(|r| format!(": {r}")).unwrap_or_default();
         format!("{}{reason}", self.displayed_state(node))
     }
-}
-
-/// Memory of a node that ended containers left charged, with a leading comma; empty when there is
-/// none.
-fn left_words(ledger: &ResourceLedger, node: &NodeId) -> String {
-    let left = ledger.unattributed(node);
-    if left.is_zero() {
-        return String::new();
-    }
-    format!(", and ended containers left {left} charged there")
 }
 
 /// Reason why a node with enough free resources is not used yet.

@@ -4,7 +4,15 @@
 
 use std::fmt;
 
-use headroom_types::{Name, Resource};
+use headroom_types::{Bytes, Name, Resource};
+
+/// Memory of a node that ended containers left charged, with a leading comma; empty for zero.
+pub(crate) fn left_words(left: Bytes) -> String {
+    if left.is_zero() {
+        return String::new();
+    }
+    format!(", and ended containers left {left} charged there")
+}
 
 /// `a`, `a or b`, `a, b, c or 2 more`.
 pub(crate) fn either<T: fmt::Display>(values: impl Iterator<Item = T>) -> String {

@@ -2,10 +2,9 @@
 
 use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 
-use super::left_words;
 use crate::cluster::Cluster;
 use crate::ledger::NodeAccount;
-use crate::phrase::{either, pair, shortfall};
+use crate::phrase::{either, left_words, pair, shortfall};
 use crate::placement::{AttributeCondition, LocalityLevel, PlacementRules, RelaxPolicy};
 use crate::sched::constraint::{
     ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit,
@@ -159,7 +158,7 @@ impl Cluster {
             );
         }
         let left = if size.memory > room.memory {
-            left_words(self.ledger(), node)
+            left_words(self.ledger().unattributed(node))
         } else {
             String::new()
         };
@@ -187,7 +186,7 @@ impl Cluster {
             );
         }
         if room.memory < size.memory {
-            let left = left_words(self.ledger(), most);
+            let left = left_words(self.ledger().unattributed(most));
             return format!(
                 "needs {} on one node; best is {most} with {} free{left}",
                 size.memory, room.memory
@@ -220,7 +219,7 @@ impl Cluster {
                 .unwrap_or_default();
             return format!("{none} this work now{why}");
         }
-        let left = left_words(self.ledger(), &node.id);
+        let left = left_words(self.ledger().unattributed(&node.id));
         format!(
             "{none} work now; {} is {}{left}",
             node.id,
