@@ -232,7 +232,7 @@ impl SparkJob<'_> {
     /// Name of the application: the name for Spark, else its class, else its file.
     fn name(&self, file: &PropertiesFile) -> Result<Name, CommandFailure> {
         let given = self.arguments.option("--name");
-        let class = || Some(self.arguments.option("--class")?.rsplit('.').next()?);
+        let class = || self.arguments.option("--class")?.rsplit('.').next();
         let stem = || Path::new(&self.arguments.application).file_stem()?.to_str();
         let text = given
             .or_else(|| setting(&self.arguments, file, "spark.app.name"))
