@@ -101,9 +101,8 @@ impl SparkInstallation {
         {
             command.args(["--conf", setting]);
         }
-        let jobs = Path::new(env!("CARGO_MANIFEST_DIR")).join("spark/jobs");
         let child = command
-            .arg(jobs.join(job))
+            .arg(job_file(job))
             .args(arguments)
             .current_dir(out.path())
             .env("SPARK_HOME", self.home())
@@ -193,6 +192,13 @@ impl Drop for SparkDriver {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The path of a program in `integration/spark/jobs`.
+pub fn job_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("spark/jobs")
+        .join(name)
 }
 
 /// The lines of the output that begin with `word`, without it.

@@ -7,11 +7,13 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_types::{AppId, Bytes, Dimension};
-use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_types::{AppId, Bytes, Dimension, ExitReason};
+use headroom_wire::v1::apps::{AppState, AppView, AttemptView};
 use headroom_wire::v1::job::TaskRow;
 use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
-use integration::spark::{APPLICATION, SparkInstallation, VERSIONS, last_lines, lines_of};
+use integration::spark::{
+    APPLICATION, SparkInstallation, VERSIONS, job_file, last_lines, lines_of,
+};
 
 /// Enough for two executors of 896 MiB and a larger one beside them.
 fn shape() -> NodeShape {
@@ -147,7 +149,7 @@ fn a_python_worker_that_fills_the_container_runs_again_with_more_overhead() -> R
         let spark = SparkInstallation::of(version)?;
         let cluster = Cluster::start(&[shape()])?;
         let settings = ["spark.headroom.growInPlace=false"];
-        let output = spark.submit(&master(&cluster), &settings, "python_memory.py", &["700"])?;
+        let output = spark.submit(&master(&cluster), &settings, "python_memory.py", &["900"])?;
         let app = ended_clean(&cluster, &output)?;
         ensure!(
             lines_of(&output, "RESULT") == ["28"],
@@ -427,6 +429,55 @@ fn a_killed_driver_leaves_no_container() -> Result<()> {
     let ended = cluster.until_ended(&app)?;
     ensure!(ended.state == AppState::Failed, "{ended:#?}");
     without_containers(&cluster, &app)
+}
+
+#[test]
+fn in_cluster_mode_a_driver_that_fills_its_heap_runs_again_with_twice_the_heap() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let cluster = Cluster::start(&[shape()])?;
+    let (home, plugin) = (
+        spark.home().display().to_string(),
+        spark.plugin().display().to_string(),
+    );
+    let python = format!("spark.pyspark.python={}", spark.python().display());
+    let job = job_file("broadcast.py").display().to_string();
+    let mut arguments = vec!["spark", "submit", "--spark-home", &home];
+    arguments.extend(["--plugin", &plugin, "--follow", "--driver-memory", "512m"]);
+    for setting in [
+        "spark.driver.host=127.0.0.1",
+        "spark.executor.memory=1g",
+        "spark.executor.cores=2",
+        "spark.executor.instances=1",
+        "spark.ui.enabled=false",
+        &python,
+    ] {
+        arguments.extend(["--conf", setting]);
+    }
+    arguments.push(&job);
+    let output = cluster.rmctl(&arguments)?;
+    ensure!(
+        output.code == 0 && output.stdout.contains("RESULT [Row(n=150000, l=75000000)]"),
+        "{}\n{}",
+        output.stdout,
+        output.stderr
+    );
+    let app = only_app(&cluster)?;
+    ensure!(app.state == AppState::Finished && app.managed, "{app:#?}");
+    let [first, second] = app.attempts.as_slice() else {
+        anyhow::bail!("two runs of the driver: {:#?}", app.attempts)
+    };
+    ensure!(
+        first.reason == Some(ExitReason::HeapOom) && !first.charged,
+        "{first:#?}"
+    );
+    let memory = |attempt: &AttemptView| attempt.resource.as_ref().map(|r| r.memory);
+    ensure!(
+        memory(first) == Some(Bytes::from_mib(896))
+            && memory(second) == Some(Bytes::from_mib(1408)),
+        "{:#?}",
+        app.attempts
+    );
+    without_containers(&cluster, &app.id)
 }
 
 #[test]

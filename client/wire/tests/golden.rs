@@ -17,7 +17,7 @@ use samples::{
 };
 
 #[test]
-fn application_messages_match_the_golden_files() {
+fn submissions_match_the_golden_files() {
     let managed = apps::SubmitApplicationRequest {
         name: "word-count".parse().expect("name"),
         queue: None,
@@ -62,6 +62,10 @@ fn application_messages_match_the_golden_files() {
             ..managed
         },
     );
+}
+
+#[test]
+fn application_messages_match_the_golden_files() {
     golden(
         "submitted",
         &apps::SubmissionResult {

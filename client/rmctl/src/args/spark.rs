@@ -98,12 +98,13 @@ mod tests {
             .into_iter()
             .chain(words.iter().copied());
         let parsed = RmctlArguments::try_parse_from(all).expect("parses");
-        match parsed.verb {
-            RootSubcommand::Spark {
-                what: SparkSubcommand::Submit(args),
-            } => args,
-            other => panic!("{other:?}"),
-        }
+        let RootSubcommand::Spark {
+            what: SparkSubcommand::Submit(args),
+        } = parsed.verb
+        else {
+            panic!("{:?}", parsed.verb)
+        };
+        args
     }
 
     #[test]

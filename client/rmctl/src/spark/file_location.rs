@@ -74,17 +74,21 @@ mod tests {
     #[test]
     fn paths_become_absolute_and_addresses_stay() {
         for (given, text, path) in [
-            ("app.jar", "/work/app.jar", Some("/work/app.jar")),
+            ("app.jar", "/shared/app.jar", Some("/shared/app.jar")),
             ("/srv/a.jar", "/srv/a.jar", Some("/srv/a.jar")),
             ("file:/srv/a", "file:/srv/a", Some("/srv/a")),
             ("file:///srv/a", "file:///srv/a", Some("/srv/a")),
-            ("env.zip#env", "/work/env.zip#env", Some("/work/env.zip")),
-            ("lib/*.jar", "/work/lib/*.jar", None),
+            (
+                "env.zip#env",
+                "/shared/env.zip#env",
+                Some("/shared/env.zip"),
+            ),
+            ("lib/*.jar", "/shared/lib/*.jar", None),
             ("local:/opt/a.jar", "local:/opt/a.jar", None),
             ("s3a://bucket/a.jar", "s3a://bucket/a.jar", None),
             ("https://h/a.py", "https://h/a.py", None),
         ] {
-            let found = FileLocation::of(given, Path::new("/work"));
+            let found = FileLocation::of(given, Path::new("/shared"));
             assert_eq!(found.text, text);
             assert_eq!(found.path.as_deref(), path.map(Path::new), "{given}");
         }

@@ -14,6 +14,8 @@ use crate::quantiles::quantile;
 
 /// Standalone executors with the size of the containers.
 const STOCK: &str = "local-cluster[2,2,896]";
+/// Standalone executors with the memory of the largest rung from the start, for every task.
+const STOCK_ENOUGH: &str = "local-cluster[2,2,2432]";
 /// Rows of an ordinary partition of a skewed job.
 const ROWS: &str = "12000";
 /// Thousands of rows of the largest table of the queries.
@@ -30,6 +32,10 @@ pub(crate) struct SparkResults {
     jobs: usize,
     /// Failed jobs on stock Spark with executors of the same size.
     stock_failed: usize,
+    /// Failed jobs on stock Spark with executors of four times the heap.
+    stock_enough_failed: usize,
+    /// Time of all jobs there. Seconds.
+    stock_enough_seconds: f64,
     /// Failed jobs on Headroom.
     headroom_failed: usize,
     /// Jobs with a wrong result, in any mode.
@@ -72,7 +78,11 @@ pub(crate) fn measure(jobs: u32, version: &str) -> Result<SparkResults> {
     let count = jobs.to_string();
     progress::print_line(&format!("{jobs} skewed jobs on stock Spark {version}"));
     let stock = report(&spark.submit(STOCK, &[], "skewed_jobs.py", &[&count, ROWS])?)?;
-    let mut wrong_results = stock.wrong.len();
+    progress::print_line("the same with four times the heap from the start");
+    let settings = ["spark.executor.memory=2g"];
+    let enough = spark.submit(STOCK_ENOUGH, &settings, "skewed_jobs.py", &[&count, ROWS])?;
+    let enough = report(&enough)?;
+    let mut wrong_results = stock.wrong.len() + enough.wrong.len();
     let mut modes = Vec::new();
     let mut headroom: Option<AppView> = None;
     let mut starts = Vec::new();
@@ -115,6 +125,8 @@ pub(crate) fn measure(jobs: u32, version: &str) -> Result<SparkResults> {
         versions: vec![version.to_owned()],
         jobs: usize::try_from(jobs)?,
         stock_failed: stock.failed.len(),
+        stock_enough_failed: enough.failed.len(),
+        stock_enough_seconds: enough.seconds.iter().sum(),
         headroom_failed: modes.first().map_or(0, |mode| mode.failed),
         wrong_results,
         kill_to_retry_p50_ms: quantile(&retries(&app), 50),

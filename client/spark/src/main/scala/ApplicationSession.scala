@@ -117,7 +117,8 @@ private[headroom] final class ApplicationSession(
           objectOf(
             client.json,
             "name" -> name,
-            "user" -> user,
+            // A token names its user; another one would need the right of an operator.
+            "user" -> (if (client.hasToken) None else Some(user)),
             "queue" -> settings.queue,
             "idempotency_key" -> java.util.UUID.randomUUID().toString,
             "master" -> Map("kind" -> "unmanaged")))
@@ -193,7 +194,9 @@ private[headroom] final class ApplicationSession(
     received = reply.get("cursor").asLong
     acknowledged = received
     largestMiB = reply.get("largest").get("memory").asLong >> 20
-    unsent ++= requests.collect { case (executor, state) if !state.ended => executor }
+    unsent ++= requests.collect {
+      case (executor, state) if !state.ended && !state.withdrawn => executor
+    }
     viewIsFull = false
     reply.get("containers").forEach { grant => allocated(grant) }
   }
@@ -298,7 +301,10 @@ private[headroom] final class ApplicationSession(
     drops --= dropped
     releases --= released
     acknowledged = acknowledge
-    dropped.foreach(executor => requests.get(executor).filter(_.ended).foreach(_ => requests -= executor))
+    // A grant that comes after this answer belongs to no request, and is released.
+    dropped
+      .filter(executor => requests.get(executor).exists(state => state.ended || state.withdrawn))
+      .foreach(requests.remove)
     reply.get("verdicts").forEach { verdict =>
       if (field(verdict, "verdict").exists(_.asText == "never")) {
         val executor = executorOf(verdict.get("request").asText)

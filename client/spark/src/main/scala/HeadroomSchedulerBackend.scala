@@ -137,7 +137,11 @@ private[headroom] class HeadroomSchedulerBackend(
   private def want(total: Int): Unit = {
     val (asks, releases) = table(_.setTarget(total))
     asks.foreach(ask(_, settings.executor))
-    releases.foreach(session.release)
+    releases.foreach { id =>
+      session.release(id)
+      table(_.gone(id))
+      scheduler.executorGone(id)
+    }
   }
 
   private def wantLarge(demand: LargeDemand): Unit = {

@@ -27,6 +27,8 @@ private[headroom] final class ResourceManagerClient(
 
   val json = new ObjectMapper()
 
+  def hasToken: Boolean = token.isDefined
+
   /** The address, for messages. */
   def address: String = base.toString
 
