@@ -2,7 +2,7 @@
 //!
 //! The table owns the node records, also the data of nodes that are not registered. The ledger has
 //! the allocated resources of a node; after a change of them, the caller updates the index entry
-//! with [`NodeTable::reindex`].
+//! with `NodeTable::reindex`.
 //!
 //! *Invariants*: each member node has an entry in the index and in the list of offers, with the
 //! same offered resources. No stored tags are empty.
