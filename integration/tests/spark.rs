@@ -123,22 +123,21 @@ fn a_skewed_group_by_fails_on_stock_spark_and_finishes_with_more_heap_for_three_
         "{results:?}"
     );
     let failed = with_memory_failures(&app);
-    let mut indices: Vec<u32> = failed.iter().map(|row| row.task.index).collect();
-    indices.sort_unstable();
-    ensure!(
-        indices.iter().all(|index| [5, 17, 29].contains(index)) && !indices.is_empty(),
-        "tasks {indices:?} ran out of memory"
-    );
-    for row in failed {
-        for attempt in row.attempts.iter().filter(|a| a.dimension.is_some()) {
-            ensure!(attempt.dimension == Some(Dimension::Heap), "{attempt:#?}");
-        }
-        let last = row.attempts.last().context("an attempt")?;
+    ensure!(!failed.is_empty(), "no task ran out of memory");
+    for attempt in failed.iter().flat_map(|row| &row.attempts) {
+        let right = matches!(attempt.dimension, None | Some(Dimension::Heap));
+        ensure!(right, "{attempt:#?}");
+    }
+    // Any task of a full executor may see the error first. Alone, only the large ones do.
+    let larger: Vec<&TaskRow> = failed
+        .into_iter()
+        .filter(|row| row.profile.heap > Bytes::from_mib(512))
+        .collect();
+    ensure!(!larger.is_empty(), "no task got a larger executor");
+    for row in larger {
+        ensure!([5, 17, 29].contains(&row.task.index), "{row:#?}");
         // Only the heap grows: the configured overhead is 384 MiB.
-        ensure!(
-            last.rung > 1 && last.profile.overhead <= Bytes::from_mib(384),
-            "{last:#?}"
-        );
+        ensure!(row.profile.overhead == Bytes::from_mib(384), "{row:#?}");
     }
     Ok(())
 }
@@ -148,7 +147,7 @@ fn a_python_worker_that_fills_the_container_runs_again_with_more_overhead() -> R
     for version in VERSIONS {
         let spark = SparkInstallation::of(version)?;
         let cluster = Cluster::start(&[shape()])?;
-        let settings = ["spark.headroom.growInPlace=false"];
+        let settings = ["spark.headroom.growInPlace=false", "spark.executor.cores=1"];
         let output = spark.submit(&master(&cluster), &settings, "python_memory.py", &["900"])?;
         let app = ended_clean(&cluster, &output)?;
         ensure!(
@@ -195,20 +194,29 @@ fn off_heap_memory_that_ran_out_is_cured_and_the_history_server_reads_the_event_
     let settings = [
         "spark.executor.instances=1",
         "spark.memory.offHeap.enabled=true",
-        "spark.memory.offHeap.size=3m",
-        "spark.buffer.pageSize=2m",
+        "spark.memory.offHeap.size=1m",
+        // The first buffer of the sort takes 2 MiB, and its rows need a page beside it.
+        "spark.shuffle.sort.initialBufferSize=131072",
         "spark.eventLog.enabled=true",
         &log,
     ];
     let output = spark.submit(&master(&cluster), &settings, "off_heap.py", &[])?;
     let app = ended_clean(&cluster, &output)?;
     ensure!(
-        lines_of(&output, "RESULT") == ["[(499500, 44999850000)]"],
+        lines_of(&output, "RESULT") == ["30000 True"],
         "{}",
         output.stdout
     );
     let raised = with_memory_failures(&app);
-    ensure!(!raised.is_empty(), "no task ran out of off-heap memory");
+    let [task] = raised.as_slice() else {
+        anyhow::bail!("one task runs out of memory: {raised:#?}")
+    };
+    ensure!(
+        task.rung == 3
+            && task.profile.heap == Bytes::from_mib(512)
+            && task.profile.overhead == Bytes::from_mib(384 + 3),
+        "{task:#?}"
+    );
     ensure!(
         output
             .stderr

@@ -1,16 +1,12 @@
-"""Joins and group-bys whose execution memory is off the heap."""
+"""A sort whose execution memory is off the heap. Its only task needs one page of memory."""
 from pyspark.sql import SparkSession
 
 spark = (
     SparkSession.builder.appName("off-heap")
     .config("spark.sql.adaptive.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "8")
-    .config("spark.sql.autoBroadcastJoinThreshold", "-1")
+    .config("spark.sql.shuffle.partitions", "1")
     .getOrCreate()
 )
-facts = spark.range(0, 300000, 1, 8).selectExpr("id % 1000 AS k", "id")
-left = spark.range(0, 1000, 1, 8).selectExpr("id AS k", "id * 2 AS v")
-right = spark.range(0, 1000, 1, 8).selectExpr("id AS k", "id * 3 AS w")
-sums = facts.join(left, "k").join(right, "k").groupBy("k").sum("id", "v", "w").orderBy("k")
-print("RESULT", [tuple(row) for row in sums.groupBy().sum("k", "sum(id)").collect()])
+rows = spark.range(0, 30000, 1, 1).selectExpr("id * 7919 % 30000 AS k").sortWithinPartitions("k").collect()
+print("RESULT", len(rows), all(row[0] == number for number, row in enumerate(rows)))
 spark.stop()
