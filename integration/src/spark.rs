@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use headroom_wire::v1::apps::AppView;
 
-use crate::cluster::{ProgramOutput, until};
+use crate::cluster::{Cluster, ProgramOutput, until};
 
 /// The versions that the tests install.
 pub const VERSIONS: [&str; 2] = ["3.5.9", "4.1.4"];
@@ -192,6 +193,25 @@ impl Drop for SparkDriver {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The master URL of a cluster.
+pub fn master_url(cluster: &Cluster) -> String {
+    let (scheme, address) = match cluster.url().split_once("://") {
+        Some(("https", address)) => ("spark-headroom+https", address.to_owned()),
+        Some((_, address)) => ("spark-headroom", address.to_owned()),
+        None => ("spark-headroom", cluster.url()),
+    };
+    format!("{scheme}://{address}")
+}
+
+/// The only application of a cluster.
+pub fn only_app(cluster: &Cluster) -> Result<AppView> {
+    let apps = cluster.call(cluster.client().apps())?;
+    let [app] = apps.as_slice() else {
+        bail!("{} applications", apps.len())
+    };
+    cluster.app(&app.id)
 }
 
 /// The path of a program in `integration/spark/jobs`.

@@ -126,23 +126,13 @@ impl ServiceScenario {
 
 /// A request for one container that needs a service.
 fn ask(request: &str, service: &str, script: &str) -> PlacementRequest {
-    PlacementRequest {
-        request: request.parse().expect("a request"),
-        resource: Resource::new(Bytes::from_mib(64), Cpus::from_milli(500)),
-        count: 1,
-        ended: 0,
-        priority: 0,
-        avoid_nodes: Vec::new(),
-        nodes: Vec::new(),
-        placement: Box::default(),
-        deadline_ms: None,
-        waited_ms: 0,
-        launch: Box::new(LaunchSpec {
-            command: vec!["/bin/sh".into(), "-c".into(), script.into()],
-            aux_services: vec![service.parse().expect("a name")],
-            ..LaunchSpec::default()
-        }),
-    }
+    let launch = LaunchSpec {
+        command: vec!["/bin/sh".into(), "-c".into(), script.into()],
+        aux_services: vec![service.parse().expect("a name")],
+        ..LaunchSpec::default()
+    };
+    let size = Resource::new(Bytes::from_mib(64), Cpus::from_milli(500));
+    PlacementRequest::new(request.parse().expect("a request"), size, launch)
 }
 
 /// A request whose program connects to `web`, writes the directory of its application into a file

@@ -4,6 +4,8 @@
 #![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,7 +14,8 @@ use headroom_wire::v1::apps::{AppState, AppView, AttemptView};
 use headroom_wire::v1::job::TaskRow;
 use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
 use integration::spark::{
-    APPLICATION, SparkInstallation, VERSIONS, job_file, last_lines, lines_of,
+    APPLICATION, SparkDriver, SparkInstallation, VERSIONS, job_file, last_lines, lines_of,
+    master_url, only_app,
 };
 
 /// Enough for two executors of 896 MiB and a larger one beside them.
@@ -22,22 +25,6 @@ fn shape() -> NodeShape {
         cpus: 8,
         enforcer: None,
     }
-}
-
-fn master(cluster: &Cluster) -> String {
-    format!(
-        "spark-headroom://{}",
-        cluster.url().trim_start_matches("http://")
-    )
-}
-
-/// The only application of the cluster.
-fn only_app(cluster: &Cluster) -> Result<AppView> {
-    let apps = cluster.call(cluster.client().apps())?;
-    let [app] = apps.as_slice() else {
-        anyhow::bail!("{} applications", apps.len())
-    };
-    cluster.app(&app.id)
 }
 
 /// Checks that the application ended with success and left no container.
@@ -65,6 +52,37 @@ fn without_containers(cluster: &Cluster, app: &AppId) -> Result<()> {
     })
 }
 
+/// A job of short stages that goes on until it is ended.
+struct WaitingJob {
+    driver: SparkDriver,
+    dir: tempfile::TempDir,
+}
+
+impl WaitingJob {
+    /// Starts the job, and waits for its first results.
+    fn start(
+        spark: &SparkInstallation,
+        cluster: &Cluster,
+        settings: &[&str],
+    ) -> Result<WaitingJob> {
+        let dir = tempfile::tempdir()?;
+        let (started, end) = (dir.path().join("started"), dir.path().join("end"));
+        let files = [started.display().to_string(), end.display().to_string()];
+        let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+        let driver = spark.start(&master_url(cluster), settings, "waiting.py", &arguments)?;
+        until("the first round", APPLICATION, || {
+            Ok(started.exists().then_some(()))
+        })?;
+        Ok(WaitingJob { driver, dir })
+    }
+
+    /// Lets the job end, and returns the output of its driver.
+    fn end(self) -> Result<ProgramOutput> {
+        fs::write(self.dir.path().join("end"), "")?;
+        self.driver.wait(APPLICATION)
+    }
+}
+
 /// Tasks that had a memory failure, with their rows.
 fn with_memory_failures(app: &AppView) -> Vec<&TaskRow> {
     app.job
@@ -79,7 +97,7 @@ fn a_job_with_shuffles_and_sql_gives_the_right_results() -> Result<()> {
     for version in VERSIONS {
         let spark = SparkInstallation::of(version)?;
         let cluster = Cluster::start(&[shape()])?;
-        let output = spark.submit(&master(&cluster), &[], "basics.py", &[])?;
+        let output = spark.submit(&master_url(&cluster), &[], "basics.py", &[])?;
         let app = ended_clean(&cluster, &output)?;
         let results = lines_of(&output, "RESULT");
         ensure!(
@@ -115,7 +133,7 @@ fn a_skewed_group_by_fails_on_stock_spark_and_finishes_with_more_heap_for_three_
         last_lines(&stock.stderr, 30)
     );
     let cluster = Cluster::start(&[shape()])?;
-    let output = spark.submit(&master(&cluster), &[], "skew.py", &["10000"])?;
+    let output = spark.submit(&master_url(&cluster), &[], "skew.py", &["10000"])?;
     let app = ended_clean(&cluster, &output)?;
     let results = lines_of(&output, "RESULT");
     ensure!(
@@ -148,7 +166,12 @@ fn a_python_worker_that_fills_the_container_runs_again_with_more_overhead() -> R
         let spark = SparkInstallation::of(version)?;
         let cluster = Cluster::start(&[shape()])?;
         let settings = ["spark.headroom.growInPlace=false", "spark.executor.cores=1"];
-        let output = spark.submit(&master(&cluster), &settings, "python_memory.py", &["900"])?;
+        let output = spark.submit(
+            &master_url(&cluster),
+            &settings,
+            "python_memory.py",
+            &["900"],
+        )?;
         let app = ended_clean(&cluster, &output)?;
         ensure!(
             lines_of(&output, "RESULT") == ["28"],
@@ -200,7 +223,7 @@ fn off_heap_memory_that_ran_out_is_cured_and_the_history_server_reads_the_event_
         "spark.eventLog.enabled=true",
         &log,
     ];
-    let output = spark.submit(&master(&cluster), &settings, "off_heap.py", &[])?;
+    let output = spark.submit(&master_url(&cluster), &settings, "off_heap.py", &[])?;
     let app = ended_clean(&cluster, &output)?;
     ensure!(
         lines_of(&output, "RESULT") == ["30000 True"],
@@ -271,7 +294,7 @@ fn no_map_task_runs_again_after_executors_and_the_shuffle_service_were_killed() 
     let service = format!("{} .*[h]eadroom.ShuffleService", settings[1]);
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let output = spark.submit(
-        &master(&cluster),
+        &master_url(&cluster),
         &settings,
         "shuffle_loss.py",
         &["2", &service],
@@ -310,7 +333,7 @@ fn dynamic_allocation_goes_down_to_no_executor_and_up_again() -> Result<()> {
         .map(str::to_owned),
     );
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let output = spark.submit(&master(&cluster), &settings, "idle.py", &[])?;
+    let output = spark.submit(&master_url(&cluster), &settings, "idle.py", &[])?;
     ended_clean(&cluster, &output)?;
     let results = lines_of(&output, "RESULT");
     ensure!(
@@ -324,14 +347,7 @@ fn dynamic_allocation_goes_down_to_no_executor_and_up_again() -> Result<()> {
 fn a_job_survives_the_kill_of_the_resource_manager_and_of_the_agent() -> Result<()> {
     let spark = SparkInstallation::of("4.1.4")?;
     let mut cluster = Cluster::start(&[shape()])?;
-    let dir = tempfile::tempdir()?;
-    let (started, end) = (dir.path().join("started"), dir.path().join("end"));
-    let files = [started.display().to_string(), end.display().to_string()];
-    let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
-    let driver = spark.start(&master(&cluster), &[], "waiting.py", &arguments)?;
-    until("the first round", APPLICATION, || {
-        Ok(started.exists().then_some(()))
-    })?;
+    let waiting = WaitingJob::start(&spark, &cluster, &[])?;
     cluster.kill_daemon("resourcemanager")?;
     cluster.start_resource_manager()?;
     cluster.until_ready()?;
@@ -343,8 +359,7 @@ fn a_job_survives_the_kill_of_the_resource_manager_and_of_the_agent() -> Result<
         let all = cluster.call(cluster.client().containers(Some(&app)))?;
         Ok((all.iter().filter(|c| c.state == "running").count() == 2).then_some(()))
     })?;
-    fs::write(&end, "")?;
-    let output = driver.wait(APPLICATION)?;
+    let output = waiting.end()?;
     ended_clean(&cluster, &output)?;
     ensure!(
         lines_of(&output, "RESULT") == ["780 True"],
@@ -372,19 +387,12 @@ fn a_preempted_executor_is_decommissioned_and_not_charged() -> Result<()> {
         enforcer: None,
     };
     let cluster = Cluster::start_managed(&[node], TWO_QUEUES)?;
-    let dir = tempfile::tempdir()?;
-    let (started, end) = (dir.path().join("started"), dir.path().join("end"));
-    let files = [started.display().to_string(), end.display().to_string()];
-    let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
     let settings = [
         "spark.headroom.queue=spark",
         "spark.decommission.enabled=true",
     ];
-    let driver = spark.start(&master(&cluster), &settings, "waiting.py", &arguments)?;
+    let waiting = WaitingJob::start(&spark, &cluster, &settings)?;
     until("both executors", APPLICATION, || {
-        if !started.exists() {
-            return Ok(None);
-        }
         let all = cluster.call(cluster.client().containers(None))?;
         Ok((all.iter().filter(|c| c.state == "running").count() == 2).then_some(()))
     })?;
@@ -396,8 +404,7 @@ fn a_preempted_executor_is_decommissioned_and_not_charged() -> Result<()> {
     )?;
     let ended = cluster.until_ended(&urgent)?;
     ensure!(ended.state == AppState::Finished, "{ended:#?}");
-    fs::write(&end, "")?;
-    let output = driver.wait(APPLICATION)?;
+    let output = waiting.end()?;
     ensure!(
         output.code == 0,
         "{}\n{}",
@@ -423,17 +430,10 @@ fn a_preempted_executor_is_decommissioned_and_not_charged() -> Result<()> {
 fn a_killed_driver_leaves_no_container() -> Result<()> {
     let spark = SparkInstallation::of("4.1.4")?;
     let cluster = Cluster::start(&[shape()])?;
-    let dir = tempfile::tempdir()?;
-    let (started, end) = (dir.path().join("started"), dir.path().join("end"));
-    let files = [started.display().to_string(), end.display().to_string()];
-    let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
-    let driver = spark.start(&master(&cluster), &[], "waiting.py", &arguments)?;
-    until("the first round", APPLICATION, || {
-        Ok(started.exists().then_some(()))
-    })?;
+    let waiting = WaitingJob::start(&spark, &cluster, &[])?;
     let app = only_app(&cluster)?.id;
-    Cluster::kill_process(driver.pid()?)?;
-    drop(driver);
+    Cluster::kill_process(waiting.driver.pid()?)?;
+    drop(waiting);
     let ended = cluster.until_ended(&app)?;
     ensure!(ended.state == AppState::Failed, "{ended:#?}");
     without_containers(&cluster, &app)
@@ -506,10 +506,7 @@ fn a_secured_cluster_accepts_a_driver_with_a_token_and_refuses_one_without() -> 
         &file,
     ])?;
     ensure!(created.code == 0, "{}", created.stderr);
-    let here = format!(
-        "spark-headroom+https://{}",
-        cluster.url().trim_start_matches("https://")
-    );
+    let here = master_url(&cluster);
     let ca = format!("spark.headroom.caFile={}", cluster.papers()?.ca().display());
     let log = refused(&spark, &here, &[&ca])?;
     ensure!(
@@ -529,6 +526,25 @@ fn a_secured_cluster_accepts_a_driver_with_a_token_and_refuses_one_without() -> 
     let app = ended_clean(&cluster, &output)?;
     ensure!(lines_of(&output, "RESULT") == ["28"], "{}", output.stdout);
     ensure!(app.user == "ann", "{app:#?}");
+    // Another user may see the application, and not the secret in the launch of its executors.
+    let papers = cluster.papers()?;
+    let bob = cluster.dir().join("bob.token").display().to_string();
+    let created = cluster.rmctl(&[
+        "acl", "token", "create", "--user", "bob", "--right", "job:read", "--out", &bob,
+    ])?;
+    ensure!(created.code == 0, "{}", created.stderr);
+    let id = app.id.to_string();
+    for (token, arguments, forbidden) in [
+        (&bob, vec!["ps", &id], false),
+        (&bob, vec!["request", "list", &id], true),
+        (&file, vec!["request", "list", &id], false),
+    ] {
+        let output = papers.rmctl_as(&cluster.url(), Some(Path::new(token)), &arguments)?;
+        ensure!(
+            output.stderr.contains("HR0403") == forbidden,
+            "{arguments:?}: {output:?}"
+        );
+    }
     Ok(())
 }
 
@@ -546,8 +562,12 @@ fn mistakes_are_reported_with_their_fix() -> Result<()> {
         SparkInstallation::of("3.5.9")?,
     );
     let cluster = Cluster::start(&[shape()])?;
-    let here = master(&cluster);
+    let here = master_url(&cluster);
     let large = ["spark.executor.memory=64g"];
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let silent = format!("spark-headroom://{}", listener.local_addr()?);
+    let own_python = format!("spark.pyspark.driver.python={}", spark.python().display());
+    let no_python = ["spark.pyspark.python=/nowhere/python", &own_python];
     let absent = format!("spark-headroom://127.0.0.1:{}", free_port()?);
     for (name, log, sentences) in [
         (
@@ -574,6 +594,16 @@ fn mistakes_are_reported_with_their_fix() -> Result<()> {
             "a wrong Java",
             refused(&spark, &here, &["spark.headroom.javaHome=/nowhere"])?,
             vec!["executors in a row ended", "/nowhere/bin/java"],
+        ),
+        (
+            "a node without the Python of the job",
+            refused(&spark, &here, &no_python)?,
+            vec!["Cannot run program \"/nowhere/python\""],
+        ),
+        (
+            "a peer that accepts and never answers",
+            refused(&spark, &silent, &[])?,
+            vec!["could not be registered", "nothing answers there"],
         ),
         (
             "a wrong mode",

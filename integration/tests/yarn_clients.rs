@@ -35,22 +35,12 @@ struct ClientScenario {
 
 fn ask(request: &str, mib: u64, script: &str) -> PlacementRequest {
     let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-    PlacementRequest {
-        request: request.parse().expect("a request"),
-        resource: Resource::new(Bytes::from_mib(mib), Cpus::from_milli(500)),
-        count: 1,
-        ended: 0,
-        priority: 0,
-        avoid_nodes: Vec::new(),
-        nodes: Vec::new(),
-        placement: Box::default(),
-        deadline_ms: None,
-        waited_ms: 0,
-        launch: Box::new(LaunchSpec {
-            command,
-            ..LaunchSpec::default()
-        }),
-    }
+    let launch = LaunchSpec {
+        command,
+        ..LaunchSpec::default()
+    };
+    let size = Resource::new(Bytes::from_mib(mib), Cpus::from_milli(500));
+    PlacementRequest::new(request.parse().expect("a request"), size, launch)
 }
 
 impl ClientScenario {

@@ -5,32 +5,19 @@ import json
 import sys
 import time
 
-from pyspark.sql import SparkSession
+from skewed_groups import groups, session
 
 jobs, rows = int(sys.argv[1]), int(sys.argv[2])
-spark = (
-    SparkSession.builder.appName("skewed-jobs")
-    .config("spark.sql.adaptive.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "16")
-    .getOrCreate()
-)
+spark = session("skewed-jobs", 16)
 failed, wrong, seconds = [], [], []
 for job in range(jobs):
     factor = 4 + 2 * (job % 4)
     heavy = (3 * job) % 16
     expected = rows * 15 + rows * factor
     begin = time.time()
-    keys = spark.range(0, 16, 1, 16).selectExpr(
-        "id AS key", f"explode(sequence(1, IF(id = {heavy}, {factor * rows}, {rows}))) AS i"
-    )
-    groups = (
-        keys.selectExpr("key", "repeat(cast(i % 10 AS string), 1000) AS value")
-        .groupBy("key")
-        .agg({"value": "collect_list"})
-        .selectExpr("size(`collect_list(value)`) AS n", "length(`collect_list(value)`[0]) AS l")
-    )
+    skewed = groups(spark, 16, [heavy], factor, rows)
     try:
-        total = groups.groupBy().sum("n", "l").collect()[0][0]
+        total = skewed.groupBy().sum("n", "l").collect()[0][0]
         if total != expected:
             wrong.append(job)
     except Exception as error:  # what a user would see as a failed job

@@ -495,21 +495,14 @@ impl Master {
     }
 
     fn ask(&self, counters: &RequestCounters) -> PlacementRequest {
+        let launch = LaunchSpec {
+            command: counters.command.clone(),
+            ..LaunchSpec::default()
+        };
         PlacementRequest {
-            request: counters.request.clone(),
-            resource: self.size.clone(),
             count: counters.count,
             ended: counters.ended,
-            priority: 0,
-            avoid_nodes: Vec::new(),
-            nodes: Vec::new(),
-            placement: Box::default(),
-            deadline_ms: None,
-            waited_ms: 0,
-            launch: Box::new(LaunchSpec {
-                command: counters.command.clone(),
-                ..LaunchSpec::default()
-            }),
+            ..PlacementRequest::new(counters.request.clone(), self.size.clone(), launch)
         }
     }
 

@@ -108,10 +108,7 @@ fn typed(args: &RequestCreateArgs) -> Result<PlacementRequest, CommandFailure> {
     };
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Ok(PlacementRequest {
-        request,
-        resource: Resource::new(memory, args.cpus),
         count: args.count,
-        ended: 0,
         priority: args.priority,
         avoid_nodes: args.avoid.clone(),
         nodes: args.nodes.clone(),
@@ -121,8 +118,7 @@ fn typed(args: &RequestCreateArgs) -> Result<PlacementRequest, CommandFailure> {
             ..Placement::default()
         }),
         deadline_ms: args.deadline.map(ms),
-        waited_ms: 0,
-        launch: Box::new(launch),
+        ..PlacementRequest::new(request, Resource::new(memory, args.cpus), launch)
     })
 }
 

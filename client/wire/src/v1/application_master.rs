@@ -101,6 +101,25 @@ pub struct PlacementRequest {
     pub launch: Box<LaunchSpec>,
 }
 
+impl PlacementRequest {
+    /// One container on any node, with the default priority and without a deadline.
+    pub fn new(request: RequestId, resource: Resource, launch: LaunchSpec) -> Self {
+        PlacementRequest {
+            request,
+            resource,
+            count: 1,
+            ended: 0,
+            priority: 0,
+            avoid_nodes: Vec::new(),
+            nodes: Vec::new(),
+            placement: Box::default(),
+            deadline_ms: None,
+            waited_ms: 0,
+            launch: Box::new(launch),
+        }
+    }
+}
+
 fn none_yet(ms: &u64) -> bool {
     *ms == 0
 }

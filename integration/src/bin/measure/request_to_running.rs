@@ -126,21 +126,15 @@ impl Master {
     }
 
     fn ask(&self, n: u32) -> Result<PlacementRequest> {
+        let launch = LaunchSpec {
+            command: vec!["/bin/sleep".into(), "60".into()],
+            ..LaunchSpec::default()
+        };
+        let size = Resource::new(Bytes::from_mib(64), Cpus::from_milli(100));
         Ok(PlacementRequest {
-            request: "sleeper".parse()?,
-            resource: Resource::new(Bytes::from_mib(64), Cpus::from_milli(100)),
             count: n,
             ended: n - 1,
-            priority: 0,
-            avoid_nodes: Vec::new(),
-            nodes: Vec::new(),
-            placement: Box::default(),
-            deadline_ms: None,
-            waited_ms: 0,
-            launch: Box::new(LaunchSpec {
-                command: vec!["/bin/sleep".into(), "60".into()],
-                ..LaunchSpec::default()
-            }),
+            ..PlacementRequest::new("sleeper".parse()?, size, launch)
         })
     }
 

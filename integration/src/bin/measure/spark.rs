@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use headroom_types::Bytes;
 use headroom_wire::v1::apps::AppView;
 use integration::cluster::{Cluster, NodeShape, ProgramOutput};
-use integration::spark::{SparkInstallation, VERSIONS, last_lines, lines_of};
+use integration::spark::{SparkInstallation, VERSIONS, last_lines, lines_of, master_url, only_app};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ pub(crate) fn measure(jobs: u32, version: &str) -> Result<SparkResults> {
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let cluster = cluster()?;
         let output = spark.submit(
-            &master(&cluster),
+            &master_url(&cluster),
             &settings,
             "skewed_jobs.py",
             &[&count, ROWS],
@@ -148,19 +148,6 @@ fn cluster() -> Result<Cluster> {
         cpus: 8,
         enforcer: None,
     }])
-}
-
-fn master(cluster: &Cluster) -> String {
-    format!(
-        "spark-headroom://{}",
-        cluster.url().trim_start_matches("http://")
-    )
-}
-
-fn only_app(cluster: &Cluster) -> Result<AppView> {
-    let apps = cluster.call(cluster.client().apps())?;
-    let app = apps.first().context("an application")?;
-    cluster.app(&app.id)
 }
 
 fn report(output: &ProgramOutput) -> Result<JobReport> {
@@ -239,7 +226,7 @@ fn overhead(spark: &SparkInstallation) -> Result<f64> {
     for pair in 0..PAIRS {
         progress::print_line(&format!("queries on both, pair {} of {PAIRS}", pair + 1));
         let cluster = cluster()?;
-        let ours = queries(&spark.submit(&master(&cluster), &[], "suite.py", &[TABLE])?)?;
+        let ours = queries(&spark.submit(&master_url(&cluster), &[], "suite.py", &[TABLE])?)?;
         drop(cluster);
         let stock = queries(&spark.submit(STOCK, &[], "suite.py", &[TABLE])?)?;
         ensure!(

@@ -66,6 +66,12 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
             Ok(id) => CallRequirement::Own(AccessRight::JobRead, id.app),
             Err(_) => CallRequirement::Anybody,
         },
+        // The environment of a launch may contain secrets, such as that of a Spark application.
+        ["v1", "apps", _, "requests", ..] if reads => {
+            named(2).parse().map_or(CallRequirement::Anybody, |app| {
+                CallRequirement::Own(AccessRight::JobRead, app)
+            })
+        }
         ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2)
             .parse()
             .map_or(CallRequirement::Anybody, CallRequirement::See),
@@ -281,7 +287,15 @@ mod tests {
                 "/v1/apps/{app}/updates",
                 "/v1/apps/sort.1/updates"
             ),
-            CallRequirement::Application(app)
+            CallRequirement::Application(app.clone())
+        );
+        assert_eq!(
+            of(
+                Method::GET,
+                "/v1/apps/{app}/requests",
+                "/v1/apps/sort.1/requests"
+            ),
+            CallRequirement::Own(AccessRight::JobRead, app)
         );
         assert_eq!(
             of(Method::POST, "/v1/apps", "/v1/apps"),

@@ -467,17 +467,9 @@ impl FakeMaster {
 
     pub(crate) fn ask(&self, request: &str, resource: Resource, count: u32) -> PlacementRequest {
         PlacementRequest {
-            request: id(request),
-            resource,
             count,
             ended: u32::try_from(self.ended.len()).expect("few"),
-            priority: 0,
-            avoid_nodes: Vec::new(),
-            nodes: Vec::new(),
-            placement: Box::default(),
-            deadline_ms: None,
-            waited_ms: 0,
-            launch: Box::new(launch()),
+            ..PlacementRequest::new(id(request), resource, launch())
         }
     }
 

@@ -2,6 +2,7 @@ package org.apache.spark.scheduler.headroom
 
 import java.io.{BufferedReader, IOException}
 import java.util.concurrent.{LinkedBlockingQueue, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.collection.mutable
 
@@ -72,7 +73,10 @@ private[headroom] final class ApplicationSession(
 
   import ApplicationSession._
 
+  // Callers may hold locks of Spark, so `put` must not wait: requests are as many as executors, one
+  // `Touch` waits at a time, and the reader of updates stops at `MostQueued`.
   private val inbox = new LinkedBlockingQueue[SessionCommand]()
+  private val touched = new AtomicBoolean()
 
   // State of the thread of the session.
   private val requests = mutable.LinkedHashMap.empty[String, RequestState]
@@ -139,11 +143,14 @@ private[headroom] final class ApplicationSession(
   def release(executor: String): Unit = inbox.put(Release(executor))
 
   /** Sends changes of the job view soon. */
-  def touch(): Unit = inbox.put(Touch)
+  def touch(): Unit = if (!touched.getAndSet(true)) inbox.put(Touch)
 
-  /** Reports the end of the application, and waits for the answer. All containers end. */
+  /**
+   * Reports the end of the application, and waits for the answer. All containers end. Without an
+   * application there is nothing to report.
+   */
   def finish(succeeded: Boolean, diagnostics: String): Unit = {
-    if (!ended) {
+    if (!ended && app != null) {
       ended = true
       inbox.put(Touch)
       worker.join(ResourceManagerClient.CallTimeout.toMillis)
@@ -255,7 +262,7 @@ private[headroom] final class ApplicationSession(
   }
 
   private def handle(command: SessionCommand): Unit = command match {
-    case Touch => ()
+    case Touch => touched.set(false)
     case Ask(request) =>
       requests(request.executor) = new RequestState(request)
       unsent += request.executor
@@ -387,6 +394,7 @@ private[headroom] final class ApplicationSession(
         stream = open
         var line = open.readLine()
         while (line != null && !ended) {
+          while (inbox.size() >= MostQueued && !ended) Thread.sleep(RetryMs)
           if (line.nonEmpty) inbox.put(Update(client.json.readTree(line)))
           line = open.readLine()
         }
@@ -409,6 +417,9 @@ private[headroom] object ApplicationSession {
 
   private val OtherEpoch = "HR0410"
   private val MostAsksPerSync = 200
+
+  /** Updates that wait for the thread of the session; the resource manager keeps the others. */
+  private val MostQueued = 10000
 
   private final class RequestState(val request: ExecutorRequest) {
     var container: Option[String] = None

@@ -13,7 +13,6 @@ import org.apache.spark.scheduler.headroom.ResourceManagerClient.{field, objectO
  */
 private[headroom] final class GrowthInPlace(
     client: ResourceManagerClient,
-    settings: Settings,
     application: () => String,
     containers: () => Map[String, (String, ExecutorSize)])
     extends Logging {

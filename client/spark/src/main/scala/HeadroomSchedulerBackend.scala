@@ -69,6 +69,9 @@ private[headroom] class HeadroomSchedulerBackend(
     sc.listenerBus.addToManagementQueue(new JobEnds(scheduler.stageEnded))
     view.start(session.applicationId, () => session.touch())
     timer.scheduleWithFixedDelay(() => tick(), 1, 1, TimeUnit.SECONDS)
+    if (settings.growInPlace) {
+      growthTimer.scheduleWithFixedDelay(() => guarded(growth.check()), 1, 1, TimeUnit.SECONDS)
+    }
     if (!org.apache.spark.util.Utils.isDynamicAllocationEnabled(conf)) {
       want(SchedulerBackendUtils.getInitialTargetExecutorNumber(conf))
     }
@@ -93,7 +96,7 @@ private[headroom] class HeadroomSchedulerBackend(
   private def end(exitCode: Int): Unit = {
     if (!stopping) {
       stopping = true
-      timer.shutdownNow()
+      Seq(timer, growthTimer).foreach(_.shutdownNow())
       try super.stop()
       finally session.finish(exitCode == 0, view.summary)
     }
@@ -198,11 +201,13 @@ private[headroom] class HeadroomSchedulerBackend(
           s"executor $id disconnected, and its node sent no report within " +
             s"${settings.lossReportMs / 1000} s (spark.headroom.lossReportTimeout)"))
     }
-    if (settings.growInPlace) growth.check()
   }
 
-  private lazy val growth = new GrowthInPlace(client, settings, () => session.applicationId,
-    () => table(_.containers))
+  // Calls of the resource manager: a slow one must not delay the reports of lost executors.
+  private val growthTimer: ScheduledExecutorService =
+    ThreadUtils.newDaemonSingleThreadScheduledExecutor("headroom-growth")
+  private val growth = new GrowthInPlace(
+    client, () => session.applicationId, () => table(_.containers))
 
   private def finishLoss(id: String, reason: ExecutorLossReason): Unit = {
     val registered = table(_.isRegistered(id))
@@ -222,7 +227,7 @@ private[headroom] class HeadroomSchedulerBackend(
     }
 
     override def exited(executor: String, end: ContainerEnd): Unit = later {
-        val (size, released) = table(known => (known.sizeOf(executor), known.isReleased(executor)))
+      val (size, released) = table(known => (known.sizeOf(executor), known.isReleased(executor)))
       val loss = MemoryFailure.lossOf(executor, size, end, scheduler.retriesMemoryFailures)
       view.lost(executor, end, loss)
       if (released && loss.memory.isEmpty) logInfo(s"executor $executor ended, as requested")

@@ -151,8 +151,11 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
         case None => unplaced :+= ((manager, index))
       }
     }
-    if (isAllFreeResources || waiting.nonEmpty) reserve(unplaced, offers, free)
-    tellDemand(unplaced)
+    // An offer of one executor does not show that no other one fits.
+    if (isAllFreeResources) {
+      reserve(unplaced, offers, free)
+      tellDemand(unplaced)
+    }
     // Executors that take no further tasks are offered without processors, so that Spark knows them.
     val rest = offers.map { offer =>
       val small = executorSize(offer.executorId) == settings.executor
@@ -183,27 +186,30 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
       else size != settings.executor && size.covers(rung.executor) &&
         free(offer.executorId) >= size.cores
     }
-    // The smallest executor that is large enough.
-    fitting.sortBy(offer => executorSize(offer.executorId).memory).headOption.flatMap { offer =>
-      val cpus = if (wide) rung.cpus else executorSize(offer.executorId).cores
-      val task = new OfferedTask(manager, index, cpus)
-      offered = Some(task)
-      val launched =
-        try {
-          val perTask = sc.resourceProfileManager
-            .resourceProfileFromId(manager.taskSet.resourceProfileId)
-          super.resourceOffers(
-            IndexedSeq(offer.copy(
-              cores = Shim.cpus(taskCpus(perTask)),
-              resourceProfileId = manager.taskSet.resourceProfileId)),
-            false)
-        } finally offered = None
-      if (launched.exists(_.nonEmpty)) {
-        free(offer.executorId) -= cpus
-        if (reserved.contains(offer.executorId)) reserved = None
-        Some(launched)
-      } else None
-    }
+    // The smallest executor that is large enough, and that Spark does not exclude for this stage.
+    fitting.sortBy(offer => executorSize(offer.executorId).memory).iterator
+      .map { offer =>
+        val cpus = if (wide) rung.cpus else executorSize(offer.executorId).cores
+        val launched = offerOne(new OfferedTask(manager, index, cpus), offer)
+        if (launched.exists(_.nonEmpty)) {
+          free(offer.executorId) -= cpus
+          if (reserved.contains(offer.executorId)) reserved = None
+        }
+        launched
+      }
+      .find(_.exists(_.nonEmpty))
+  }
+
+  /** Offers exactly one slot of one executor, for one task. */
+  private def offerOne(task: OfferedTask, offer: WorkerOffer): Seq[Seq[TaskDescription]] = {
+    val profileId = task.taskSet.taskSet.resourceProfileId
+    val profile = sc.resourceProfileManager.resourceProfileFromId(profileId)
+    offered = Some(task)
+    try {
+      super.resourceOffers(
+        IndexedSeq(offer.copy(cores = Shim.cpus(taskCpus(profile)), resourceProfileId = profileId)),
+        false)
+    } finally offered = None
   }
 
   private def taskCpus(profile: org.apache.spark.resource.ResourceProfile): Int =

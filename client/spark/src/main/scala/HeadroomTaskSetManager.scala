@@ -91,8 +91,11 @@ private[headroom] class HeadroomTaskSetManager(
     val executor = info.executorId
     MemoryFailure.dimensionOf(failure, scheduler.offHeapExecution) match {
       case Some(dimension) if scheduler.retriesMemoryFailures =>
-        if (MemoryFailure.isFatal(failure)) scheduler.expectLoss(executor)
-        scheduler.foundCulprit(executor, tid)
+        // An executor that lives on may be lost later for another task.
+        if (MemoryFailure.isFatal(failure)) {
+          scheduler.expectLoss(executor)
+          scheduler.foundCulprit(executor, tid)
+        }
         val alone = !scheduler.runsOthers(executor)
         new UncountedFailure(failure, raise(info.index, dimension, alone, failure.description))
       case Some(_) => failure

@@ -50,8 +50,9 @@ private[headroom] final class TaskRungs(ladder: MemoryLadder) {
 
   private def isHeld(task: StagePartition, now: Long): Boolean = held.get(task).exists(_ > now)
 
-  /** Moves a task to the next rung, unless none is left. */
+  /** Moves a task to the next rung, unless none is left. Its crashes have a cause then. */
   def raise(task: StagePartition, dimension: MemoryDimension, alone: Boolean): LadderStep = {
+    pythonCrashes.remove(task)
     val step = ladder.after(of(task), dimension, alone)
     step match {
       case LadderStep.Next(rung) => put(task, rung)
