@@ -221,6 +221,8 @@ impl DiagnosisBench {
             timeout_ms: None,
             freeze_timeout_ms: None,
             output: None,
+            input: None,
+            fork_server: Vec::new(),
         })
     }
 

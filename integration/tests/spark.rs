@@ -125,7 +125,9 @@ fn a_job_with_shuffles_and_sql_gives_the_right_results() -> Result<()> {
 fn a_skewed_group_by_fails_on_stock_spark_and_finishes_with_more_heap_for_three_tasks() -> Result<()>
 {
     let spark = SparkInstallation::of("4.1.4")?;
-    let stock = spark.submit("local-cluster[2,2,896]", &[], "skew.py", &["10000"])?;
+    // Executors that fail in a row would else end the application before a task failed four times.
+    let endless = ["spark.deploy.maxExecutorRetries=-1"];
+    let stock = spark.submit("local-cluster[2,2,896]", &endless, "skew.py", &["10000"])?;
     ensure!(
         stock.code != 0 && stock.stderr.contains("failed 4 times"),
         "stock Spark: {}\n{}",

@@ -245,6 +245,8 @@ pub fn task_start(
         timeout_ms: stage.timeout.map(millis),
         freeze_timeout_ms: job.freeze_timeout(stage).map(millis),
         output: attempt.output.map(str::to_owned),
+        input: None,
+        fork_server: Vec::new(),
     }
 }
 

@@ -272,6 +272,8 @@ mod tests {
             timeout_ms: None,
             freeze_timeout_ms: None,
             output: None,
+            input: None,
+            fork_server: Vec::new(),
         };
         let base = [
             ("LANG", "C.UTF-8"),

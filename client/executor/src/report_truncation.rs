@@ -86,6 +86,8 @@ pub(crate) mod samples {
             timeline: Vec::new(),
             log_tail: String::new(),
             read: None,
+            value: None,
+            value_too_large: None,
         }
     }
 

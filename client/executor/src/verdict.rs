@@ -48,6 +48,8 @@ pub fn report_of_end(
         timeline: end.timeline,
         log_tail: end.log_tail,
         read: end.read,
+        value: None,
+        value_too_large: None,
     }
 }
 
@@ -78,6 +80,8 @@ pub fn not_started(
         timeline: Vec::new(),
         log_tail: why.to_owned(),
         read: None,
+        value: None,
+        value_too_large: None,
     }
 }
 
@@ -100,6 +104,8 @@ mod tests {
             timeout_ms: None,
             freeze_timeout_ms: None,
             output: None,
+            input: None,
+            fork_server: Vec::new(),
         }
     }
 

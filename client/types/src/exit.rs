@@ -514,6 +514,12 @@ pub struct TaskReport {
     /// bound. `None` if not measured. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Bytes>,
+    /// The value that the program wrote into the file `HEADROOM_VALUE_FILE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Size of that file if it is too large; `value` is `None` then. Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_too_large: Option<Bytes>,
 }
 
 impl TaskReport {

@@ -424,6 +424,8 @@ fn messages_to_executors_match_the_golden_files() {
             timeout_ms: Some(60_000),
             freeze_timeout_ms: Some(30_000),
             output: Some("/data/out/.headroom/word-count.7/9f86d081/map-7-2".into()),
+            input: None,
+            fork_server: Vec::new(),
         })),
     );
     golden(

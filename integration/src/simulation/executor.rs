@@ -662,6 +662,8 @@ impl Simulation {
             timeline: Vec::new(),
             log_tail: String::new(),
             read: None,
+            value: None,
+            value_too_large: None,
         };
         self.note(|| format!("{attempt} of {} ends in {id}: {}", id.app, report.reason));
         self.oracle.task_ended(&token, attempt, truth);

@@ -123,6 +123,8 @@ impl Tools {
             timeout_ms: None,
             freeze_timeout_ms: None,
             output: None,
+            input: None,
+            fork_server: Vec::new(),
         })
     }
 

@@ -611,6 +611,8 @@ async fn run_task(executor: Arc<Executor>, start: TaskStart) {
         timeline: Vec::new(),
         log_tail: String::new(),
         read: Some(need.mul_ratio(8, 1)),
+        value: None,
+        value_too_large: None,
     };
     {
         let mut state = executor.state.lock().expect("not poisoned");

@@ -381,6 +381,8 @@ impl SimulatedCluster {
             timeline: Vec::new(),
             log_tail: String::new(),
             read: None,
+            value: None,
+            value_too_large: None,
         };
         (habit.tells)(&mut report);
         let b = self.boxes.get_mut(container).expect("there");

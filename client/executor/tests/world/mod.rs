@@ -428,6 +428,8 @@ pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
         timeout_ms: None,
         freeze_timeout_ms: None,
         output: None,
+        input: None,
+        fork_server: Vec::new(),
     }
 }
 

@@ -17,6 +17,7 @@ pub mod profiles;
 pub mod queue_tree;
 pub mod queues;
 pub mod share;
+pub mod submission;
 pub mod suggestions;
 pub mod task;
 pub mod validation;

@@ -204,7 +204,7 @@ pub enum LineError {
 }
 
 /// Parses a line. Only an invalid line is parsed a second time, for its kind.
-fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError> {
+pub(super) fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError> {
     #[derive(Deserialize)]
     struct LineKind {
         kind: String,
@@ -310,6 +310,13 @@ pub struct TaskStart {
     /// program starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// Text for the program: content of the file `HEADROOM_INPUT_FILE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// Program and arguments of the fork server that starts the attempt in place of `command`; see
+    /// `docs/fork-server-protocol.md`. Empty without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fork_server: Vec<String>,
 }
 
 #[cfg(test)]

@@ -166,6 +166,8 @@ pub(crate) fn task_report() -> TaskReport {
         timeline: vec![sample()],
         log_tail: String::new(),
         read: Some(Bytes::from_mib(96)),
+        value: None,
+        value_too_large: None,
     }
 }
 

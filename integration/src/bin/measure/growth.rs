@@ -256,6 +256,8 @@ impl SingleExecutor {
             timeout_ms: None,
             freeze_timeout_ms: Some(60_000),
             output: None,
+            input: None,
+            fork_server: Vec::new(),
         };
         let attempt = start.attempt.clone();
         self.send(&ToExecutor::Start(Box::new(start)))?;
