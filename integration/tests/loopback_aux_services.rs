@@ -50,6 +50,7 @@ impl ServiceScenario {
         let body = RegisterMaster {
             attempt: submitted.attempt.clone(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
+            submission_token: None,
         };
         cluster.call(client.register_master(&submitted.app, &body))?;
         Ok(ServiceScenario {

@@ -254,6 +254,7 @@ fn its_token_is_good_for_nothing_afterwards(cluster: &Cluster, master: &Client, 
             attempt: 1,
         },
         master_url: Some("tls://192.0.2.1:1".into()),
+        submission_token: None,
     };
     let over = cluster
         .call(master.register_master(app, &again))

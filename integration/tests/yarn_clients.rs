@@ -64,6 +64,7 @@ impl ClientScenario {
         let body = RegisterMaster {
             attempt: attempt.clone(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
+            submission_token: None,
         };
         cluster
             .call(client.register_master(&app, &body))

@@ -405,6 +405,7 @@ impl Master {
         let body = RegisterMaster {
             attempt: self.attempt.clone(),
             master_url: None,
+            submission_token: None,
         };
         let answer = wire
             .post(&self.path("register"), &serde_json::to_vec(&body)?)

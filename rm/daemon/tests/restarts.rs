@@ -98,6 +98,7 @@ async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
     let body = RegisterMaster {
         attempt: next.attempt.clone(),
         master_url: None,
+        submission_token: None,
     };
     let known = client
         .register_master(next.app(), &body)

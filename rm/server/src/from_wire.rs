@@ -417,6 +417,7 @@ mod tests {
         let body = RegisterMaster {
             attempt: "job.1@1".parse().expect("id"),
             master_url: None,
+            submission_token: None,
         };
         let refused = register_master(&"job.2".parse().expect("id"), body)
             .expect_err("the path names another application");

@@ -22,6 +22,10 @@ pub struct RegisterMaster {
     /// Address at which it listens for executors: `tcp://127.0.0.1:4711`.
     #[serde(default)]
     pub master_url: Option<String>,
+    /// Secret of the submission channel at that address; `None` without a live job. The resource
+    /// manager adds it to the first line of each forwarded channel, and shows it nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission_token: Option<String>,
 }
 
 /// The response to a registration.

@@ -77,6 +77,7 @@ impl Master {
         let body = RegisterMaster {
             attempt: attempt.clone(),
             master_url: None,
+            submission_token: None,
         };
         let registered = client.register_master(&attempt.app, &body).await?;
         let lines = client
