@@ -162,6 +162,8 @@ enum SessionPhase {
 pub struct ManagerSession {
     attempt: AttemptId,
     master_url: String,
+    /// Secret of the submission channel of a live job.
+    submission_token: Option<String>,
     phase: SessionPhase,
     /// A call is in progress.
     waiting: bool,
@@ -190,6 +192,7 @@ impl ManagerSession {
         ManagerSession {
             attempt,
             master_url,
+            submission_token: None,
             phase: SessionPhase::Registering,
             waiting: false,
             next: now,
@@ -205,6 +208,15 @@ impl ManagerSession {
         }
     }
 
+    /// Reports this secret of the submission channel with every registration.
+    #[must_use]
+    pub fn with_submission_token(self, submission_token: Option<String>) -> Self {
+        ManagerSession {
+            submission_token,
+            ..self
+        }
+    }
+
     /// Registers this run.
     pub fn register(&mut self, out: &mut Vec<SessionEffect>) {
         self.phase = SessionPhase::Registering;
@@ -212,6 +224,7 @@ impl ManagerSession {
         let body = RegisterMaster {
             attempt: self.attempt.clone(),
             master_url: Some(self.master_url.clone()),
+            submission_token: self.submission_token.clone(),
         };
         out.push(SessionEffect::Call(ManagerCall::Register(body)));
     }
