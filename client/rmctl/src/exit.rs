@@ -217,10 +217,16 @@ impl From<ClientError> for CommandFailure {
 
 pub(crate) fn exit_of(code: ErrorCode) -> CommandExitCode {
     match code {
-        ErrorCode::HR0400 | ErrorCode::HR0413 | ErrorCode::HR0416 => CommandExitCode::Usage,
+        ErrorCode::HR0400 | ErrorCode::HR0413 | ErrorCode::HR0416 | ErrorCode::HR0426 => {
+            CommandExitCode::Usage
+        }
         ErrorCode::HR0401 | ErrorCode::HR0403 => CommandExitCode::Auth,
         ErrorCode::HR0404 => CommandExitCode::NotFound,
-        ErrorCode::HR0409 | ErrorCode::HR0410 | ErrorCode::HR0411 => CommandExitCode::Conflict,
+        ErrorCode::HR0409
+        | ErrorCode::HR0410
+        | ErrorCode::HR0411
+        | ErrorCode::HR0418
+        | ErrorCode::HR0419 => CommandExitCode::Conflict,
         ErrorCode::HR0422 => CommandExitCode::Never,
         ErrorCode::HR0429 | ErrorCode::HR0503 => CommandExitCode::Unreachable,
         ErrorCode::HR0500 => CommandExitCode::Failed,
@@ -249,7 +255,10 @@ mod tests {
             (ErrorCode::HR0411, 4),
             (ErrorCode::HR0413, 2),
             (ErrorCode::HR0416, 2),
+            (ErrorCode::HR0418, 4),
+            (ErrorCode::HR0419, 4),
             (ErrorCode::HR0422, 7),
+            (ErrorCode::HR0426, 2),
             (ErrorCode::HR0429, 6),
             (ErrorCode::HR0500, 1),
             (ErrorCode::HR0503, 6),

@@ -290,6 +290,30 @@ impl Client {
         }
     }
 
+    /// `POST path` that changes the protocol of the connection. `most` is the timeout of the call.
+    pub(crate) async fn upgrade(
+        &self,
+        path: &str,
+        protocol: &str,
+        most: Duration,
+    ) -> Result<reqwest::Upgraded, ClientError> {
+        let url = format!("{}{path}", self.root);
+        let request = self
+            .wire
+            .http()
+            .post(&url)
+            .header(reqwest::header::CONNECTION, "upgrade")
+            .header(reqwest::header::UPGRADE, protocol);
+        let response = self.answer(&url, request, most).await?;
+        if response.status() != reqwest::StatusCode::SWITCHING_PROTOCOLS {
+            let status = success(&url, response).await?.status();
+            let defect = AnswerDefect::Status(status);
+            return Err(ClientError::Answer { url, defect });
+        }
+        let upgraded = response.upgrade().await;
+        upgraded.map_err(|source| ClientError::Unreachable { url, source })
+    }
+
     /// Submits an application.
     pub async fn submit(
         &self,

@@ -86,13 +86,15 @@ impl ClientError {
         match code {
             ErrorCode::HR0410 => CallFailureKind::Stale,
             ErrorCode::HR0411 => CallFailureKind::TooOld,
-            ErrorCode::HR0404 | ErrorCode::HR0409 => CallFailureKind::Gone,
+            ErrorCode::HR0404 | ErrorCode::HR0409 | ErrorCode::HR0419 => CallFailureKind::Gone,
             ErrorCode::HR0400
             | ErrorCode::HR0401
             | ErrorCode::HR0403
             | ErrorCode::HR0413
             | ErrorCode::HR0416
+            | ErrorCode::HR0418
             | ErrorCode::HR0422
+            | ErrorCode::HR0426
             | ErrorCode::HR0429
             | ErrorCode::HR0500
             | ErrorCode::HR0503 => CallFailureKind::Refused,
@@ -212,7 +214,9 @@ mod tests {
             ErrorCode::HR0403,
             ErrorCode::HR0413,
             ErrorCode::HR0416,
+            ErrorCode::HR0418,
             ErrorCode::HR0422,
+            ErrorCode::HR0426,
             ErrorCode::HR0429,
             ErrorCode::HR0500,
             ErrorCode::HR0503,

@@ -17,6 +17,8 @@ mod queue;
 pub mod request_hook;
 pub mod retry;
 pub mod stream;
+pub mod submission_channel;
+pub mod submission_session;
 mod task;
 
 pub use address::UNIX;
@@ -29,3 +31,5 @@ pub use log::LogStream;
 pub use request_hook::{PreparedRequest, SendDecision};
 pub use reqwest::StatusCode;
 pub use stream::JsonLineStream;
+pub use submission_channel::{SubmissionChannel, SubmissionOptions};
+pub use submission_session::{SubmissionEvent, SubmissionInputError, SubmissionSession};

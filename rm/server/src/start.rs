@@ -239,6 +239,7 @@ fn web(
         boards: Arc::default(),
         near: Arc::default(),
         keys: Arc::default(),
+        masters: Arc::default(),
         peaks: Arc::default(),
         audit: audit.clone(),
         operator,

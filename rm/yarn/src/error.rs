@@ -40,9 +40,14 @@ impl From<ProblemDetails> for YarnError {
             | ErrorCode::HR0411
             | ErrorCode::HR0413
             | ErrorCode::HR0416
-            | ErrorCode::HR0422 => YarnErrorKind::BadRequest,
+            | ErrorCode::HR0422
+            | ErrorCode::HR0426 => YarnErrorKind::BadRequest,
             ErrorCode::HR0404 => YarnErrorKind::NotFound,
-            ErrorCode::HR0401 | ErrorCode::HR0403 | ErrorCode::HR0409 => YarnErrorKind::Forbidden,
+            ErrorCode::HR0401
+            | ErrorCode::HR0403
+            | ErrorCode::HR0409
+            | ErrorCode::HR0418
+            | ErrorCode::HR0419 => YarnErrorKind::Forbidden,
             ErrorCode::HR0429 | ErrorCode::HR0503 => YarnErrorKind::Unavailable,
             ErrorCode::HR0500 => YarnErrorKind::Internal,
         };

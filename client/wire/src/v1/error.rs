@@ -26,8 +26,14 @@ pub enum ErrorCode {
     HR0413,
     /// The requested range begins after the end.
     HR0416,
+    /// The job is not live: it accepts no tasks while it runs.
+    HR0418,
+    /// The application has ended.
+    HR0419,
     /// Infeasible on every node or in the queue.
     HR0422,
+    /// The call needs another protocol on its connection, named by the header `Upgrade`.
+    HR0426,
     /// Too many concurrent calls: try again later.
     HR0429,
     /// Internal error.
@@ -38,7 +44,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [ErrorCode; 13] = [
+    pub const ALL: [ErrorCode; 16] = [
         ErrorCode::HR0400,
         ErrorCode::HR0401,
         ErrorCode::HR0403,
@@ -48,7 +54,10 @@ impl ErrorCode {
         ErrorCode::HR0411,
         ErrorCode::HR0413,
         ErrorCode::HR0416,
+        ErrorCode::HR0418,
+        ErrorCode::HR0419,
         ErrorCode::HR0422,
+        ErrorCode::HR0426,
         ErrorCode::HR0429,
         ErrorCode::HR0500,
         ErrorCode::HR0503,
@@ -64,11 +73,12 @@ impl ErrorCode {
             ErrorCode::HR0401 => 401,
             ErrorCode::HR0403 => 403,
             ErrorCode::HR0404 => 404,
-            ErrorCode::HR0409 => 409,
-            ErrorCode::HR0410 | ErrorCode::HR0411 => 410,
+            ErrorCode::HR0409 | ErrorCode::HR0418 => 409,
+            ErrorCode::HR0410 | ErrorCode::HR0411 | ErrorCode::HR0419 => 410,
             ErrorCode::HR0413 => 413,
             ErrorCode::HR0416 => 416,
             ErrorCode::HR0422 => 422,
+            ErrorCode::HR0426 => 426,
             ErrorCode::HR0429 => 429,
             ErrorCode::HR0500 => 500,
             ErrorCode::HR0503 => 503,
@@ -86,7 +96,10 @@ impl ErrorCode {
             ErrorCode::HR0411 => "Cursor too old",
             ErrorCode::HR0413 => "Too large",
             ErrorCode::HR0416 => "Beyond the end of the log",
+            ErrorCode::HR0418 => "Not a live job",
+            ErrorCode::HR0419 => "The application has ended",
             ErrorCode::HR0422 => "Can never be scheduled",
+            ErrorCode::HR0426 => "Upgrade required",
             ErrorCode::HR0429 => "Too many requests",
             ErrorCode::HR0500 => "Internal fault",
             ErrorCode::HR0503 => "Not available",
@@ -104,7 +117,10 @@ impl ErrorCode {
             | ErrorCode::HR0410
             | ErrorCode::HR0411
             | ErrorCode::HR0413
-            | ErrorCode::HR0422 => false,
+            | ErrorCode::HR0418
+            | ErrorCode::HR0419
+            | ErrorCode::HR0422
+            | ErrorCode::HR0426 => false,
         }
     }
 }

@@ -55,7 +55,10 @@ fn cause_and_remedies(code: ErrorCode) -> CauseAndRemedies {
         ErrorCode::HR0411 => HR0411,
         ErrorCode::HR0413 => HR0413,
         ErrorCode::HR0416 => HR0416,
+        ErrorCode::HR0418 => HR0418,
+        ErrorCode::HR0419 => HR0419,
         ErrorCode::HR0422 => HR0422,
+        ErrorCode::HR0426 => HR0426,
         ErrorCode::HR0429 => HR0429,
         ErrorCode::HR0500 => HR0500,
         ErrorCode::HR0503 => HR0503,
@@ -135,6 +138,20 @@ const HR0416: CauseAndRemedies = (
         "Leave the range out, or follow the log.",
     ],
 );
+const HR0418: CauseAndRemedies = (
+    "Only a live job accepts stages and tasks while it runs. This job has a fixed list of tasks in its job file.",
+    &[
+        "Add `live = true` to the job file and submit it again.",
+        "Add the tasks to the job file: `array` makes one task for each number.",
+    ],
+);
+const HR0419: CauseAndRemedies = (
+    "The application has ended, or its master has reported the end. It accepts no further calls of this kind.",
+    &[
+        "Read how it ended: rmctl ps JOB, or rmctl diagnose JOB.",
+        "Submit the job again. A live job without a connected client ends after its `lease`.",
+    ],
+);
 const HR0422: CauseAndRemedies = (
     "No node is large enough for the size, or the maximum of its queue is smaller. Waiting does not help, so the \
              request is refused at once; the detail names the largest node.",
@@ -143,6 +160,14 @@ const HR0422: CauseAndRemedies = (
         "Compare the nodes, rmctl node list, and the maximum of the queue, rmctl queue list.",
         "Add a node that is large enough, or raise the maximum of the queue.",
         "Check labels, racks and attributes of the request: perhaps no node matches all of them.",
+    ],
+);
+const HR0426: CauseAndRemedies = (
+    "The call opens a channel, for which client and server change the protocol of the connection. The headers of the call \
+             do not ask for that, or ask for another protocol.",
+    &[
+        "Send the headers `Connection: Upgrade` and `Upgrade: headroom-submission/1`.",
+        "A proxy before the resource manager must pass both headers on; call the resource manager directly otherwise.",
     ],
 );
 const HR0429: CauseAndRemedies = (

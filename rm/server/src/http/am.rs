@@ -13,6 +13,7 @@ use headroom_wire::v1::application_master::{
     PlacementRequest, PlacementResponse, RegisterMaster,
 };
 use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::error::ProblemDetails;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -30,9 +31,11 @@ use crate::{from_wire, to_wire};
 pub(crate) async fn register(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
-    JsonBody(body): JsonBody<RegisterMaster>,
+    JsonBody(mut body): JsonBody<RegisterMaster>,
 ) -> Result<Json<MasterRegistered>, ProblemResponse> {
+    let token = checked_token(body.submission_token.take())?;
     let (attempt, url) = from_wire::register_master(&app, body)?;
+    let run = attempt.attempt;
     let CallAnswer::Master {
         largest,
         containers,
@@ -41,6 +44,8 @@ pub(crate) async fn register(
     else {
         return Err(unexpected());
     };
+    web.masters
+        .registered(&app, run, token, &web.reader.handle.last());
     let containers = containers.into_iter().map(to_wire::granted).collect();
     let user = web.reader.app(&app).await?.user;
     let known = web
@@ -58,6 +63,22 @@ pub(crate) async fn register(
         known,
         traces,
     }))
+}
+
+/// Maximum length of the secret of a submission channel. Bytes.
+const MAX_TOKEN_BYTES: usize = 256;
+
+/// Checks the secret of a submission channel.
+fn checked_token(token: Option<String>) -> Result<Option<String>, ProblemDetails> {
+    let is_valid = |token: &String| {
+        (1..=MAX_TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic())
+    };
+    if token.as_ref().is_none_or(is_valid) {
+        return Ok(token);
+    }
+    Err(ProblemDetails::bad_request(format!(
+        "submission_token must have 1 to {MAX_TOKEN_BYTES} plain characters"
+    )))
 }
 
 /// Heartbeat of a master: requests, releases and acknowledgement in one call.

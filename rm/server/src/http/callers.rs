@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::listeners::ConnectionIdentity;
-use super::stream_authorization;
+use super::stream_authorization::{self, CallerAuthorization};
 use crate::access::AccessControl;
 use crate::clock::ManagerClock;
 
@@ -63,7 +63,6 @@ pub(crate) async fn identify(
         .map(|shown| shown.token().to_owned());
     request.extensions_mut().insert(principal.clone());
     request.extensions_mut().insert(known.scheme);
-    let answer = next.run(request).await;
     let clock = known.clock;
     let still = move |access: &AccessControl| match (&token, &visitor) {
         // An unauthenticated caller was allowed without any right, so no lost right can end its
@@ -75,7 +74,10 @@ pub(crate) async fn identify(
         (None, Some(visitor)) => of(access, visitor) == principal,
         (None, None) => true,
     };
-    stream_authorization::while_it_holds(answer, known.access, still)
+    let caller = CallerAuthorization::new(known.access, still);
+    request.extensions_mut().insert(caller.clone());
+    let answer = next.run(request).await;
+    stream_authorization::while_it_holds(answer, caller)
 }
 
 fn reject(request: &mut Request, problem: ProblemDetails) -> Principal {

@@ -47,6 +47,9 @@ problems! {
     StaleOrTooOld: HR0410, HR0411; "The call names another epoch, or the cursor is before the oldest kept entry."
     TooLarge: HR0413; "The body, a count or a name is too large."
     Beyond: HR0416; "The range begins after the last byte."
+    NotLive: HR0418; "The job accepts no tasks while it runs."
+    Over: HR0419; "The application has ended."
+    NotUpgraded: HR0426; "The headers do not ask for the protocol of the channel."
     Never: HR0422; "The request is infeasible: it exceeds every node or the queue."
     TooMany: HR0429; "Too many at once; try again after the time in Retry-After."
 }

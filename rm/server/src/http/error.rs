@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::submission;
 
 /// A problem as a response.
 #[derive(Debug)]
@@ -27,6 +28,12 @@ impl IntoResponse for ProblemResponse {
         );
         if matches!(self.0.code, ErrorCode::HR0429 | ErrorCode::HR0503) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.0.code == ErrorCode::HR0426 {
+            headers.insert(
+                header::UPGRADE,
+                HeaderValue::from_static(submission::UPGRADE),
+            );
         }
         // The trace layer adds the id of the request to it.
         response.extensions_mut().insert(self.0);

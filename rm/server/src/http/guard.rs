@@ -81,6 +81,11 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => {
             application(named(2))
         }
+        ["v1", "apps", _, "channel" | "channel-token"] => {
+            named(2).parse().map_or(CallRequirement::Anybody, |app| {
+                CallRequirement::Own(AccessRight::JobSubmit, app)
+            })
+        }
         ["v1", "apps", _, ..] => own(named(2).parse()),
         ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
         ["v1", "nodes", _, "register" | "report"] => node(named(2)),
@@ -277,6 +282,16 @@ mod tests {
             ),
             own
         );
+        for call in ["channel", "channel-token"] {
+            assert_eq!(
+                of(
+                    Method::POST,
+                    &format!("/v1/apps/{{app}}/{call}"),
+                    &format!("/v1/apps/sort.1/{call}")
+                ),
+                CallRequirement::Own(AccessRight::JobSubmit, app.clone())
+            );
+        }
         assert_eq!(
             of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"),
             CallRequirement::Application(app.clone())

@@ -42,6 +42,8 @@ const LARGEST_SAVED: usize = 64 << 10;
 
 /// Path prefixes whose responses contain secrets.
 const SECRET: [&str; 3] = ["/v1/acl/", "/v1/join", "/v1/session"];
+/// Path suffixes of calls that open a connection, or whose responses contain secrets.
+const UNRECORDED: [&str; 2] = ["/channel", "/channel-token"];
 
 /// Recorded response.
 #[derive(Clone, Debug)]
@@ -206,9 +208,9 @@ pub(crate) async fn once(
         return next.run(request).await;
     };
     // A response with a secret is sent once and not recorded.
-    if SECRET
-        .iter()
-        .any(|path| request.uri().path().starts_with(path))
+    let path = request.uri().path();
+    if SECRET.iter().any(|secret| path.starts_with(secret))
+        || UNRECORDED.iter().any(|end| path.ends_with(end))
     {
         return next.run(request).await;
     }

@@ -2,17 +2,18 @@
 //! shutdown.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::limits::{ConnectionLimits, PeerAddress};
@@ -43,7 +44,7 @@ pub(crate) async fn serve<D: ServerListener>(
     let places = Arc::new(Semaphore::new(
         usize::try_from(places(descriptors())).unwrap_or(usize::MAX),
     ));
-    let (graceful, listener) = (GracefulShutdown::new(), Arc::new(listener));
+    let (connections, listener) = (TaskTracker::new(), Arc::new(listener));
     loop {
         let (place, raw, peer) = tokio::select! {
             () = closing.cancelled() => break,
@@ -55,8 +56,8 @@ pub(crate) async fn serve<D: ServerListener>(
         let Some(inside) = limits.enter(peer) else {
             continue;
         };
-        let (routes, listener, watcher) = (router.clone(), listener.clone(), graceful.watcher());
-        tokio::spawn(async move {
+        let (routes, listener, closing) = (router.clone(), listener.clone(), closing.clone());
+        connections.spawn(async move {
             let (_place, inside) = (place, inside);
             let (stream, visitor) = match listener.authenticate(raw).await {
                 Ok(greeted) => greeted,
@@ -71,8 +72,19 @@ pub(crate) async fn serve<D: ServerListener>(
             });
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(headers);
-            let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
-            if let Err(error) = connection.await {
+            // A handler may take over the connection for another protocol.
+            let connection = http
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
+            let mut connection = pin!(connection);
+            let served = tokio::select! {
+                served = connection.as_mut() => served,
+                () = closing.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = served {
                 debug!(
                     error = &error as &dyn std::error::Error,
                     "a connection failed"
@@ -81,7 +93,8 @@ pub(crate) async fn serve<D: ServerListener>(
         });
     }
     drop(listener);
-    if tokio::time::timeout(DRAIN, graceful.shutdown())
+    connections.close();
+    if tokio::time::timeout(DRAIN, connections.wait())
         .await
         .is_err()
     {

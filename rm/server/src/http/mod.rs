@@ -7,6 +7,7 @@ pub(crate) mod answer;
 pub(crate) mod apps;
 pub(crate) mod audit;
 mod callers;
+mod channel_forwarding;
 pub(crate) mod cluster;
 pub(crate) mod container_access;
 pub(crate) mod containers;
@@ -21,6 +22,7 @@ pub(crate) mod join;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod listeners;
+mod live_masters;
 pub(crate) mod metrics;
 mod node_keys;
 pub(crate) mod nodes;
@@ -37,6 +39,7 @@ pub(crate) mod service;
 pub(crate) mod signer;
 pub(crate) mod stream;
 mod stream_authorization;
+pub(crate) mod submission_channel;
 pub(crate) mod suggestions;
 pub(crate) mod tasks;
 pub(crate) mod tonodes;
@@ -96,6 +99,8 @@ fn people() -> OpenApiRouter<WebHandlerState> {
         .routes(routes!(apps::one, apps::change, apps::purge))
         .routes(routes!(apps::kill))
         .routes(routes!(apps::scale))
+        .routes(routes!(submission_channel::open))
+        .routes(routes!(submission_channel::token))
         .routes(routes!(apps::shared, apps::share))
         .routes(routes!(tasks::one))
         .routes(routes!(tasks::kill))

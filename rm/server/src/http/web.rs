@@ -10,6 +10,7 @@ use headroom_wire::v1::error::ProblemDetails;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::live_masters::LiveMasterStore;
 use super::node_keys::NodeKeyStore;
 use super::signer::CertificateSigner;
 use super::tonodes::NodeHttpClients;
@@ -43,6 +44,8 @@ pub(crate) struct WebHandlerState {
     pub(crate) near: Arc<LimitWarnings>,
     /// Keys with which nodes grant access to their containers.
     pub(crate) keys: Arc<NodeKeyStore>,
+    /// Registered masters, with the secrets of their submission channels.
+    pub(crate) masters: Arc<LiveMasterStore>,
     /// Recent peak of memory use by node.
     pub(crate) peaks: Arc<NodePeaks>,
     /// The audit log.

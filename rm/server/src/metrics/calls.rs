@@ -15,8 +15,8 @@ const ELSEWHERE: &str = "other";
 /// Label of all routes of the YARN interface.
 const YARN: &str = "/ws/v1";
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "other"];
-const CODES: [u16; 18] = [
-    101, 200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 409, 410, 413, 416, 422, 429, 503,
+const CODES: [u16; 19] = [
+    101, 200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 409, 410, 413, 416, 422, 426, 429, 503,
 ];
 /// Label of any other status.
 const OTHER_CODE: u16 = 500;
