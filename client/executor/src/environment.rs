@@ -14,7 +14,7 @@ pub const MAX_SLOTS: u32 = 1024;
 
 /// Variables of the executor that tasks do not inherit: the secret, and values that do not apply to
 /// a task.
-const EXECUTOR_VARIABLES: [&str; 13] = [
+const EXECUTOR_VARIABLES: [&str; 15] = [
     "HEADROOM_TASK_SHM_BYTES",
     "HEADROOM_TOKEN_FILE",
     "HEADROOM_CA_FILE",
@@ -26,6 +26,8 @@ const EXECUTOR_VARIABLES: [&str; 13] = [
     "HEADROOM_CGROUP",
     "HEADROOM_OOM_MARKER",
     "HEADROOM_CACHED_BYTES",
+    "HEADROOM_INPUT_FILE",
+    "HEADROOM_VALUE_FILE",
     "HEADROOM_LOG",
     "HEADROOM_HEAP_BYTES",
 ];

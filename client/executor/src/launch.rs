@@ -21,6 +21,7 @@ use crate::clock;
 use crate::environment::ExecutorSettings;
 use crate::limits::has_remedy;
 use crate::logs::TaskFiles;
+use crate::payload::PayloadFiles;
 use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
 /// Added to the executor's `oom_score_adj` for tasks, so that the kernel kills a task before the
@@ -104,7 +105,7 @@ pub struct LaunchedTask {
 
 /// Starts a task.
 pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
-    let files = TaskFiles::create(&site.environment.dir, &start.attempt)
+    let files = TaskFiles::create(&site.environment.dir, start)
         .context("the log files of the task cannot be created")?;
     if let Some(output) = &start.output {
         own_directory(Path::new(output))
@@ -177,12 +178,7 @@ fn launch_in(
     files: &TaskFiles,
 ) -> anyhow::Result<ChildProcess> {
     anyhow::ensure!(!start.command.is_empty(), "the command is empty");
-    let mut env = task_env(
-        &site.environment.for_tasks,
-        start,
-        files.marker_path(),
-        files.cached_path(),
-    );
+    let mut env = task_env(&site.environment.for_tasks, start, files);
     if let Some(dir) = tmp_on_disk(&site.environment.dir, start) {
         std::fs::create_dir_all(&dir).with_context(|| {
             format!(
@@ -223,8 +219,7 @@ pub(crate) fn tmp_on_disk(dir: &Path, start: &TaskStart) -> Option<PathBuf> {
 fn task_env(
     base: &[(OsString, OsString)],
     start: &TaskStart,
-    marker: &Path,
-    cached: &Path,
+    files: &TaskFiles,
 ) -> Vec<(OsString, OsString)> {
     let mut env: BTreeMap<OsString, OsString> = base.iter().cloned().collect();
     let mut set = |name: &str, value: OsString| env.insert(name.into(), value);
@@ -234,8 +229,11 @@ fn task_env(
     set("HEADROOM_INDEX", id.task.index.to_string().into());
     set("HEADROOM_ATTEMPT", id.attempt.to_string().into());
     set("HEADROOM_SLOTS", start.slots.to_string().into());
-    set("HEADROOM_OOM_MARKER", marker.into());
-    set("HEADROOM_CACHED_BYTES", cached.into());
+    set("HEADROOM_OOM_MARKER", files.marker_path().into());
+    set("HEADROOM_CACHED_BYTES", files.cached_path().into());
+    for (name, path) in files.payload.iter().flat_map(PayloadFiles::variables) {
+        set(name, path.into());
+    }
     if let Some(limit) = start.limit {
         set("HEADROOM_MEMORY_BYTES", limit.get().to_string().into());
     }
@@ -254,48 +252,47 @@ fn task_env(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::samples::start;
     use headroom_types::Bytes;
 
     #[test]
     fn variables_of_the_master_override_those_of_the_container() {
         let start = TaskStart {
-            attempt: "map/7@2".parse().expect("id"),
-            command: vec!["x".into()],
             env: [("HEADROOM_RUNG", "3"), ("LANG", "de")]
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),
-            cwd: None,
             slots: 2,
             limit: Some(Bytes::new(4096)),
-            heap: None,
-            heap_exit_codes: vec![],
-            timeout_ms: None,
-            freeze_timeout_ms: None,
-            output: None,
-            input: None,
-            fork_server: Vec::new(),
+            input: Some("text".into()),
+            ..start("map/7@2")
         };
+        let dir = tempfile::tempdir().expect("tempdir");
+        let files = TaskFiles::create(dir.path(), &start).expect("creates");
         let base = [
             ("LANG", "C.UTF-8"),
             ("PATH", "/bin"),
             ("HEADROOM_MEMORY_BYTES", "1"),
         ]
         .map(|(k, v)| (k.into(), v.into()));
-        let env = task_env(&base, &start, Path::new("/m"), Path::new("/c"));
+        let env = task_env(&base, &start, &files);
+        let tasks = format!("{}/tasks", dir.path().display());
         let text: Vec<String> = env
             .iter()
             .map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy()))
+            .map(|pair| pair.replace(&tasks, "/t"))
             .collect();
         let wanted = [
             "HEADROOM_ATTEMPT=2",
-            "HEADROOM_CACHED_BYTES=/c",
+            "HEADROOM_CACHED_BYTES=/t/map-7-2.cached",
             "HEADROOM_INDEX=7",
+            "HEADROOM_INPUT_FILE=/t/map-7-2.input",
             "HEADROOM_MEMORY_BYTES=4096",
-            "HEADROOM_OOM_MARKER=/m",
+            "HEADROOM_OOM_MARKER=/t/map-7-2.oom-marker",
             "HEADROOM_RUNG=3",
             "HEADROOM_SLOTS=2",
             "HEADROOM_STAGE=map",
             "HEADROOM_TASK=map/7",
+            "HEADROOM_VALUE_FILE=/t/map-7-2.value",
             "LANG=de",
             "PATH=/bin",
         ];

@@ -20,6 +20,7 @@ mod limits;
 pub mod link;
 pub mod logs;
 pub mod master_search;
+pub mod payload;
 mod read_bytes;
 pub mod report_truncation;
 pub mod results;

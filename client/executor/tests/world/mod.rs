@@ -266,6 +266,7 @@ impl Drop for ExecutorHarness {
 pub(crate) struct Hello {
     pub(crate) slots: u32,
     pub(crate) task_groups: bool,
+    pub(crate) inputs: bool,
     pub(crate) running: Vec<TaskAttemptId>,
     pub(crate) unacked: Vec<TaskReport>,
 }
@@ -301,6 +302,7 @@ impl Master {
                 token,
                 slots,
                 task_groups,
+                inputs,
                 running,
                 unacked,
                 ..
@@ -311,6 +313,7 @@ impl Master {
                     Hello {
                         slots,
                         task_groups,
+                        inputs,
                         running,
                         unacked,
                     },
