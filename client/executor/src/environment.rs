@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use headroom_transport::MasterAddress;
-use headroom_types::{AppId, ContainerId, EnforcerKind};
+use headroom_types::{AppId, Bytes, ContainerId, EnforcerKind};
 
 /// Maximum number of slots of an executor.
 pub const MAX_SLOTS: u32 = 1024;
@@ -57,6 +57,8 @@ pub struct ExecutorSettings {
     pub enforcer: EnforcerKind,
     /// Memory cgroup of the container; `None` for the fallback enforcer.
     pub cgroup: Option<PathBuf>,
+    /// Limit of the container, if known. Bytes.
+    pub memory: Option<Bytes>,
     /// Size limit of each task's own `/dev/shm`, in an IPC namespace of its own; `None` if tasks
     /// share that of the container. Bytes.
     pub task_shm: Option<u64>,
@@ -157,6 +159,10 @@ impl ExecutorSettings {
         let task_shm = get(vars, "HEADROOM_TASK_SHM_BYTES")
             .and_then(OsStr::to_str)
             .and_then(|t| t.parse().ok());
+        let memory = get(vars, "HEADROOM_MEMORY_BYTES")
+            .and_then(OsStr::to_str)
+            .and_then(|t| t.parse().ok())
+            .map(Bytes::new);
         let own = |key: &OsStr| EXECUTOR_VARIABLES.iter().any(|own| key == *own);
         let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
         Some(ExecutorSettings {
@@ -171,6 +177,7 @@ impl ExecutorSettings {
             dir: dir?,
             enforcer: enforcer?,
             cgroup: cgroup?,
+            memory,
             task_shm,
             for_tasks,
         })

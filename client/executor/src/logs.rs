@@ -137,7 +137,7 @@ fn head(path: &Path, most: u64) -> io::Result<String> {
 }
 
 /// The last `most` bytes of a file as text, without a truncated first character.
-fn tail(path: &Path, most: u64) -> io::Result<String> {
+pub(crate) fn tail(path: &Path, most: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
