@@ -109,7 +109,7 @@ impl ForkServerFailure {
 }
 
 /// A failed step, and its consequence for the process.
-enum StepFailure {
+enum ForkStepFailure {
     /// The process continues to run.
     Refused(String),
     /// The process does not answer any more, or has ended. `before_ready` is true during its start.
@@ -190,16 +190,16 @@ impl ForkServer {
                 self.failures = 0;
                 (Ok(pid), false)
             }
-            Err(StepFailure::Refused(why)) => {
+            Err(ForkStepFailure::Refused(why)) => {
                 let name = self.name();
                 let what = format!("the fork server {name} cannot fork: {why}");
                 (Err(ForkServerFailure::transient(what)), false)
             }
-            Err(StepFailure::Broken { why, before_ready }) => {
+            Err(ForkStepFailure::Broken { why, before_ready }) => {
                 (Err(self.on_broken(&why, before_ready).await), true)
             }
-            Err(StepFailure::Unstarted(error)) => (Err(self.on_unstarted(&error)), true),
-            Err(StepFailure::Unprepared(error)) => {
+            Err(ForkStepFailure::Unstarted(error)) => (Err(self.on_unstarted(&error)), true),
+            Err(ForkStepFailure::Unprepared(error)) => {
                 let what = format!("the fork server {} cannot be started: {error}", self.name());
                 self.count_failure();
                 (Err(ForkServerFailure::transient(what)), true)
@@ -216,7 +216,7 @@ impl ForkServer {
     }
 
     /// Starts the process if it does not run, and waits until it is ready.
-    async fn start(&mut self) -> Result<(), StepFailure> {
+    async fn start(&mut self) -> Result<(), ForkStepFailure> {
         if self.process.is_some() {
             return Ok(());
         }
@@ -235,23 +235,23 @@ impl ForkServer {
                 self.report_memory(pid, began.elapsed());
                 Ok(())
             }
-            Ok(Err(why)) => Err(StepFailure::Broken { why, before_ready }),
+            Ok(Err(why)) => Err(ForkStepFailure::Broken { why, before_ready }),
             Err(_) => {
                 let why = format!("it was not ready within {} s", START_TIMEOUT.as_secs());
-                Err(StepFailure::Broken { why, before_ready })
+                Err(ForkStepFailure::Broken { why, before_ready })
             }
         }
     }
 
-    fn spawn_process(&self) -> Result<ForkServerProcess, StepFailure> {
-        let unprepared = StepFailure::Unprepared;
+    fn spawn_process(&self) -> Result<ForkServerProcess, ForkStepFailure> {
+        let unprepared = ForkStepFailure::Unprepared;
         let log = File::create(&self.spec.log).map_err(unprepared)?;
         let (channel, inherited) = fd_passing::pair().map_err(unprepared)?;
         let mut env = self.spec.env.clone();
         let number = inherited.as_raw_fd().to_string();
         env.push((CHANNEL_VARIABLE.into(), number.into()));
         let arguments =
-            ExecArguments::new(&self.spec.command, &env).map_err(StepFailure::Unstarted)?;
+            ExecArguments::new(&self.spec.command, &env).map_err(ForkStepFailure::Unstarted)?;
         let command = SpawnCommand {
             stdout: Some(&log),
             stderr: Some(&log),
@@ -264,7 +264,7 @@ impl ForkServer {
             ..SpawnCommand::new(&arguments, &self.spec.work_dir)
         };
         let start = self.children.open_start();
-        let child = spawn(&command).map_err(StepFailure::Unstarted)?;
+        let child = spawn(&command).map_err(ForkStepFailure::Unstarted)?;
         let registered = start.register(&child);
         let process = ForkServerProcess {
             child: watched(child, Interest::READABLE).map_err(unprepared)?,
@@ -277,15 +277,15 @@ impl ForkServer {
     }
 
     /// Sends a request and waits for the pid.
-    async fn request(&mut self, job: &ForkJob) -> Result<i32, StepFailure> {
+    async fn request(&mut self, job: &ForkJob) -> Result<i32, ForkStepFailure> {
         let before_ready = false;
-        let broken = |why| StepFailure::Broken { why, before_ready };
+        let broken = |why| ForkStepFailure::Broken { why, before_ready };
         let Some(process) = &mut self.process else {
             return Err(broken("it does not run".to_owned()));
         };
         match timeout(ANSWER_TIMEOUT, process.request(job)).await {
             Ok(Ok(ForkAnswer::Forked(pid))) => Ok(pid),
-            Ok(Ok(ForkAnswer::Failed(why))) => Err(StepFailure::Refused(why)),
+            Ok(Ok(ForkAnswer::Failed(why))) => Err(ForkStepFailure::Refused(why)),
             Ok(Err(why)) => Err(broken(why)),
             Err(_) => Err(broken(format!(
                 "it did not answer within {} s",

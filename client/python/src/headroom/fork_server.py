@@ -230,7 +230,7 @@ def flush_output() -> bool:
     succeeded = True
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:
+            if stream is not None and not stream.closed:
                 stream.flush()
         except (OSError, ValueError):
             succeeded = False
