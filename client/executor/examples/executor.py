@@ -171,7 +171,7 @@ class Task:
             reason = {"kind": "killed_externally"}
         else:
             reason = {"kind": "exit", "code": code} if number is None else {"kind": "signal", "signal": number}
-        more = {} if code is None or self.start.get("input") is None else value_of(self.value)
+        more = {} if self.start.get("input") is None else value_of(self.value)
         for path in (self.input, self.value):
             remove(path)
         return more | report(self.start, reason, dimension, tail=end_of(self.path + ".err", 4096) or "", started=self.started,

@@ -29,7 +29,7 @@ use crate::growth::{self, GrowthState, TaskGrowth};
 use crate::heap::HeapMonitor;
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
 use crate::logs::TaskFiles;
-use crate::payload::TaskValue;
+use crate::payload::{PayloadFiles, TaskValue};
 use crate::sampler::{TaskSample, TaskSampler};
 use crate::session::{FreezePressure, GRACE_TIMEOUT, TaskControl};
 use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
@@ -557,11 +557,8 @@ impl TaskRunner {
                 (self.files.heap_marker(), self.files.log_tail())
             }
         };
-        // A program that a signal ended may have written a part of its value only.
-        let value = match (how, &self.files.payload) {
-            (ProcessEnd::Code(_), Some(payload)) => payload.value(),
-            (ProcessEnd::Code(_), None) | (ProcessEnd::Signal(_), _) => TaskValue::Absent,
-        };
+        let payload = self.files.payload.as_ref();
+        let value = payload.map_or(TaskValue::Absent, PayloadFiles::value);
         let (exit_code, signal) = match how {
             ProcessEnd::Code(code) => (Some(code), None),
             ProcessEnd::Signal(signal) => (None, Some(signal)),

@@ -220,7 +220,7 @@ fn an_executor_passes_inputs_and_reports_values(who: ExecutorKind) {
     let cases = [
         ("copied", copy, Some(text), None),
         ("failed", &format!("{copy}; exit 7"), Some(text), None),
-        ("killed", &format!("{copy}; kill -9 $$"), None, None),
+        ("killed", &format!("{copy}; kill -9 $$"), Some(text), None),
         ("absent", "true", None, None),
         ("large", many, None, Some(Bytes::new(16385))),
         (
