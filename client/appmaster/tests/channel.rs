@@ -33,6 +33,8 @@ fn hello(version: u32, token: &str, container: &str) -> FromExecutor {
         token: token.into(),
         slots: 4,
         task_groups: true,
+        inputs: true,
+        fork_servers: true,
         running: vec!["map/1@1".parse().expect("id")],
         unacked: Vec::new(),
     }

@@ -6,10 +6,11 @@ need a counter of the kernel. One loop owns everything; a result is kept until t
 """
 import collections, glob, json, os, re, resource, select, signal, socket, subprocess, sys, time, urllib.parse, urllib.request
 
-VERSION, MAX_LINE, MOST_RESULTS = 1, 1 << 20, 200
+VERSION, MAX_LINE, MOST_RESULTS, MOST_VALUE, MOST_VALUES = 1, 1 << 20, 200, 16 << 10, 300_000
 GRACE, GRACE_AT_END, SILENCE, GIVE_UP, LAST_ACKS, SAMPLE = 2.0, 1.2, 30.0, 120.0, 10.0, 0.2  # seconds
 NOT_FOR_TASKS = {"HEADROOM_" + name for name in (
-    "TASK_SHM_BYTES TOKEN_FILE CA_FILE LISTEN ADVERTISE APP_TOKEN MASTER_URL SLOTS CGROUP OOM_MARKER CACHED_BYTES LOG HEAP_BYTES".split())}
+    "TASK_SHM_BYTES TOKEN_FILE CA_FILE LISTEN ADVERTISE APP_TOKEN MASTER_URL SLOTS CGROUP OOM_MARKER CACHED_BYTES INPUT_FILE "
+    "VALUE_FILE LOG HEAP_BYTES".split())}
 FULL = re.compile(r"^.*(?:java\.lang\.OutOfMemoryError|heap out of memory|runtime: out of memory|std::bad_alloc).*$"
                   r"|^[\w.]*MemoryError(?:: .*)?$|^memory allocation of \d+ bytes failed$", re.M)
 # Words of an allocation that was refused: below three quarters of the limit it was not refused for the limit.
@@ -47,6 +48,24 @@ def memory(pid):
     return int(found[1]) << 10 if found else 0
 
 
+def remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # never there, or a directory: then it is no value either
+
+
+def value_of(path):
+    """The value that a program wrote, as fields of its report."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) > MOST_VALUE:
+                return {"value_too_large": size}
+            return {"value": file.read(MOST_VALUE).decode()}
+    except (OSError, ValueError):
+        return {}
+
+
 def report(start, kind, dimension=None, tail="", missing=(), started=None, peak=None, **more):
     own = {"limit": start.get("limit"), "current": 0, "peak": peak, "stat": STAT, "events": COUNTERS, "local": COUNTERS}
     evidence = {"enforcer": "poll", "exit_code": None, "signal": None, "stop_asked": None, "own": own, "outer": [], "victims": [],
@@ -68,6 +87,13 @@ class Task:
         told = {"TASK": f"{stage}/{index}", "STAGE": stage, "INDEX": index, "ATTEMPT": attempt, "SLOTS": start["slots"],
                 "OOM_MARKER": self.marker, "CACHED_BYTES": self.path + ".cached", "MEMORY_BYTES": start["limit"], "HEAP_BYTES": start["heap"]}
         env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_TASKS}
+        self.input, self.value = self.path + ".input", self.path + ".value"
+        for path in (self.input, self.value):
+            remove(path)
+        if (text := start.get("input")) is not None:
+            told |= {"INPUT_FILE": self.input, "VALUE_FILE": self.value}
+            with open(os.open(self.input, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="") as file:
+                file.write(text)
         env |= {"HEADROOM_" + name: str(value) for name, value in told.items() if value is not None} | start["env"]
         if output := start.get("output"):
             os.makedirs(os.path.dirname(output), exist_ok=True)
@@ -145,7 +171,10 @@ class Task:
             reason = {"kind": "killed_externally"}
         else:
             reason = {"kind": "exit", "code": code} if number is None else {"kind": "signal", "signal": number}
-        return report(self.start, reason, dimension, tail=end_of(self.path + ".err", 4096) or "", started=self.started,
+        more = {} if self.start.get("input") is None else value_of(self.value)
+        for path in (self.input, self.value):
+            remove(path)
+        return more | report(self.start, reason, dimension, tail=end_of(self.path + ".err", 4096) or "", started=self.started,
                       peak=self.peak or None, exit_code=code, signal=number, stop_asked=self.cause, heap_marker=marker)
 
 
@@ -195,10 +224,15 @@ class Executor:
             return
         self.line.settimeout(10)
         self.buffer, self.up_at, self.heard_at = b"", time.monotonic(), None
-        each = max(1, 700_000 // max(1, len(self.unacked)) // 6 - 400)  # a character is at most six bytes of JSON
-        told = [result | {"log_tail": result["log_tail"][-each:]} for result in self.unacked.values()]
+        each = max(1, 400_000 // max(1, len(self.unacked)) // 6 - 400)  # a character is at most six bytes of JSON
+        told, later, values = [], [], 0
+        for result in self.unacked.values():
+            values += len(json.dumps(result.get("value", "")))
+            (told if values <= MOST_VALUES else later).append(result | {"log_tail": result["log_tail"][-each:]})
         self.say(kind="hello", version=VERSION, container=self.env["CONTAINER"], token=self.env["APP_TOKEN"], slots=self.slots,
-                 task_groups=False, running=list(self.running), unacked=told)
+                 task_groups=False, inputs=True, running=[*self.running, *(result["attempt"] for result in later)], unacked=told)
+        for result in later:
+            self.say(kind="ended", report=result)
 
     def ask(self):
         """Asks where the master is now; false when there will be none any more."""
@@ -266,6 +300,8 @@ class Executor:
             why = "the executor is ending"
         elif len(self.unacked) + len(self.running) >= MOST_RESULTS:
             why = "too many results wait for the master's acknowledgement"
+        elif start.get("fork_server"):
+            why = "this executor has no fork servers"
         elif not 1 <= start["slots"] <= free:
             why = f"the task takes {start['slots']} slots, but {free} of {self.slots} are free"
         else:

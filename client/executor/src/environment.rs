@@ -7,14 +7,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use headroom_transport::MasterAddress;
-use headroom_types::{AppId, ContainerId, EnforcerKind};
+use headroom_types::{AppId, Bytes, ContainerId, EnforcerKind};
 
 /// Maximum number of slots of an executor.
 pub const MAX_SLOTS: u32 = 1024;
 
 /// Variables of the executor that tasks do not inherit: the secret, and values that do not apply to
 /// a task.
-const EXECUTOR_VARIABLES: [&str; 13] = [
+const EXECUTOR_VARIABLES: [&str; 15] = [
     "HEADROOM_TASK_SHM_BYTES",
     "HEADROOM_TOKEN_FILE",
     "HEADROOM_CA_FILE",
@@ -26,6 +26,8 @@ const EXECUTOR_VARIABLES: [&str; 13] = [
     "HEADROOM_CGROUP",
     "HEADROOM_OOM_MARKER",
     "HEADROOM_CACHED_BYTES",
+    "HEADROOM_INPUT_FILE",
+    "HEADROOM_VALUE_FILE",
     "HEADROOM_LOG",
     "HEADROOM_HEAP_BYTES",
 ];
@@ -55,6 +57,8 @@ pub struct ExecutorSettings {
     pub enforcer: EnforcerKind,
     /// Memory cgroup of the container; `None` for the fallback enforcer.
     pub cgroup: Option<PathBuf>,
+    /// Limit of the container, if known. Bytes.
+    pub memory: Option<Bytes>,
     /// Size limit of each task's own `/dev/shm`, in an IPC namespace of its own; `None` if tasks
     /// share that of the container. Bytes.
     pub task_shm: Option<u64>,
@@ -155,6 +159,10 @@ impl ExecutorSettings {
         let task_shm = get(vars, "HEADROOM_TASK_SHM_BYTES")
             .and_then(OsStr::to_str)
             .and_then(|t| t.parse().ok());
+        let memory = get(vars, "HEADROOM_MEMORY_BYTES")
+            .and_then(OsStr::to_str)
+            .and_then(|t| t.parse().ok())
+            .map(Bytes::new);
         let own = |key: &OsStr| EXECUTOR_VARIABLES.iter().any(|own| key == *own);
         let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
         Some(ExecutorSettings {
@@ -169,6 +177,7 @@ impl ExecutorSettings {
             dir: dir?,
             enforcer: enforcer?,
             cgroup: cgroup?,
+            memory,
             task_shm,
             for_tasks,
         })

@@ -1,8 +1,10 @@
 //! Start of one task: its files, its cgroup, its process, in this order. A failed step undoes the
 //! earlier ones.
 //!
-//! All steps may block for a moment, so the task calls them on a separate thread. The process is
-//! cloned into its cgroup and can run out of memory at once.
+//! The process has one of two origins: the executor spawns it, or a fork server creates it (see
+//! `warm_start`). The other steps are the same. All steps may block for a moment, so the task calls
+//! them on a separate thread. A spawned process is cloned into its cgroup and can run out of memory
+//! at once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,21 +13,29 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use headroom_node_exec::{
-    ChildProcess, ExecArguments, Namespaces, Privilege, SpawnCommand, SpawnError, SpawnStep,
-    probe_namespaces, spawn,
+    ChildProcess, ExecArguments, Namespaces, Privilege, SpawnCommand, SpawnError, probe_namespaces,
+    spawn,
 };
 use headroom_types::{Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
 
+use crate::children::{ExecutorChildren, RegisteredChild};
 use crate::clock;
 use crate::environment::ExecutorSettings;
+use crate::fork_server::ForkServerFailure;
+use crate::fork_servers::ForkServers;
 use crate::limits::has_remedy;
 use crate::logs::TaskFiles;
+use crate::payload::PayloadFiles;
+use crate::spawn_failure::exec_failure_code;
 use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
 /// Added to the executor's `oom_score_adj` for tasks, so that the kernel kills a task before the
 /// executor.
 const TASK_OOM_SCORE_OFFSET: i32 = 300;
+
+/// The same for fork servers: the kernel kills a task before them, and them before the executor.
+const FORK_SERVER_OOM_SCORE_OFFSET: i32 = 150;
 
 /// Context that all tasks of the executor share.
 #[derive(Debug)]
@@ -38,6 +48,12 @@ pub struct LaunchContext {
     pub work_dir: PathBuf,
     /// `oom_score_adj` of tasks.
     pub oom_score_adj: i32,
+    /// `oom_score_adj` of fork servers.
+    pub fork_server_oom_score_adj: i32,
+    /// Children of the executor.
+    pub children: ExecutorChildren,
+    /// Fork servers.
+    pub fork_servers: ForkServers,
     /// Namespaces of each task; `None` if tasks share those of the container.
     pub namespaces: Option<Namespaces>,
     /// Reason that tasks share the container's namespaces although the node requests separate ones.
@@ -64,6 +80,9 @@ impl LaunchContext {
             container,
             work_dir,
             oom_score_adj,
+            fork_server_oom_score_adj: (own + FORK_SERVER_OOM_SCORE_OFFSET).min(1000),
+            children: ExecutorChildren::default(),
+            fork_servers: ForkServers::default(),
             namespaces,
             no_namespaces,
         })
@@ -92,6 +111,8 @@ fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
 pub struct LaunchedTask {
     /// Its process.
     pub child: ChildProcess,
+    /// The registration of the process.
+    pub registered: RegisteredChild,
     /// Its cgroup.
     pub group: TaskGroup,
     /// Its logs.
@@ -102,53 +123,97 @@ pub struct LaunchedTask {
     pub started_at: Instant,
 }
 
-/// Starts a task.
-pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
-    let files = TaskFiles::create(&site.environment.dir, &start.attempt)
-        .context("the log files of the task cannot be created")?;
-    if let Some(output) = &start.output {
-        own_directory(Path::new(output))
-            .with_context(|| format!("the output directory {output} cannot be created"))?;
+/// A task without a process: everything else exists.
+#[derive(Debug)]
+pub(crate) struct PreparedTask {
+    /// Its files.
+    pub(crate) files: TaskFiles,
+    /// Its cgroup.
+    pub(crate) group: TaskGroup,
+    /// The whole environment of its process.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Its working directory.
+    pub(crate) cwd: PathBuf,
+}
+
+impl PreparedTask {
+    /// The task with its process.
+    pub(crate) fn launched(self, child: ChildProcess, registered: RegisteredChild) -> LaunchedTask {
+        self.group.group().set_root_pid(child.pid);
+        LaunchedTask {
+            child,
+            registered,
+            group: self.group,
+            files: self.files,
+            started: clock::now(),
+            started_at: Instant::now(),
+        }
     }
-    let group = site
-        .container
-        .create(start)
-        .context("the cgroup of the task cannot be created")?;
-    match arm_throttle(start, &group).and_then(|()| launch_in(site, start, &group, &files)) {
+
+    /// Removes the cgroup of a task that does not start.
+    pub(crate) fn discard(self, site: &LaunchContext, start: &TaskStart) {
+        discard_group(site, start, &self.group);
+    }
+}
+
+/// Starts a task as a program.
+pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
+    let prepared = prepare(site, start)?;
+    let opened = site.children.open_start();
+    match spawn_program(site, start, &prepared) {
         Ok(child) => {
-            group.group().set_root_pid(child.pid);
-            Ok(LaunchedTask {
-                child,
-                group,
-                files,
-                started: clock::now(),
-                started_at: Instant::now(),
-            })
+            let registered = opened.register(&child);
+            Ok(prepared.launched(child, registered))
         }
         Err(e) => {
-            if let Err(left) = group.clear().and_then(|_| site.container.remove(&group)) {
-                tracing::warn!(attempt = %start.attempt, error = %left, "the cgroup of an unstarted task cannot be removed");
-            }
+            prepared.discard(site, start);
             Err(e)
         }
     }
 }
 
-/// The exit code of a shell for the same error: 127 for a missing program, 126 for a program that
-/// cannot be executed. `None` for other errors, which may not occur elsewhere.
-pub fn program_code(error: &anyhow::Error) -> Option<i32> {
-    const ENOENT: i32 = 2;
-    const ENOEXEC: i32 = 8;
-    const EACCES: i32 = 13;
-    const ENOTDIR: i32 = 20;
-    let refused = error
-        .downcast_ref::<SpawnError>()
-        .filter(|e| e.step == SpawnStep::Exec)?;
-    match refused.source.raw_os_error()? {
-        ENOENT | ENOTDIR => Some(127),
-        EACCES | ENOEXEC => Some(126),
-        _ => None,
+/// Creates the files and the cgroup of a task.
+pub(crate) fn prepare(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<PreparedTask> {
+    anyhow::ensure!(!start.command.is_empty(), "the command is empty");
+    let files = TaskFiles::create(&site.environment.dir, start)
+        .context("the log files of the task cannot be created")?;
+    if let Some(output) = &start.output {
+        own_directory(Path::new(output))
+            .with_context(|| format!("the output directory {output} cannot be created"))?;
     }
+    let env = environment(site, start, &files)?;
+    let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
+    let group = site
+        .container
+        .create(start)
+        .context("the cgroup of the task cannot be created")?;
+    match arm_throttle(start, &group) {
+        Ok(()) => Ok(PreparedTask {
+            files,
+            group,
+            env,
+            cwd,
+        }),
+        Err(e) => {
+            discard_group(site, start, &group);
+            Err(e)
+        }
+    }
+}
+
+fn discard_group(site: &LaunchContext, start: &TaskStart, group: &TaskGroup) {
+    if let Err(left) = group.clear().and_then(|_| site.container.remove(group)) {
+        tracing::warn!(attempt = %start.attempt, error = %left, "the cgroup of an unstarted task cannot be removed");
+    }
+}
+
+/// The exit code that shows a mistake in the task, not on its node: that of [`exec_failure_code`],
+/// or that of a fork server that cannot run. `None` for other errors, which may not occur elsewhere.
+pub fn program_code(error: &anyhow::Error) -> Option<i32> {
+    if let Some(failure) = error.downcast_ref::<ForkServerFailure>() {
+        return failure.exit_code;
+    }
+    exec_failure_code(error.downcast_ref::<SpawnError>()?)
 }
 
 /// Creates the output directory of this attempt. An existing directory is an error, because it has
@@ -170,19 +235,14 @@ fn arm_throttle(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
     }
 }
 
-fn launch_in(
+/// The whole environment of the process of a task. Creates its directory for temporary files, if it
+/// has one.
+fn environment(
     site: &LaunchContext,
     start: &TaskStart,
-    group: &TaskGroup,
     files: &TaskFiles,
-) -> anyhow::Result<ChildProcess> {
-    anyhow::ensure!(!start.command.is_empty(), "the command is empty");
-    let mut env = task_env(
-        &site.environment.for_tasks,
-        start,
-        files.marker_path(),
-        files.cached_path(),
-    );
+) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let mut env = task_env(&site.environment.for_tasks, start, files);
     if let Some(dir) = tmp_on_disk(&site.environment.dir, start) {
         std::fs::create_dir_all(&dir).with_context(|| {
             format!(
@@ -193,17 +253,24 @@ fn launch_in(
         env.retain(|(name, _)| !TMP_VARIABLES.iter().any(|variable| name == variable));
         env.extend(TMP_VARIABLES.map(|variable| (variable.into(), dir.clone().into())));
     }
-    let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
-    let procs_files = group.group().procs_files();
-    let arguments = ExecArguments::new(&start.command, &env)?;
+    Ok(env)
+}
+
+fn spawn_program(
+    site: &LaunchContext,
+    start: &TaskStart,
+    prepared: &PreparedTask,
+) -> anyhow::Result<ChildProcess> {
+    let procs_files = prepared.group.group().procs_files();
+    let arguments = ExecArguments::new(&start.command, &prepared.env)?;
     let command = SpawnCommand {
-        stdout: Some(&files.out),
-        stderr: Some(&files.err),
+        stdout: Some(&prepared.files.out),
+        stderr: Some(&prepared.files.err),
         procs_files: &procs_files,
         namespaces: site.namespaces,
         new_session: true,
         oom_score_adj: Some(site.oom_score_adj),
-        ..SpawnCommand::new(&arguments, &cwd)
+        ..SpawnCommand::new(&arguments, &prepared.cwd)
     };
     Ok(spawn(&command)?)
 }
@@ -223,8 +290,7 @@ pub(crate) fn tmp_on_disk(dir: &Path, start: &TaskStart) -> Option<PathBuf> {
 fn task_env(
     base: &[(OsString, OsString)],
     start: &TaskStart,
-    marker: &Path,
-    cached: &Path,
+    files: &TaskFiles,
 ) -> Vec<(OsString, OsString)> {
     let mut env: BTreeMap<OsString, OsString> = base.iter().cloned().collect();
     let mut set = |name: &str, value: OsString| env.insert(name.into(), value);
@@ -234,8 +300,11 @@ fn task_env(
     set("HEADROOM_INDEX", id.task.index.to_string().into());
     set("HEADROOM_ATTEMPT", id.attempt.to_string().into());
     set("HEADROOM_SLOTS", start.slots.to_string().into());
-    set("HEADROOM_OOM_MARKER", marker.into());
-    set("HEADROOM_CACHED_BYTES", cached.into());
+    set("HEADROOM_OOM_MARKER", files.marker_path().into());
+    set("HEADROOM_CACHED_BYTES", files.cached_path().into());
+    for (name, path) in files.payload.iter().flat_map(PayloadFiles::variables) {
+        set(name, path.into());
+    }
     if let Some(limit) = start.limit {
         set("HEADROOM_MEMORY_BYTES", limit.get().to_string().into());
     }
@@ -254,48 +323,47 @@ fn task_env(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::samples::start;
     use headroom_types::Bytes;
 
     #[test]
     fn variables_of_the_master_override_those_of_the_container() {
         let start = TaskStart {
-            attempt: "map/7@2".parse().expect("id"),
-            command: vec!["x".into()],
             env: [("HEADROOM_RUNG", "3"), ("LANG", "de")]
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),
-            cwd: None,
             slots: 2,
             limit: Some(Bytes::new(4096)),
-            heap: None,
-            heap_exit_codes: vec![],
-            timeout_ms: None,
-            freeze_timeout_ms: None,
-            output: None,
-            input: None,
-            fork_server: Vec::new(),
+            input: Some("text".into()),
+            ..start("map/7@2")
         };
+        let dir = tempfile::tempdir().expect("tempdir");
+        let files = TaskFiles::create(dir.path(), &start).expect("creates");
         let base = [
             ("LANG", "C.UTF-8"),
             ("PATH", "/bin"),
             ("HEADROOM_MEMORY_BYTES", "1"),
         ]
         .map(|(k, v)| (k.into(), v.into()));
-        let env = task_env(&base, &start, Path::new("/m"), Path::new("/c"));
+        let env = task_env(&base, &start, &files);
+        let tasks = format!("{}/tasks", dir.path().display());
         let text: Vec<String> = env
             .iter()
             .map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy()))
+            .map(|pair| pair.replace(&tasks, "/t"))
             .collect();
         let wanted = [
             "HEADROOM_ATTEMPT=2",
-            "HEADROOM_CACHED_BYTES=/c",
+            "HEADROOM_CACHED_BYTES=/t/map-7-2.cached",
             "HEADROOM_INDEX=7",
+            "HEADROOM_INPUT_FILE=/t/map-7-2.input",
             "HEADROOM_MEMORY_BYTES=4096",
-            "HEADROOM_OOM_MARKER=/m",
+            "HEADROOM_OOM_MARKER=/t/map-7-2.oom-marker",
             "HEADROOM_RUNG=3",
             "HEADROOM_SLOTS=2",
             "HEADROOM_STAGE=map",
             "HEADROOM_TASK=map/7",
+            "HEADROOM_VALUE_FILE=/t/map-7-2.value",
             "LANG=de",
             "PATH=/bin",
         ];

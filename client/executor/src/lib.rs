@@ -6,13 +6,18 @@
 //! own container. It keeps a result until the master acknowledges it.
 //!
 //! *Architecture Invariant*: `session`, `slots`, `results`, `master_search`, `report_truncation`,
-//! `task_state`, `verdict` and `environment` are pure; `run` and `link` are the only owners of
+//! `task_state`, `verdict`, `environment`, `fork_protocol` and `child_registry` are pure; `run` and `link` are the only owners of
 //! their state.
 
 #![forbid(unsafe_code)]
 
+mod child_registry;
+mod children;
 pub mod clock;
 pub mod environment;
+mod fork_protocol;
+mod fork_server;
+mod fork_servers;
 pub mod growth;
 pub mod heap;
 pub mod launch;
@@ -20,6 +25,7 @@ mod limits;
 pub mod link;
 pub mod logs;
 pub mod master_search;
+pub mod payload;
 mod read_bytes;
 pub mod report_truncation;
 pub mod results;
@@ -27,7 +33,9 @@ pub mod run;
 pub mod sampler;
 pub mod session;
 pub mod slots;
+mod spawn_failure;
 pub mod task;
 pub mod task_state;
 pub mod taskgroup;
 pub mod verdict;
+mod warm_start;

@@ -1,5 +1,5 @@
-//! Files of one task: standard output, standard error, and the files in which its program reports a
-//! full heap and the size of its cache.
+//! Files of one task: standard output, standard error, the files in which its program reports a full
+//! heap and the size of its cache, and its input and value.
 //!
 //! Owned by the task; all files are in `tasks/` of the container's directory, under the name of the
 //! attempt.
@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 
 use headroom_node_core::gclog::{self, GcLogSummary};
 use headroom_node_core::marker;
-use headroom_types::{Bytes, TaskAttemptId};
+use headroom_types::Bytes;
+use headroom_wire::v1::task::TaskStart;
+
+use crate::payload::PayloadFiles;
 
 /// Bytes at the end of a log that a report contains.
 const TAIL: u64 = 4096;
@@ -28,6 +31,8 @@ pub struct TaskFiles {
     pub out: File,
     /// Standard error.
     pub err: File,
+    /// Input and value; `None` for an attempt without them.
+    pub payload: Option<PayloadFiles>,
     out_path: PathBuf,
     err_path: PathBuf,
     marker_path: PathBuf,
@@ -35,11 +40,11 @@ pub struct TaskFiles {
 }
 
 impl TaskFiles {
-    /// Creates the empty files in `DIR/tasks`.
-    pub fn create(dir: &Path, attempt: &TaskAttemptId) -> io::Result<TaskFiles> {
+    /// Creates the files in `DIR/tasks`, empty except for the input.
+    pub fn create(dir: &Path, start: &TaskStart) -> io::Result<TaskFiles> {
         let tasks = dir.join("tasks");
         std::fs::create_dir_all(&tasks)?;
-        let name = attempt.file_name();
+        let name = start.attempt.file_name();
         let path = |ending: &str| tasks.join(format!("{name}.{ending}"));
         let (out_path, err_path) = (path("out"), path("err"));
         let (marker_path, cached_path) = (path("oom-marker"), path("cached"));
@@ -53,6 +58,7 @@ impl TaskFiles {
         Ok(TaskFiles {
             out: make(&out_path)?,
             err: make(&err_path)?,
+            payload: PayloadFiles::create(&tasks.join(&name), start)?,
             out_path,
             err_path,
             marker_path,
@@ -131,7 +137,7 @@ fn head(path: &Path, most: u64) -> io::Result<String> {
 }
 
 /// The last `most` bytes of a file as text, without a truncated first character.
-fn tail(path: &Path, most: u64) -> io::Result<String> {
+pub(crate) fn tail(path: &Path, most: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
@@ -152,12 +158,12 @@ fn tail(path: &Path, most: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::samples::start;
     use std::io::Write as _;
 
     fn files() -> (tempfile::TempDir, TaskFiles) {
         let dir = tempfile::tempdir().expect("tempdir");
-        let files =
-            TaskFiles::create(dir.path(), &"map/7@2".parse().expect("id")).expect("creates");
+        let files = TaskFiles::create(dir.path(), &start("map/7@2")).expect("creates");
         (dir, files)
     }
 

@@ -2,6 +2,7 @@
 //! first.
 //!
 //! Reason, dimension, counters, heap and marker are never cut, because the master decides on them.
+//! The value is never cut either, because it is the result of the program.
 
 use headroom_types::TaskReport;
 use headroom_types::exit::MemorySample;
@@ -255,6 +256,13 @@ mod tests {
         );
         assert!(cut.evidence.heap_marker.is_some());
         assert!(size(&cut) <= 4500, "{} bytes", size(&cut));
+    }
+
+    #[test]
+    fn a_value_survives_truncation() {
+        let mut large = large_report(1);
+        large.value = Some("v".repeat(16 << 10));
+        assert_eq!(truncate_report(&large, 0).value, large.value);
     }
 
     #[test]

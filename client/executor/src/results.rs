@@ -10,12 +10,24 @@ use headroom_types::{TaskAttemptId, TaskReport};
 
 use crate::report_truncation::truncate_report;
 
-/// Maximum number of kept results. Truncated to their smallest form, all of them fit into one line
-/// of the protocol.
+/// Maximum number of kept results. Truncated to their smallest form, all of them without their
+/// values fit into one line of the protocol.
 pub const MAX_RESULTS: usize = 200;
 /// Number of acknowledged attempts that are remembered, so that a delayed start does not run an
 /// attempt again.
 const REMEMBERED: usize = 4096;
+
+/// Largest smallest form of a result without its value. Bytes of JSON.
+const SMALLEST_REPORT: usize = 4500;
+
+/// All results, divided between the first line of a connection and the lines after it.
+#[derive(Clone, Debug, Default)]
+pub struct HelloResults {
+    /// Results in the first line.
+    pub listed: Vec<TaskReport>,
+    /// Results whose values do not fit into the first line. Each follows in a line of its own.
+    pub following: Vec<TaskReport>,
+}
 
 /// The results of an executor.
 #[derive(Clone, Debug, Default)]
@@ -64,21 +76,46 @@ impl UnackedResults {
     pub fn is_full(&self, running: usize) -> bool {
         self.unacked.len().saturating_add(running) >= MAX_RESULTS
     }
-    /// All results in at most `most` bytes of JSON. Each result gets an equal share and is
-    /// truncated to it if necessary.
-    pub fn for_hello(&self, most: usize) -> Vec<TaskReport> {
-        let each = most / self.unacked.len().max(1);
-        self.unacked
-            .values()
-            .map(|report| truncate_report(report, each))
-            .collect()
+    /// All results; the listed ones in at most `most` bytes of JSON. Values are never truncated:
+    /// as many as fit are listed, in the order of the attempts. The rest of each listed result gets
+    /// an equal share and is truncated to it if necessary.
+    pub fn for_hello(&self, most: usize) -> HelloResults {
+        let sizes = self.unacked.values().map(value_size);
+        let without_value = sizes.clone().filter(|size| *size == 0).count();
+        let (mut taken, mut values) = (without_value.saturating_mul(SMALLEST_REPORT), 0);
+        let (mut listed, mut following) = (Vec::new(), Vec::new());
+        for (report, size) in self.unacked.values().zip(sizes) {
+            let needed = SMALLEST_REPORT.saturating_add(size);
+            if size == 0 {
+                listed.push((report, size));
+            } else if taken.saturating_add(needed) <= most {
+                (taken, values) = (taken + needed, values + size);
+                listed.push((report, size));
+            } else {
+                following.push(report.clone());
+            }
+        }
+        let each = most.saturating_sub(values) / listed.len().max(1);
+        let listed = listed
+            .into_iter()
+            .map(|(report, size)| truncate_report(report, each + size))
+            .collect();
+        HelloResults { listed, following }
     }
+}
+
+/// Size of the value of a report. Bytes of JSON.
+fn value_size(report: &TaskReport) -> usize {
+    report.value.as_ref().map_or(0, |value| {
+        serde_json::to_vec(value).map_or(0, |json| json.len())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report_truncation::samples::{large_report, report};
+    use headroom_wire::v1::submission::MAX_VALUE_BYTES;
     use headroom_wire::v1::task::MAX_LINE_BYTES;
     use proptest::prelude::*;
 
@@ -108,10 +145,38 @@ mod tests {
         }
         assert!(results.is_full(0));
         let budget = MAX_LINE_BYTES - (128 << 10);
-        let listed = results.for_hello(budget);
+        let HelloResults { listed, following } = results.for_hello(budget);
+        assert!(following.is_empty(), "a result without a value is listed");
         assert_eq!(listed.len(), MAX_RESULTS);
         let line = serde_json::to_vec(&listed).expect("writes");
         assert!(line.len() <= budget + MAX_RESULTS, "{} bytes", line.len());
+    }
+
+    /// Values in the longest and in the shortest form of JSON.
+    #[test]
+    fn values_are_never_truncated_and_follow_if_they_do_not_fit() {
+        for (text, count) in [("\u{1}", MAX_RESULTS), ("v", MAX_RESULTS), ("v", 20)] {
+            let mut results = UnackedResults::default();
+            for index in 0..count {
+                let mut large = large_report(u32::try_from(index).expect("small"));
+                large.value = (index % 2 == 0).then(|| text.repeat(MAX_VALUE_BYTES));
+                assert!(results.add(large));
+            }
+            let budget = MAX_LINE_BYTES - (128 << 10);
+            let HelloResults { listed, following } = results.for_hello(budget);
+            let line = serde_json::to_vec(&listed).expect("writes");
+            assert!(line.len() <= budget + MAX_RESULTS, "{} bytes", line.len());
+            assert_eq!(listed.len() + following.len(), count);
+            assert_eq!(following.is_empty(), count == 20);
+            let values = listed
+                .iter()
+                .chain(&following)
+                .filter_map(|r| r.value.as_ref());
+            let whole = values
+                .filter(|value| value.len() == MAX_VALUE_BYTES)
+                .count();
+            assert_eq!(whole, count / 2);
+        }
     }
 
     proptest! {
@@ -129,7 +194,7 @@ mod tests {
                 } else if results.ack(&attempt) {
                     acked.insert(attempt);
                 }
-                let sent: Vec<_> = results.for_hello(MAX_LINE_BYTES).into_iter().map(|r| r.attempt).collect();
+                let sent: Vec<_> = results.for_hello(MAX_LINE_BYTES).listed.into_iter().map(|r| r.attempt).collect();
                 let wanted: Vec<_> = ended.difference(&acked).cloned().collect();
                 prop_assert_eq!(sent, wanted);
             }

@@ -307,6 +307,7 @@ impl ExecutorLoop {
             self.removals
                 .spawn_blocking(move || look_for_leftovers(&site, &news));
         }
+        self.site.children.reap_orphans();
         let (now, usage) = (self.now(), self.usage());
         self.session.send_heartbeat(usage, &mut self.effects);
         self.session.check_master(now, &mut self.effects);
@@ -343,6 +344,7 @@ impl ExecutorLoop {
 
     /// Waits until the last messages are sent and the last cgroups are removed.
     async fn flush_and_close(self, linked: tokio::task::JoinHandle<()>) {
+        self.site.fork_servers.close();
         self.removals.close();
         drop(self.writer);
         let _ = timeout(FINAL_FLUSH_TIMEOUT, self.removals.wait()).await;

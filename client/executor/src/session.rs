@@ -25,7 +25,7 @@ use headroom_wire::v1::task::{
 };
 
 use crate::report_truncation::truncate_report;
-use crate::results::UnackedResults;
+use crate::results::{HelloResults, UnackedResults};
 use crate::slots::{ExecutorSlots, StartDecision, StartRefusal};
 use crate::verdict::not_started;
 
@@ -214,16 +214,24 @@ impl ExecutorSession {
             "connected to the master"
         );
         self.connected = true;
+        let HelloResults { listed, following } = self.results.for_hello(MAX_LINE_BYTES - FRAME);
+        let ended = following.iter().map(|report| &report.attempt);
         let hello = FromExecutor::Hello {
             version: VERSION,
             container: self.identity.container.clone(),
             token: self.identity.token.clone(),
             slots: self.slots.total(),
             task_groups: self.identity.enforcer.is_kernel(),
-            running: self.slots.running().cloned().collect(),
-            unacked: self.results.for_hello(MAX_LINE_BYTES - FRAME),
+            inputs: true,
+            fork_servers: true,
+            running: self.slots.running().chain(ended).cloned().collect(),
+            unacked: listed,
         };
         self.send(hello, out);
+        for report in following {
+            let report = Box::new(report);
+            self.send(FromExecutor::Ended { report }, out);
+        }
         for (attempt, pressure) in frozen {
             self.send_pressure(attempt, pressure, out);
         }
@@ -468,6 +476,9 @@ fn check_texts(start: &TaskStart) -> Result<(), StartRefusal> {
     }
     if start.command.iter().any(|word| word.contains('\0')) {
         return Err(StartRefusal::Text("command"));
+    }
+    if start.fork_server.iter().any(|word| word.contains('\0')) {
+        return Err(StartRefusal::Text("command of the fork server"));
     }
     let odd = |(key, value): (&String, &String)| {
         key.is_empty() || key.contains(['=', '\0']) || value.contains('\0')

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
 use headroom_node_exec::{ChildProcess, ProcessEnd};
 use headroom_types::exit::Unattributed;
 use headroom_types::{
-    Bytes, EnforcerKind, Evidence, StopCause, TaskAttemptId, TaskReport, UnixMillis,
+    Bytes, EnforcerKind, Evidence, ExitReason, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 use tokio::io::Interest;
@@ -21,16 +22,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
+use crate::children::RegisteredChild;
 use crate::clock;
+use crate::fork_server::watched;
 use crate::growth::{self, GrowthState, TaskGrowth};
 use crate::heap::HeapMonitor;
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
 use crate::logs::TaskFiles;
+use crate::payload::{PayloadFiles, TaskValue};
 use crate::sampler::{TaskSample, TaskSampler};
 use crate::session::{FreezePressure, GRACE_TIMEOUT, TaskControl};
 use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{TaskEndEvidence, not_started, report_of_end};
+use crate::warm_start::{WarmStart, start_by_fork_server};
 
 /// Interval between two samples of a task whose limit the kernel enforces.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
@@ -107,34 +112,54 @@ pub struct FinishedTask {
 pub async fn run(
     site: Arc<LaunchContext>,
     start: Arc<TaskStart>,
-    lines: TaskChannels,
+    mut lines: TaskChannels,
 ) -> FinishedTask {
-    let (at_site, to_start) = (site.clone(), start.clone());
-    let mut code = None;
-    let why = match spawn_blocking(move || launch(&at_site, &to_start)).await {
-        Ok(Ok(launched)) => match TaskRunner::new(site.clone(), start.clone(), launched, lines) {
-            Ok(task) => return task.supervise().await,
-            Err(e) => format!("the process of the task cannot be watched: {e}"),
-        },
-        Ok(Err(e)) => {
-            code = program_code(&e);
-            format!("{e:#}")
-        }
-        Err(e) => format!("the start failed inside the executor: {e}"),
+    let started = if start.fork_server.is_empty() {
+        start_program(&site, &start).await
+    } else {
+        start_by_fork_server(&site, &start, &mut lines.orders).await
     };
+    let (why, code, stopped) = match started {
+        Ok(WarmStart::Launched(launched, early)) => {
+            match TaskRunner::new(site.clone(), start.clone(), *launched, lines) {
+                Ok(task) => return task.supervise(early).await,
+                Err(e) => {
+                    let why = format!("the process of the task cannot be watched: {e}");
+                    (why, None, None)
+                }
+            }
+        }
+        Ok(WarmStart::Stopped(cause)) => {
+            let why = "it was stopped before it ran".to_owned();
+            (why, None, Some(cause))
+        }
+        Err(e) => (format!("{e:#}"), program_code(&e), None),
+    };
+    let container = &site.environment.container;
     let kind = site.container.kind();
-    let mut report = not_started(
-        &site.environment.container,
-        &start.attempt,
-        kind,
-        clock::now(),
-        &why,
-    );
+    let mut report = not_started(container, &start.attempt, kind, clock::now(), &why);
     report.evidence.exit_code = code;
+    if let Some(cause) = stopped {
+        report.reason = ExitReason::Stopped;
+        report.evidence.stop_asked = Some(cause);
+        report.diagnosis.clear();
+    }
     FinishedTask {
         report,
         group: None,
     }
+}
+
+/// Starts a task as a program, on a separate thread.
+async fn start_program(
+    site: &Arc<LaunchContext>,
+    start: &Arc<TaskStart>,
+) -> anyhow::Result<WarmStart> {
+    let (site, start) = (site.clone(), start.clone());
+    let launched = spawn_blocking(move || launch(&site, &start))
+        .await
+        .context("the start failed inside the executor")??;
+    Ok(WarmStart::Launched(Box::new(launched), Vec::new()))
 }
 
 /// A task whose process runs.
@@ -142,6 +167,8 @@ struct TaskRunner {
     site: Arc<LaunchContext>,
     start: Arc<TaskStart>,
     child: AsyncFd<ChildProcess>,
+    /// Dropped after the process was reaped.
+    _registered: RegisteredChild,
     group: Arc<TaskGroup>,
     files: TaskFiles,
     started: UnixMillis,
@@ -165,13 +192,14 @@ impl TaskRunner {
     ) -> std::io::Result<TaskRunner> {
         let LaunchedTask {
             child,
+            registered,
             group,
             files,
             started,
             started_at,
         } = launched;
         let group = Arc::new(group);
-        let child = watched(child).inspect_err(|_| {
+        let child = watched(child, Interest::READABLE).inspect_err(|_| {
             // Without the descriptor its end would go unnoticed.
             let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
@@ -185,6 +213,7 @@ impl TaskRunner {
             site,
             start,
             child,
+            _registered: registered,
             group,
             files,
             started,
@@ -198,7 +227,8 @@ impl TaskRunner {
         })
     }
 
-    async fn supervise(mut self) -> FinishedTask {
+    /// Supervises the process to its end. `early` are orders that arrived before it ran.
+    async fn supervise(mut self, early: Vec<TaskControl>) -> FinishedTask {
         let _ = self
             .lines
             .news
@@ -212,6 +242,7 @@ impl TaskRunner {
             .timeout_ms
             .map(|ms| self.started_at + Duration::from_millis(ms));
         let mut next_sample = self.started_at + self.period();
+        early.into_iter().for_each(|order| self.on_order(order));
         let mut ordered = true;
         loop {
             tokio::select! {
@@ -225,9 +256,7 @@ impl TaskRunner {
                     }
                 },
                 order = self.lines.orders.recv(), if ordered => match order {
-                    Some(TaskControl::Stop { cause, grace }) => self.stop(cause, grace),
-                    Some(TaskControl::Limit(limit)) => self.resize(limit),
-                    Some(TaskControl::Unfreeze) => self.grow(growth::GrowthEvent::Unfreeze),
+                    Some(order) => self.on_order(order),
                     None => ordered = false,
                 },
                 () = alarm(self.growth.as_ref()) => self.sample().await,
@@ -247,6 +276,14 @@ impl TaskRunner {
         }
         self.classify_sigterm().await;
         self.finish().await
+    }
+
+    fn on_order(&mut self, order: TaskControl) {
+        match order {
+            TaskControl::Stop { cause, grace } => self.stop(cause, grace),
+            TaskControl::Limit(limit) => self.resize(limit),
+            TaskControl::Unfreeze => self.grow(growth::GrowthEvent::Unfreeze),
+        }
     }
 
     /// Finds the origin of a SIGTERM that the executor did not send. If the executor receives a
@@ -520,6 +557,8 @@ impl TaskRunner {
                 (self.files.heap_marker(), self.files.log_tail())
             }
         };
+        let payload = self.files.payload.as_ref();
+        let value = payload.map_or(TaskValue::Absent, PayloadFiles::value);
         let (exit_code, signal) = match how {
             ProcessEnd::Code(code) => (Some(code), None),
             ProcessEnd::Signal(signal) => (None, Some(signal)),
@@ -545,6 +584,7 @@ impl TaskRunner {
             timeline: measured.timeline,
             log_tail,
             read,
+            value,
         }
     }
 }
@@ -574,15 +614,6 @@ async fn alarm(growth: Option<&TaskGrowth>) {
         Some(growth) => growth.alarm().await,
         None => std::future::pending().await,
     }
-}
-
-/// The process, readable when it has ended.
-#[expect(
-    deprecated,
-    reason = "the replacement is an unsafe fn; `ChildProcess` owns its descriptor and never closes or replaces it, as required"
-)]
-fn watched(child: ChildProcess) -> std::io::Result<AsyncFd<ChildProcess>> {
-    AsyncFd::with_interest(child, Interest::READABLE)
 }
 
 /// Waits until a moment; pending forever without one.

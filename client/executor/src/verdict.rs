@@ -8,6 +8,8 @@ use headroom_types::{
 };
 use headroom_wire::v1::task::TaskStart;
 
+use crate::payload::TaskValue;
+
 /// All observations at the end of a task.
 #[derive(Debug)]
 pub struct TaskEndEvidence {
@@ -23,6 +25,8 @@ pub struct TaskEndEvidence {
     pub log_tail: String,
     /// Bytes read by its processes, a lower bound.
     pub read: Option<Bytes>,
+    /// The value of its program.
+    pub value: TaskValue,
 }
 
 /// The verdict on a task that ran.
@@ -34,6 +38,15 @@ pub fn report_of_end(
     let mut evidence = end.evidence;
     evidence.own.limit = evidence.own.limit.or(start.limit);
     evidence.heap_budget = start.heap;
+    let (value, value_too_large) = match end.value {
+        TaskValue::Absent => (None, None),
+        TaskValue::Text(text) => (Some(text), None),
+        TaskValue::TooLarge(size) => (None, Some(size)),
+        TaskValue::Unreadable(why) => {
+            evidence.missing.push(format!("the value file: {why}"));
+            (None, None)
+        }
+    };
     let verdict = classify(&evidence, VerdictScope::Task, &start.heap_exit_codes);
     timeline::mark_end(&mut end.timeline, verdict.reason, &evidence);
     TaskReport {
@@ -48,8 +61,8 @@ pub fn report_of_end(
         timeline: end.timeline,
         log_tail: end.log_tail,
         read: end.read,
-        value: None,
-        value_too_large: None,
+        value,
+        value_too_large,
     }
 }
 
@@ -85,6 +98,31 @@ pub fn not_started(
     }
 }
 
+/// Sample starts for tests.
+#[cfg(test)]
+pub(crate) mod samples {
+    use headroom_wire::v1::task::TaskStart;
+
+    /// The smallest start of an attempt.
+    pub(crate) fn start(attempt: &str) -> TaskStart {
+        TaskStart {
+            attempt: attempt.parse().expect("id"),
+            command: vec!["x".into()],
+            env: std::collections::BTreeMap::new(),
+            cwd: None,
+            slots: 1,
+            limit: None,
+            heap: None,
+            heap_exit_codes: Vec::new(),
+            timeout_ms: None,
+            freeze_timeout_ms: None,
+            output: None,
+            input: None,
+            fork_server: Vec::new(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,19 +131,10 @@ mod tests {
 
     fn start(limit: u64, heap: Option<u64>) -> TaskStart {
         TaskStart {
-            attempt: "map/7@1".parse().expect("id"),
-            command: vec!["x".into()],
-            env: std::collections::BTreeMap::new(),
-            cwd: None,
-            slots: 1,
             limit: Some(Bytes::from_mib(limit)),
             heap: heap.map(Bytes::from_mib),
             heap_exit_codes: vec![3],
-            timeout_ms: None,
-            freeze_timeout_ms: None,
-            output: None,
-            input: None,
-            fork_server: Vec::new(),
+            ..samples::start("map/7@1")
         }
     }
 
@@ -126,6 +155,7 @@ mod tests {
             timeline: Vec::new(),
             log_tail: String::new(),
             read: None,
+            value: TaskValue::Absent,
         }
     }
 
@@ -197,6 +227,29 @@ mod tests {
             verdict(&start(64, Some(32)), ending(Some(3), None)),
             (ExitReason::HeapOom, Some(Dimension::Heap))
         );
+    }
+
+    #[test]
+    fn the_value_file_becomes_a_part_of_the_report() {
+        let report = |value| {
+            let end = TaskEndEvidence {
+                value,
+                ..ending(Some(0), None)
+            };
+            report_of_end(&"job.1.e1.c1".parse().expect("id"), &start(64, None), end)
+        };
+        let text = report(TaskValue::Text("7".into()));
+        assert_eq!(
+            (text.value.as_deref(), text.value_too_large),
+            (Some("7"), None)
+        );
+        let large = report(TaskValue::TooLarge(Bytes::from_mib(1)));
+        assert_eq!(
+            (large.value, large.value_too_large),
+            (None, Some(Bytes::from_mib(1)))
+        );
+        let odd = report(TaskValue::Unreadable("it is a symbolic link".into()));
+        assert!(odd.value.is_none() && odd.evidence.missing[0].contains("symbolic link"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use headroom_node_exec::ProcessEnd;
 use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
-use headroom_wire::v1::task::{FromExecutor, ToExecutor, VERSION};
+use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor, VERSION};
 use world::{ExecutorHarness, HarnessSetup, TOKEN, task, until};
 
 /// The tested executor.
@@ -54,6 +54,8 @@ for_both!(
     an_executor_sends_hello_and_reports_the_end_of_each_task,
     an_executor_runs_each_attempt_once,
     an_executor_creates_the_output_directory_of_an_attempt,
+    an_executor_passes_inputs_and_reports_values,
+    values_are_repeated_in_full_on_a_new_connection,
     an_executor_repeats_results_until_acknowledged,
     a_stop_sends_sigterm_and_sigkill_after_the_grace,
     a_task_is_ended_at_its_timeout,
@@ -197,6 +199,88 @@ fn an_executor_creates_the_output_directory_of_an_attempt(who: ExecutorKind) {
         "the directory belongs to another attempt"
     );
     assert!(refused.log_tail.contains("a-0-1"), "{}", refused.log_tail);
+}
+
+/// An attempt whose input is `input`, and which runs a shell script.
+fn with_input(id: &str, input: &str, script: &str) -> TaskStart {
+    TaskStart {
+        input: Some(input.to_owned()),
+        ..task(id, &["sh", "-c", script])
+    }
+}
+
+fn an_executor_passes_inputs_and_reports_values(who: ExecutorKind) {
+    let world = who.world("values");
+    let (mut master, hello) = world.accept();
+    assert!(hello.inputs);
+    let text = "a \"text\" with ä\r\nand no end of a line";
+    let copy = "cat \"$HEADROOM_INPUT_FILE\" > \"$HEADROOM_VALUE_FILE\"";
+    let many = "head -c 16385 /dev/zero > \"$HEADROOM_VALUE_FILE\"";
+    let link = "ln -s /etc/hostname \"$HEADROOM_VALUE_FILE\"";
+    let cases = [
+        ("copied", copy, Some(text), None),
+        ("failed", &format!("{copy}; exit 7"), Some(text), None),
+        ("killed", &format!("{copy}; kill -9 $$"), Some(text), None),
+        ("absent", "true", None, None),
+        ("large", many, None, Some(Bytes::new(16385))),
+        (
+            "binary",
+            "printf '\\377' > \"$HEADROOM_VALUE_FILE\"",
+            None,
+            None,
+        ),
+        ("link", link, None, None),
+    ];
+    for (stage, script, value, too_large) in cases {
+        let id = format!("{stage}/0@1");
+        master.start(with_input(&id, text, script));
+        let report = master.result(&id);
+        let found = (report.value.as_deref(), report.value_too_large);
+        assert_eq!(found, (value, too_large), "{stage}: {report:?}");
+        for ending in ["input", "value"] {
+            let path = world.log_of(&id, ending);
+            until("the file is removed", || path.symlink_metadata().is_err());
+        }
+    }
+    master.start(task(
+        "plain/0@1",
+        &[
+            "sh",
+            "-c",
+            "test -z \"$HEADROOM_INPUT_FILE$HEADROOM_VALUE_FILE\"",
+        ],
+    ));
+    assert_eq!(
+        master.result("plain/0@1").reason,
+        ExitReason::Exit { code: 0 },
+        "a task without an input has no files"
+    );
+}
+
+/// Fifty values of 16 KiB exceed the length of a line.
+fn values_are_repeated_in_full_on_a_new_connection(who: ExecutorKind) {
+    const COUNT: usize = 50;
+    let world = who.world("many-values");
+    let (mut master, _) = world.accept();
+    let copy = "cat \"$HEADROOM_INPUT_FILE\" > \"$HEADROOM_VALUE_FILE\"";
+    let text = "\"v\"".repeat(5000);
+    let ids: Vec<String> = (0..COUNT).map(|n| format!("v/{n}@1")).collect();
+    for id in &ids {
+        master.start(with_input(id, &text, copy));
+        master.unacked_result(id);
+    }
+    drop(master);
+    let (mut master, hello) = world.accept();
+    assert_eq!(hello.running.len() + hello.unacked.len(), COUNT);
+    assert!(!hello.running.is_empty(), "not all values fit into a line");
+    let mut reports = hello.unacked;
+    for attempt in &hello.running {
+        reports.push(master.result(&attempt.to_string()));
+    }
+    assert_eq!(reports.len(), COUNT);
+    for report in &reports {
+        assert_eq!(report.value.as_ref(), Some(&text), "{}", report.attempt);
+    }
 }
 
 fn an_executor_repeats_results_until_acknowledged(who: ExecutorKind) {

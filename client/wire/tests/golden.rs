@@ -348,6 +348,8 @@ fn messages_of_executors_match_the_golden_files() {
             token: "secret".into(),
             slots: 4,
             task_groups: true,
+            inputs: true,
+            fork_servers: true,
             running: vec![task_attempt()],
             unacked: vec![task_report()],
         },

@@ -427,8 +427,9 @@ fn privileges(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(),
     .map(drop)
 }
 
-/// Moves the three descriptors into place, and marks all above 2 as close-on-exec. Before Linux
-/// 5.11 that call does not exist; the descriptors of the parent are close-on-exec anyway.
+/// Moves the three descriptors into place, and marks all others as close-on-exec except the inherited
+/// ones. Before Linux 5.11 that call does not exist; the descriptors of the parent are close-on-exec
+/// anyway.
 fn stdio(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(), i32> {
     for (place, file) in prepared.stdio.iter().enumerate() {
         board.index.store(place, Ordering::Release);
@@ -448,6 +449,17 @@ fn stdio(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> Result<(), i32>
         cloexec,
         0,
     );
+    for (place, number) in prepared.inherited.iter().enumerate() {
+        board.index.store(place + 3, Ordering::Release);
+        // F_SETFD with 0 clears close-on-exec.
+        call(
+            libc::SYS_fcntl,
+            usize::try_from(*number).unwrap_or(0),
+            usize::try_from(libc::F_SETFD).unwrap_or(0),
+            0,
+            0,
+        )?;
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! It borrows everything and does nothing; `spawn` starts it.
 
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use crate::exec_arguments::ExecArguments;
@@ -10,7 +11,7 @@ use crate::limits::RlimitSetting;
 use crate::namespaces::Namespaces;
 use crate::user::ProcessUser;
 
-/// A program to start. The child inherits only the named items: descriptors above 2 are closed,
+/// A program to start. The child inherits only the named items: other descriptors above 2 are closed,
 /// signals are reset, and the environment is exactly that of `arguments`.
 #[derive(Clone, Debug)]
 pub struct SpawnCommand<'a> {
@@ -24,6 +25,8 @@ pub struct SpawnCommand<'a> {
     pub stdout: Option<&'a File>,
     /// Standard error; `None` is `/dev/null`.
     pub stderr: Option<&'a File>,
+    /// More descriptors that the program inherits, under the same numbers. Each is above 2.
+    pub inherited: &'a [BorrowedFd<'a>],
     /// `cgroup.procs` files, or `tasks` files of v1. The child is in these groups before it
     /// executes the program. It is cloned into the first group of cgroup v2 where the kernel
     /// supports that, and writes `0` into the files of the others.
@@ -52,6 +55,7 @@ impl<'a> SpawnCommand<'a> {
             stdin: None,
             stdout: None,
             stderr: None,
+            inherited: &[],
             procs_files: &[],
             namespaces: None,
             new_session: false,

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// Maximum number of descriptors in one packet.
-const MOST: usize = 4;
+const MOST: usize = 8;
 /// Size of the control buffer for them and their header. In bytes.
 const CONTROL: usize = 64;
 
@@ -27,7 +27,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(one), OwnedFd::from_raw_fd(other)) })
 }
 
-/// Sends a packet with at most four descriptors. `WouldBlock` when the buffer of the other end is
+/// Sends a packet with at most eight descriptors. `WouldBlock` when the buffer of the other end is
 /// full.
 pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     if files.len() > MOST {
@@ -42,7 +42,7 @@ pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Resul
     let mut message = message(&mut text);
     if !files.is_empty() {
         message.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: arithmetic only. Four descriptors with their header take 32 of the 64 bytes.
+        // SAFETY: arithmetic only. Eight descriptors with their header take 48 of the 64 bytes.
         message.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as _;
         // SAFETY: the buffer fits one header and the descriptors, and is zeroed and aligned;
         // CMSG_DATA points into it.

@@ -7,6 +7,7 @@
 // Unsafe code is the purpose of this crate; each block states why it is sound.
 #![allow(unsafe_code)]
 
+pub mod adoption;
 mod child;
 mod clone_into_cgroup;
 pub mod command;

@@ -6,6 +6,7 @@
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
@@ -23,6 +24,8 @@ pub(crate) struct PreparedCommand<'a> {
     pub(crate) clone_target: Option<CloneTarget>,
     /// The descriptors for 0, 1 and 2; each is above 2 itself.
     pub(crate) stdio: [File; 3],
+    /// Numbers of the other descriptors that the program inherits.
+    pub(crate) inherited: Vec<i32>,
     /// The value for `/proc/self/oom_score_adj`.
     pub(crate) oom_score_adj: Option<CString>,
     /// Kernel number and value.
@@ -65,6 +68,7 @@ impl<'a> PreparedCommand<'a> {
                     e,
                 )
             })?,
+            inherited: inherited(command)?,
             oom_score_adj: command
                 .oom_score_adj
                 .map(|n| text(OsStr::new(&n.to_string())))
@@ -150,6 +154,20 @@ fn failed(
         what,
         source,
     }
+}
+
+/// The numbers of the descriptors, which standard input, output and error must not replace.
+fn inherited(command: &SpawnCommand<'_>) -> Result<Vec<i32>, SpawnError> {
+    let numbers = command.inherited.iter().map(|fd| fd.as_raw_fd());
+    numbers
+        .map(|number| {
+            (number > 2).then_some(number).ok_or_else(|| {
+                let source = io::Error::from_raw_os_error(libc::EBADF);
+                let what = format!("inherited descriptor {number}, which must be above 2");
+                failed(command, SpawnStep::Stdio, what, source)
+            })
+        })
+        .collect()
 }
 
 /// Three descriptors above 2 (`try_clone` never returns 0, 1 or 2), so that none is overwritten

@@ -240,6 +240,25 @@ fn a_child_inherits_only_three_descriptors() {
 }
 
 #[test]
+fn a_child_inherits_named_descriptors_under_their_numbers() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let number = std::os::fd::AsRawFd::as_raw_fd(&writer);
+    let inherited = [std::os::fd::AsFd::as_fd(&writer)];
+    let base = SpawnCommand {
+        inherited: &inherited,
+        ..sh()
+    };
+    let (ended, text) = shell(&format!("ls /proc/$$/fd; echo through >&{number}"), base);
+    assert_eq!(ended, ProcessEnd::Code(0), "{text}");
+    let open: Vec<&str> = text.split_whitespace().collect();
+    assert_eq!(open.len(), 4, "{text}");
+    assert!(open.contains(&number.to_string().as_str()), "{text}");
+    drop(writer);
+    let through = std::io::read_to_string(reader).expect("reads");
+    assert_eq!(through, "through\n");
+}
+
+#[test]
 fn ignored_and_blocked_signals_of_the_parent_are_reset() {
     // Rust ignores SIGPIPE in every program; a child must not inherit that. The script uses exec,
     // because a shell that waits for a command may block signals meanwhile.

@@ -119,6 +119,8 @@ impl Executor {
             token: self.token.clone(),
             slots: self.slots,
             task_groups: true,
+            inputs: true,
+            fork_servers: true,
             running: state.running.keys().cloned().collect(),
             unacked: state.unacked.values().cloned().collect(),
         }

@@ -156,6 +156,10 @@ impl ExecutorHarness {
         env.insert("HEADROOM_CONTAINER", "job.1.e1.c1".into());
         env.insert("HEADROOM_CONTAINER_DIR", self.dir.path().into());
         env.insert("HEADROOM_ENFORCER", self.kind.as_str().into());
+        env.insert(
+            "HEADROOM_MEMORY_BYTES",
+            setup.memory.get().to_string().into(),
+        );
         if let Some(path) = self.group.as_ref().and_then(EnforcedGroup::path) {
             env.insert("HEADROOM_CGROUP", path.into());
         }
@@ -188,6 +192,10 @@ impl ExecutorHarness {
             .expect("started")
             .signal(signal)
             .expect("signalled");
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.executor.as_ref().expect("started").pid
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -266,6 +274,8 @@ impl Drop for ExecutorHarness {
 pub(crate) struct Hello {
     pub(crate) slots: u32,
     pub(crate) task_groups: bool,
+    pub(crate) inputs: bool,
+    pub(crate) fork_servers: bool,
     pub(crate) running: Vec<TaskAttemptId>,
     pub(crate) unacked: Vec<TaskReport>,
 }
@@ -301,6 +311,8 @@ impl Master {
                 token,
                 slots,
                 task_groups,
+                inputs,
+                fork_servers,
                 running,
                 unacked,
                 ..
@@ -311,6 +323,8 @@ impl Master {
                     Hello {
                         slots,
                         task_groups,
+                        inputs,
+                        fork_servers,
                         running,
                         unacked,
                     },

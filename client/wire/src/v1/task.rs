@@ -41,7 +41,13 @@ pub enum FromExecutor {
         slots: u32,
         /// True if each task has its own cgroup.
         task_groups: bool,
-        /// Running tasks.
+        /// True if it writes the `input` of a start to a file and reports values.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        inputs: bool,
+        /// True if it starts attempts by their `fork_server`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fork_servers: bool,
+        /// Attempts that have not ended, or whose result follows as `ended`.
         running: Vec<TaskAttemptId>,
         /// Results that no master has acknowledged.
         unacked: Vec<TaskReport>,
@@ -395,6 +401,8 @@ mod tests {
             token: "se\"cret".into(),
             slots: 1024,
             task_groups: true,
+            inputs: false,
+            fork_servers: false,
             running: (1..2000)
                 .map(|n| format!("map/{n}@1").parse().expect("id"))
                 .collect(),
