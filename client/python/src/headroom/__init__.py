@@ -1,0 +1,1 @@
+"""Headroom for Python."""
