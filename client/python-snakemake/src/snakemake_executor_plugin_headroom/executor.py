@@ -157,7 +157,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
                 message = f"Headroom did not accept the job: {error}. "
                 self.report_job_error(SubmittedJobInfo(job), msg=message)
             return
-        watcher.add(app, batch.stage, tasks)
+        watcher.add(app, batch.stage, range(len(jobs)), is_array=tasks is not None)
         for index, job in enumerate(jobs):
             info = SubmittedJobInfo(job, external_jobid=f"{app}/{batch.stage}/{index}")
             self._submitted[app, index] = info
@@ -248,7 +248,8 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             for news in watcher.take_news():
                 info = self._submitted.get((news.app, news.index))
                 if info is not None:
-                    self.logger.info(f"Headroom: {news.app}/{news.message}")
+                    job = f"jobid {info.job.jobid} ({info.job.name})"
+                    self.logger.info(f"Headroom: {job}: {news.app}/{news.message}")
             found: dict[str, TaskEnd] = {}
             for end in ends:
                 info = self._submitted.pop((end.app, end.index), None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headroom._batch import MAX_STAGE_NAME, BatchJob, name_of
+from headroom._batch import MAX_STAGE_NAME, BatchJob, learned_size, name_of
 
 MIB = 1 << 20
 
@@ -70,10 +70,8 @@ def first_size(job: JobClass, suggestions: Iterable[Mapping[str, Any]], user: st
 
     ``suggestions`` are rows of ``GET /v1/suggestions``. The size never exceeds the cap.
     """
-    stage = stage_of(job.rule)
-    rows = [row for row in suggestions if row.get("kind") == stage and row.get("stated")]
-    own = [row for row in rows if user is None or row.get("user") == user]
-    size = max([job.memory, *(int(row["stated"]) for row in own)])
+    learned = learned_size(suggestions, stage_of(job.rule), user)
+    size = max(job.memory, learned or 0)
     return max(job.memory, min(size, job.cap)) if job.cap else size
 
 

@@ -10,9 +10,9 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-__all__ = ["BatchJob", "escape_places", "name_of"]
+__all__ = ["BatchJob", "escape_places", "learned_size", "name_of"]
 
 MIB = 1 << 20
 
@@ -48,6 +48,24 @@ def escape_places(text: str) -> str:
     "awk '{{print $1}}'"
     """
     return text.replace("{", "{{").replace("}", "}}")
+
+
+def learned_size(
+    suggestions: Iterable[Mapping[str, Any]], stage: str, user: Optional[str]
+) -> Optional[int]:
+    """The size that the history of a stage suggests. Bytes; ``None`` with too little history.
+
+    ``suggestions`` are rows of ``GET /v1/suggestions?job=NAME``. Without ``user``, the rows of all
+    users count.
+    """
+    sizes = [
+        int(row["stated"])
+        for row in suggestions
+        if row.get("kind") == stage
+        and row.get("stated")
+        and (user is None or row.get("user") == user)
+    ]
+    return max(sizes) if sizes else None
 
 
 def _toml(value: Any) -> str:

@@ -93,9 +93,12 @@ class BatchTotals:
 class _WatchedApp:
     """An application with tasks that have not ended."""
 
-    stage: str
+    #: Name of its only stage; ``None`` until a row or an event has it.
+    stage: Optional[str]
     is_array: bool
     open: Set[int]
+    #: State in the latest list.
+    state: str = "accepted"
 
 
 def _sequence(app: str) -> int:
@@ -125,9 +128,12 @@ class BatchWatcher:
         #: Events since the last call of :meth:`take_news`.
         self._news: List[TaskNews] = []
 
-    def add(self, app: str, stage: str, tasks: Optional[int]) -> None:
-        """Watches an application with an array of ``tasks``, or with one task without an array."""
-        self._apps[app] = _WatchedApp(stage, tasks is not None, set(range(tasks or 1)))
+    def add(
+        self, app: str, stage: Optional[str], indexes: Iterable[int] = (0,), *, is_array: bool
+    ) -> None:
+        """Watches tasks of an application of one stage."""
+        watched = self._apps.setdefault(app, _WatchedApp(stage, is_array, set()))
+        watched.open.update(indexes)
 
     def forget(self, app: str) -> None:
         """Stops watching an application."""
@@ -142,6 +148,11 @@ class BatchWatcher:
     def watched(self) -> List[str]:
         """Applications with tasks that have not ended, in the order of submission."""
         return sorted(self._apps, key=_sequence)
+
+    def state(self, app: str) -> Optional[str]:
+        """The state of a watched application in the latest list."""
+        watched = self._apps.get(app)
+        return None if watched is None else watched.state
 
     def take_news(self) -> List[TaskNews]:
         """The events about running tasks since the last call."""
@@ -164,6 +175,8 @@ class BatchWatcher:
             self._is_gapped = False
         for app in self.watched:
             row = rows.get(app)
+            if row is not None:
+                self._apps[app].state = str(row["state"])
             if row is None or row["state"] in ENDED_STATES:
                 ends += self._ends_of_rows(app, self._app_or_none(app))
         return ends
@@ -183,7 +196,7 @@ class BatchWatcher:
         if self._cursor is None:
             first = self._events({"app": self.watched[0]})
             self._cursor = first[0]["index"] - 1 if first else 0
-        prefix = _shared_prefix(watched.stage for watched in self._apps.values())
+        prefix = _shared_prefix(watched.stage or "" for watched in self._apps.values())
         query: Dict[str, Any] = {"topic": "task", "cursor": self._cursor}
         if prefix:
             query["object"] = prefix
@@ -208,9 +221,9 @@ class BatchWatcher:
             app, reason = str(event["app"]), str(event["reason"])
             found = _index_of(str(event["object"]))
             watched = self._apps.get(app)
-            if found is None or watched is None or found[0] != watched.stage:
+            if found is None or watched is None:
                 continue
-            index = found[1]
+            watched.stage, index = found
             if reason in NEWS_REASONS:
                 self._news.append(TaskNews(app, index, reason, str(event["message"])))
             if index not in watched.open or not watched.is_array:
@@ -250,11 +263,10 @@ class BatchWatcher:
         watched = self._apps[app]
         job: Mapping[str, Any] = (view or {}).get("job") or {}
         state = (view or {}).get("state", "killed")
-        rows = {str(row["task"]): row for row in job.get("tasks") or []}
+        rows = {int(str(row["task"]).rpartition("/")[2]): row for row in job.get("tasks") or []}
         ends = []
         for index in sorted(watched.open):
-            row = rows.get(f"{watched.stage}/{index}")
-            end = _end_of(app, index, row, view)
+            end = _end_of(app, index, rows.get(index), view)
             if end is not None:
                 ends.append(end)
                 watched.open.discard(index)

@@ -30,7 +30,7 @@ _SENTENCES: Dict[str, str] = {
 }
 
 #: Lines of standard error in a report.
-_TAIL_LINES = 12
+_TAIL_LINES = 30
 
 
 def verdict_of(reason: Optional[Mapping[str, Any]]) -> str:
