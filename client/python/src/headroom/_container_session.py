@@ -457,6 +457,9 @@ class ContainerSession:
                 query = {"epoch": self._epoch, "cursor": self._received}
                 with self._client.lines(f"/v1/apps/{self.app}/updates", query=query) as lines:
                     self._stream = lines
+                    # The end of the session closes the stream only if it is known by then.
+                    if self._is_ended:
+                        return
                     for line in lines:
                         self._emit(self._apply(line))
             except HeadroomError as error:

@@ -32,7 +32,7 @@ from headroom._dask_memory import (
     rung_of_resource,
     rung_resource,
 )
-from headroom._dask_worker import task_digest
+from headroom._dask_worker import CONTAINER_FIELD, task_digest
 from headroom.errors import format_bytes
 
 __all__ = ["EVENT_TOPIC", "HeadroomScheduler", "MemoryRecovery", "rung_of_worker"]
@@ -83,11 +83,19 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
         self.sizes = sizes
         #: Memory failures of workers so far.
         self.kills = 0
+        #: Containers whose worker has registered, until their end is handled.
+        self.registered: Set[str] = set()
         self._cap_source = cap_source
         self._on_demand = on_demand
         self._rungs: Dict[Any, TaskRung] = {}
 
     # Interface of Dask's plugins.
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Remembers that the program of a container reached the scheduler."""
+        state = scheduler.workers.get(worker)
+        if state is not None:
+            self.registered.add(state.extra.get(CONTAINER_FIELD, ""))
 
     def transition(self, key: Any, start: Any, finish: Any, *args: Any, **kwargs: Any) -> None:
         """Forgets the size of a task with the task, and reports a waiting task."""
@@ -198,10 +206,7 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
     def _raise(self, kill: _MemoryKill, culprit: Culprit) -> None:
         scheduler, worker, end = kill.scheduler, kill.worker, kill.end
         task = scheduler.tasks[culprit.key]
-        state = self._rungs.get(culprit.key)
-        if state is None or (not state.attempts and state.restrictions is None):
-            state = self._rungs.setdefault(culprit.key, TaskRung())
-            state.restrictions = dict(task.resource_restrictions or {})
+        state = self._rungs.setdefault(culprit.key, TaskRung())
         state.add_kill(end, kill.limit, culprit)
         rung = max(state.rung, rung_of_worker(worker)) + 1
         if rung > self.sizes.last:
@@ -217,11 +222,36 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
             )
             scheduler.transitions(recommendations, stimulus_id=kill.stimulus_id)
             return
-        state.rung = rung
         # The worker is about to leave, so that no resource of it is booked any more.
-        task.resource_restrictions = {**(state.restrictions or {}), rung_resource(rung): 1}
-        task.worker_restrictions = None
-        task.host_restrictions = None
+        _restrict(task, state, rung)
+
+    def fit_inputs(self, task: Any) -> None:
+        """Raises a task that is about to be placed, and whose inputs exceed its worker."""
+        inputs = sum(max(0, other.nbytes) for other in task.dependencies)
+        if inputs <= self.sizes.first:
+            return
+        state = self._rungs.setdefault(task.key, TaskRung())
+        fitting = [
+            rung for rung in range(state.rung, self.sizes.last + 1) if self.sizes.of(rung) > inputs
+        ]
+        if fitting and fitting[0] > state.rung:
+            logger.info(
+                "task %s has inputs of %s: it gets a worker of %s",
+                str(task.key)[:80],
+                format_bytes(inputs),
+                format_bytes(self.sizes.of(fitting[0])),
+            )
+            _restrict(task, state, fitting[0])
+
+
+def _restrict(task: Any, state: TaskRung, rung: int) -> None:
+    """Binds a task that is on no worker to the workers of a rung."""
+    if state.restrictions is None:
+        state.restrictions = dict(task.resource_restrictions or {})
+    state.rung = rung
+    task.resource_restrictions = {**state.restrictions, rung_resource(rung): 1}
+    task.worker_restrictions = None
+    task.host_restrictions = None
 
 
 class HeadroomScheduler(Scheduler):  # type: ignore[misc]
@@ -236,9 +266,16 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
         self._removals: Set[asyncio.Task[Any]] = set()
         super().__init__(*args, **kwargs)
 
-    def container_ended(self, name: Any, end: ContainerEnd) -> None:
+    def address_in(self, container: str) -> Optional[str]:
+        """The address of the worker in a container; ``None`` if none is registered."""
+        for address, worker in self.workers.items():
+            if worker.extra.get(CONTAINER_FIELD) == container:
+                return str(address)
+        return None
+
+    def container_ended(self, end: ContainerEnd) -> None:
         """Takes the report about the container of a worker. In the event loop only."""
-        address = self.aliases.get(name)
+        address = self.address_in(end.container)
         if address is None:
             return
         waiting = self._reports.get(address)
@@ -327,6 +364,12 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
         await super().close(*args, **kwargs)
 
     # A worker above rung 1 runs only the tasks that need it, one at a time.
+
+    def decide_worker_non_rootish(self, ts: Any) -> Any:
+        """The worker for a task; first its size rises to that of its inputs."""
+        if self.recovery is not None and ts.dependencies and not ts.actor:
+            self.recovery.fit_inputs(ts)
+        return super().decide_worker_non_rootish(ts)
 
     def valid_workers(self, ts: Any) -> Any:
         """The workers that may run a task: none above rung 1, unless it needs one."""

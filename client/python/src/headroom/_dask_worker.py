@@ -21,6 +21,8 @@ import sys
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+#: Field in which a worker reports its container to the scheduler.
+CONTAINER_FIELD = "headroom_container"
 #: Begin of a line with measurements.
 RECORD_PREFIX = "headroom-memory: "
 #: Time between two measurements. Seconds.
@@ -290,6 +292,11 @@ def start_measuring(limit: int) -> TaskBoard:
     return board
 
 
+async def _container_id(worker: Any) -> str:
+    """The container of this worker, for the scheduler."""
+    return os.environ.get("HEADROOM_CONTAINER", "")
+
+
 async def run_worker(options: Dict[str, Any], limit: int, board: TaskBoard) -> None:
     """Runs a worker until the scheduler or a signal ends it."""
     import asyncio  # not before the fork
@@ -308,6 +315,7 @@ async def run_worker(options: Dict[str, Any], limit: int, board: TaskBoard) -> N
     keywords.update(options["worker_options"])
     worker = Worker(options["scheduler"], **keywords)
     worker.active_threads = ThreadBoard(board)
+    worker.startup_information[CONTAINER_FIELD] = _container_id
     loop = asyncio.get_running_loop()
     endings = set()
 

@@ -104,6 +104,8 @@ _check_version(distributed.__version__)
 class ContainerWorker(ProcessInterface):  # type: ignore[misc]
     """One worker of the cluster: a container that is replaced when it ends."""
 
+    status: Any
+
     def __init__(
         self,
         scheduler: str,
@@ -140,8 +142,10 @@ class ContainerWorker(ProcessInterface):  # type: ignore[misc]
         await super().start()
 
     async def close(self) -> None:
-        """Gives the container back."""
-        if self.status != Status.closed:
+        """Moves the data of the worker away, and gives the container back."""
+        if self.status not in (Status.closing, Status.closed):
+            self.status = Status.closing
+            await self._headroom_cluster._retire_closing(self)
             self._headroom_cluster._release(self)
             await super().close()
 
@@ -440,8 +444,15 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         """Gives back the container of a worker, and does not replace it."""
         if worker.request is not None:
             self._session.release(worker.request)
-            self._by_request.pop(worker.request, None)
-            worker.request = None
+            if worker.container is None:
+                self._by_request.pop(worker.request, None)
+            worker.request = worker.container = None
+
+    async def _retire_closing(self, worker: ContainerWorker) -> None:
+        if self.status == Status.running and worker.container is not None:
+            address = self.scheduler.address_in(worker.container)
+            if address is not None:
+                await self._retire_now([worker.name])
 
     # Reports of the resource manager.
 
@@ -459,8 +470,7 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         elif isinstance(event, ContainerExited):
             worker = self._by_request.pop(event.request, None)
             if worker is not None:
-                worker.request = None
-                self._on_exited(worker, event.end)
+                self._on_exited(worker, event)
         elif isinstance(event, RequestInfeasible):
             worker = self._by_request.pop(event.request, None)
             if worker is not None:
@@ -478,11 +488,18 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         elif isinstance(event, SessionEnded):
             self._fail(event.sentence)
 
-    def _on_exited(self, worker: ContainerWorker, end: ContainerEnd) -> None:
+    def _on_exited(self, worker: ContainerWorker, event: ContainerExited) -> None:
+        end = event.end
         if self.status != Status.running:
             return
-        has_registered = worker.name in self.scheduler.aliases
-        self.scheduler.container_ended(worker.name, end)
+        registered = self.scheduler.recovery.registered
+        has_registered = end.container in registered
+        registered.discard(end.container)
+        self.scheduler.container_ended(end)
+        if worker.request != event.request:
+            # A container that was released.
+            return
+        worker.request = worker.container = None
         if has_registered or end.is_free:
             self._failed_starts = 0
         elif end.is_memory_failure or end.exit_code != 0:
