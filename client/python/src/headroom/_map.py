@@ -92,7 +92,8 @@ class ChunkPlan:
             if self._ended < self._needed or not self._rest:
                 return
             rest, self._rest = self._rest, []
-        times = [call.future._record.seconds for call in self._probes if call.future.done()]
+            probes, self._probes = self._probes, []
+        times = [call.future._record.seconds for call in probes if call.future.done()]
         mean = sum(times) / max(1, len(times))
         left = [call for call in rest if not call.future.cancelled()]
         size = chunk_length(mean, len(left), self._workers)

@@ -346,8 +346,9 @@ def _fail_for_memory(value: _ValueFile, seconds: float) -> NoReturn:
     marker = os.environ.get("HEADROOM_OOM_MARKER")
     if marker:
         try:
-            with open(marker, "w"):
-                pass
+            text = traceback.format_exception_only(type(error), error)[-1].strip()
+            with open(marker, "w", encoding="utf-8") as file:
+                file.write(text[:200])
         except OSError:
             pass
     sys.stderr.write("".join(traceback.format_exception(type(error), error, error.__traceback__)))
