@@ -190,6 +190,16 @@ def test_jobs_get_the_selected_variables(tmp_path: Path, cluster: str) -> None:
     assert outputs(tmp_path) == ["a {value}\nnone\n"]
 
 
+def test_a_working_directory_that_is_not_shared_is_one_sentence(
+    tmp_path: Path, cluster: str
+) -> None:
+    workflow(tmp_path, [1], "mem_mb=100")
+    code, text = run(tmp_path, cluster, "--shared-fs-usage", "input-output", "persistence")
+    assert code != 0
+    assert "a working directory that all nodes see" in text
+    assert "Traceback" not in text, text
+
+
 def test_an_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
     workflow(tmp_path, [1], "mem_mb=100")
     code, text = run(tmp_path, "http://127.0.0.1:9")

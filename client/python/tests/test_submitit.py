@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -160,6 +161,20 @@ class Counter(submitit.helpers.Checkpointable):
         return [self.starts, self.count]
 
 
+class SignalsItself(submitit.helpers.Checkpointable):
+    """Sends itself the signal of submitit at its first start."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+
+    def __call__(self) -> int:
+        self.starts += 1
+        if self.starts == 1:
+            os.kill(os.getpid(), signal.SIGUSR2)
+            time.sleep(600)
+        return self.starts
+
+
 def test_submitit_finds_the_executor() -> None:
     if "headroom" not in plugins.get_executors():
         pytest.skip("the package is not installed, so that submitit has no entry points")
@@ -239,6 +254,30 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(executor: Any, tmp_path: Pa
     assert "Calling checkpoint method" in job.stderr() + job.stdout()
 
 
+def test_preemption_for_another_queue_leads_to_a_checkpoint(
+    executor: Any, address: str, tmp_path: Path
+) -> None:
+    leaves = {"default": {}, "low": {}, "high": {"guaranteed": "80%"}}
+    with RestClient(address) as client:
+        client.request("PUT", "/v1/queues", {"queues": leaves}, headers={"If-Match": "*"})
+        cpus = int(client.get("/v1/nodes")[0]["offers"]["cpus"])
+    folders = [tmp_path / str(index) for index in range(cpus)]
+    executor.update_parameters(headroom_queue="root.low")
+    calls = []
+    for folder in folders:
+        folder.mkdir()
+        calls.append(Counter(str(folder), 5))
+    low = executor.submit_array(calls)
+    wait_for(lambda: all((folder / "count-1-3").exists() for folder in folders))
+    executor.update_parameters(headroom_queue="root.high")
+    assert executor.submit(add, 1, 2).result() == 3
+    preempted = wait_for(lambda: [job for job in low if job.paths.result_pickle.exists()])
+    assert preempted[0].result() == [2, 5]
+    assert re.search("attempt 1 at .*: (preempted|stopped on request)", preempted[0].explain())
+    for job in low:
+        job.cancel()
+
+
 def test_a_job_without_checkpoint_starts_again_after_preemption(
     executor: Any, tmp_path: Path
 ) -> None:
@@ -257,6 +296,10 @@ def test_the_time_limit_leads_to_a_checkpoint(executor: Any, tmp_path: Path) -> 
     job = short.submit(Counter(str(tmp_path), 5))
     assert job.result() == [2, 5]
     assert "attempt 2" not in job.explain()
+
+
+def test_the_signal_of_submitit_leads_to_a_checkpoint(executor: Any) -> None:
+    assert executor.submit(SignalsItself()).result() == 2
 
 
 def test_the_time_limit_of_a_job_without_checkpoint_is_an_error(
@@ -324,3 +367,19 @@ def test_an_unreachable_cluster_is_a_failed_submission(
     executor = HeadroomExecutor(tmp_path / "log", addr="http://127.0.0.1:9")
     with pytest.raises(utils.FailedSubmissionError, match=r"127\.0\.0\.1:9"):
         executor.submit(add, 1, 2)
+
+
+def test_the_example_of_the_guide_runs(address: str, executor: Any, tmp_path: Path) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "submitit.md"
+    (example,) = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.DOTALL | re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=tmp_path,
+        env={**os.environ, "HEADROOM_ADDR": address},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"sums\.\d+ 12\n\[0, 2, 4, 6\]\n", done.stdout)

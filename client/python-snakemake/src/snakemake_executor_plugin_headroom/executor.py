@@ -47,6 +47,12 @@ SUBMIT_TIMEOUT = 60.0
 SHUTDOWN_TIMEOUT = 5.0
 
 
+def _shares_files(workflow: Any) -> bool:
+    """Whether the nodes see the files of Snakemake, such as inputs and the scripts of jobs."""
+    usage = workflow.storage_settings.shared_fs_usage
+    return SharedFSUsage.INPUT_OUTPUT in usage and SharedFSUsage.SOURCES in usage
+
+
 class Executor(RemoteExecutor):  # type: ignore[misc]
     """Runs each job of Snakemake as a task of Headroom."""
 
@@ -54,6 +60,11 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
     _watcher: BatchWatcher | None = None
 
     def __post_init__(self) -> None:
+        if not _shares_files(self.workflow):
+            raise WorkflowError(
+                "Headroom needs a working directory that all nodes see: inputs, outputs and "
+                "sources. Leave out --shared-fs-usage, or add input-output and sources to it."
+            )
         settings = self.workflow.executor_settings or ExecutorSettings()
         self._settings: ExecutorSettings = settings
         try:
@@ -121,18 +132,11 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         if watcher is None:
             return
         with self._batch_lock:
-            most = self._settings.array_size if self._shares_files else 1
             while not self._is_cancelled and watcher.applications < self._limit:
-                taken = self._held.take(max(1, most))
+                taken = self._held.take(max(1, self._settings.array_size))
                 if taken is None:
                     return
                 self._submit(watcher, *taken)
-
-    @property
-    def _shares_files(self) -> bool:
-        """Whether the nodes see the files of Snakemake, such as the scripts of jobs."""
-        usage = self.workflow.storage_settings.shared_fs_usage
-        return SharedFSUsage.INPUT_OUTPUT in usage
 
     def _submit(self, watcher: BatchWatcher, kind: JobClass, jobs: list[Any]) -> None:
         key = uuid.uuid4().hex
@@ -165,8 +169,6 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
 
     def _command(self, key: str, jobs: list[Any]) -> tuple[list[str], int | None]:
         """The command of each task, and the number of tasks of the array."""
-        if not self._shares_files:
-            return ["sh", "-c", escape_places(self.format_job_exec(jobs[0]))], None
         folder = Path(self.tmpdir) / key
         folder.mkdir()
         for index, job in enumerate(jobs):

@@ -132,6 +132,5 @@ class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]
             "help": "Names of environment variables that jobs get from the environment of "
             "Snakemake.",
             "nargs": "+",
-            "type": str,
         },
     )

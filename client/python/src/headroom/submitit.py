@@ -102,7 +102,8 @@ class _EndSignalHandler(job_environment.SignalHandler):
     ) -> None:
         super().__init__(env, paths, delayed)
         self.is_time_over = False
-        self._is_ending = False
+        #: The signal that is handled.
+        self.handled: Optional[int] = None
 
     def has_timed_out(self) -> bool:
         """Whether the time limit is the reason. Submitit estimates it from the run time."""
@@ -110,9 +111,9 @@ class _EndSignalHandler(job_environment.SignalHandler):
 
     def on_signal(self, signum: int, frame: Optional[types.FrameType] = None) -> None:
         """Handles the first signal; a second one would interrupt the checkpoint."""
-        if self._is_ending:
+        if self.handled is not None:
             return
-        self._is_ending = True
+        self.handled = signum
         self.checkpoint_and_try_requeue(signum, frame)
 
     def on_time_over(self) -> None:
@@ -166,13 +167,13 @@ class HeadroomJobEnvironment(job_environment.JobEnvironment):
         _report_memory_errors(submission)
 
     def _requeue(self, countdown: int) -> None:
-        """Headroom runs a preempted task again by itself; after a time limit, the task restarts."""
+        """Headroom runs a task again that it ends. After another signal, the task restarts."""
         submitit_logger.get_logger().info(
             f"Job {self.job_id} runs again ({countdown} remaining timeouts)"
         )
         handler = signal.getsignal(signal.SIGTERM)
         owner = getattr(handler, "__self__", None)
-        if isinstance(owner, _EndSignalHandler) and owner.is_time_over:
+        if isinstance(owner, _EndSignalHandler) and owner.handled != signal.SIGTERM:
             raise RestartRequested
 
 
@@ -261,7 +262,7 @@ class HeadroomInfoWatcher(core.InfoWatcher):
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
         """The state in the words of Slurm."""
-        return self.get_info(job_id, mode=mode).get("State", "UNKNOWN")
+        return str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
 
 
 _MEMORY_STATES = dict.fromkeys(
