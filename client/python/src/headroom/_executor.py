@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import contextlib
-import itertools
 import os
 import sys
 import threading
@@ -23,6 +22,7 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
+    Set,
     Tuple,
     Type,
     TypeVar,
@@ -271,6 +271,8 @@ class Executor(_CallSubmitter):
             self._stop_cluster()
             raise
         self._rest = rest
+        _live_jobs.add(self._job)
+        self._job.on_removed = _live_jobs.discard
         cluster = self._cluster
         self._finalizer = weakref.finalize(self, _abandoned, self._job, cluster)
         self._finalizer.atexit = False
@@ -344,10 +346,7 @@ class Executor(_CallSubmitter):
                 self._stop_cluster()
         if not wait:
             return
-        while not (self._job.wait_idle(1.0) or self._job.is_ended):
-            pass
-        if not self._job.wait_end(END_TIMEOUT):
-            self._job.abandon(f"{self.app} did not end in {END_TIMEOUT:.0f} s")
+        self._job.wait_ended(END_TIMEOUT)
         self._finalizer.detach()
         self._stop_cluster()
         self._rest.close()
@@ -416,6 +415,7 @@ def _open_store(store: Union[str, bool, None], on_this_host: bool) -> Optional[S
 
 
 _live_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+_live_jobs: Set[LiveJob] = set()
 _interpreter_ends = False
 
 
@@ -431,5 +431,9 @@ def _finish_executors() -> None:
     """Waits for the calls of executors that were not shut down, as the standard library does."""
     global _interpreter_ends
     _interpreter_ends = True
-    for executor in list(itertools.islice(_live_executors, 1000)):
+    for executor in list(_live_executors):
         executor.shutdown(wait=True)
+    for job in list(_live_jobs):
+        # Its executor was collected, or was shut down without waiting.
+        job.close_when_idle()
+        job.wait_ended(END_TIMEOUT)

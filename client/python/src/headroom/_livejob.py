@@ -94,6 +94,8 @@ class LiveJob(ChannelHandler):
         self._channel = SubmissionChannel(rest, app, client, self, lost_after)
         #: Called once after the last event.
         self.on_end: Optional[Callable[[], None]] = None
+        #: Called with the job after that.
+        self.on_removed: Optional[Callable[[LiveJob], None]] = None
         self._channel.start()
 
     # Calls.
@@ -269,6 +271,8 @@ class LiveJob(ChannelHandler):
             self._store.close()
         if self.on_end is not None:
             self.on_end()
+        if self.on_removed is not None:
+            self.on_removed(self)
 
     def _fail(self, key: str, error: HeadroomError) -> None:
         task = self._tasks.get(key)
@@ -401,9 +405,12 @@ class LiveJob(ChannelHandler):
         with self._lock:
             return self._idle.wait_for(lambda: not self._tasks and not self._submitting, timeout)
 
-    def wait_end(self, timeout: float) -> bool:
-        """Waits until the job has ended."""
-        return self._channel.ended.wait(timeout)
+    def wait_ended(self, timeout: float) -> None:
+        """Waits until all calls have ended, and then ``timeout`` seconds for the end of the job."""
+        while not (self.wait_idle(1.0) or self.is_ended):
+            pass
+        if not self._channel.ended.wait(timeout):
+            self.abandon(f"{self.app} did not end in {timeout:.0f} s")
 
     def abandon(self, reason: str) -> None:
         """Ends the channel at once; calls without a result are lost."""

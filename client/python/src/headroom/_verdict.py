@@ -71,6 +71,7 @@ def attempt_reports(result: Dict[str, Any]) -> Tuple[AttemptReport, ...]:
                 signal=reason.get("signal"),
                 node=row.get("node"),
                 evidence=tuple(sentences),
+                grown_from=tuple(int(step.get("from", 0)) for step in row.get("grown") or ()),
             )
         )
     return tuple(reports)
@@ -215,7 +216,7 @@ def explain(
             what = f"signal {attempt.signal}"
         peak = "unknown" if attempt.peak is None else format_bytes(attempt.peak)
         lines.append(
-            f"  attempt {attempt.number}: {format_bytes(attempt.size)}, peak {peak}, "
+            f"  attempt {attempt.number}: {attempt.describe_sizes()}, peak {peak}, "
             f"node {attempt.node}: {what}"
         )
         lines += [f"    {sentence}" for sentence in attempt.evidence]

@@ -51,7 +51,7 @@ class AttemptReport:
 
     #: Number of the attempt, from 1.
     number: int
-    #: Memory limit. Bytes; 0 if it is unknown.
+    #: Memory limit, after the last increase. Bytes; 0 if it is unknown.
     size: int
     #: Highest memory use that was measured. Bytes; ``None`` if it was not measured.
     peak: Optional[int]
@@ -67,6 +67,17 @@ class AttemptReport:
     node: Optional[str] = None
     #: The evidence for the verdict, one sentence each.
     evidence: Tuple[str, ...] = ()
+    #: Earlier limits of an attempt that got more memory while it ran. Bytes.
+    grown_from: Tuple[int, ...] = ()
+
+    def describe_sizes(self) -> str:
+        """The limits of the attempt for users.
+
+        >>> AttemptReport(1, 160 << 20, None, "", grown_from=(64 << 20,)).describe_sizes()
+        '64 MiB → 160 MiB (grown in place)'
+        """
+        sizes = " → ".join(map(format_bytes, [*self.grown_from, self.size]))
+        return sizes + " (grown in place)" if self.grown_from else sizes
 
 
 class HeadroomError(Exception):

@@ -25,7 +25,7 @@ from headroom._futures import Future
 __all__ = ["HeadroomBackend", "register"]
 
 
-class HeadroomBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
+class HeadroomBackend(AutoBatchingMixin, ParallelBackendBase):
     """Runs the batches of joblib as calls of an executor."""
 
     supports_retrieve_callback = True

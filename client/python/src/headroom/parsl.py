@@ -27,7 +27,7 @@ __all__ = ["HeadroomExecutor"]
 _KEYS = frozenset({"memory", "cores", "priority", "running_time_min", "disk"})
 
 
-class HeadroomExecutor(ParslExecutor):  # type: ignore[misc]
+class HeadroomExecutor(ParslExecutor):
     """Runs the apps of Parsl as calls of :class:`headroom.Executor`.
 
     :param label: name of the executor in Parsl.
