@@ -1,0 +1,227 @@
+"""Attempts, verdicts and errors from the master's ``ended`` messages."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from headroom.errors import (
+    AttemptReport,
+    FunctionUnavailable,
+    HeadroomError,
+    MemoryExhausted,
+    RemoteTraceback,
+    TaskFailed,
+    TaskLost,
+    TaskTimeout,
+    format_bytes,
+)
+
+__all__ = ["attempt_reports", "failure", "verdict_of"]
+
+#: Reasons that mean: the task needed more memory than it had.
+MEMORY_REASONS = frozenset({"heap_oom", "overhead_oom", "task_oom", "stalled_at_limit"})
+#: Reasons for which the task is not to blame.
+_FREE_REASONS = frozenset(
+    {"ancestor_oom", "node_oom", "killed_externally", "stopped", "preempted", "node_lost"}
+)
+_SENTENCES = {
+    "heap_oom": "an allocation failed at its memory limit",
+    "overhead_oom": "killed by the kernel at its own memory limit",
+    "task_oom": "killed by the kernel at its own memory limit",
+    "stalled_at_limit": "stalled at its own memory limit",
+    "ancestor_oom": "killed for the limit of an outer cgroup",
+    "node_oom": "killed because the host ran out of memory",
+    "killed_externally": "killed from outside",
+    "stopped": "ended on request",
+    "preempted": "preempted for another queue",
+    "timeout": "ran longer than its timeout",
+    "node_lost": "lost with its node",
+    "launch_failed": "did not start",
+}
+
+
+def verdict_of(reason: Optional[Dict[str, Any]]) -> str:
+    """The name of an exit reason; ``succeeded`` for exit code 0."""
+    if not reason:
+        return ""
+    kind = str(reason.get("kind", ""))
+    if kind == "exit" and reason.get("code") == 0:
+        return "succeeded"
+    return kind
+
+
+def attempt_reports(result: Dict[str, Any]) -> Tuple[AttemptReport, ...]:
+    """The attempts of an ended task."""
+    reports: List[AttemptReport] = []
+    for number, row in enumerate(result.get("attempts") or (), 1):
+        profile = row.get("profile") or {}
+        reason = row.get("reason") or {}
+        evidence = row.get("evidence") or {}
+        sentences = [
+            f"{item.get('cause')}: {item.get('fix')}" for item in row.get("diagnosis") or ()
+        ]
+        reports.append(
+            AttemptReport(
+                number=number,
+                size=int(profile.get("heap", 0)) + int(profile.get("overhead", 0)),
+                peak=row.get("peak"),
+                verdict=verdict_of(reason),
+                dimension=row.get("dimension"),
+                exit_code=reason.get("code", evidence.get("exit_code")),
+                signal=reason.get("signal"),
+                node=row.get("node"),
+                evidence=tuple(sentences),
+                grown_from=tuple(int(step.get("from", 0)) for step in row.get("grown") or ()),
+            )
+        )
+    return tuple(reports)
+
+
+def failure(
+    result: Dict[str, Any],
+    app: str,
+    call: str,
+    cap: Optional[int],
+    remote: Optional[Tuple[str, str]] = None,
+) -> HeadroomError:
+    """The error of a failed task. ``remote`` is the text and the traceback of a ``MemoryError``."""
+    attempts = attempt_reports(result)
+    reason = result.get("reason") or {}
+    verdict = verdict_of(reason)
+    log_tail = str(result.get("log_tail") or "")
+    common: Dict[str, Any] = {
+        "attempts": attempts,
+        "task": f"{app}/{result.get('task')}",
+        "verdict": verdict,
+        "log_tail": log_tail,
+    }
+    error: HeadroomError
+    if verdict in MEMORY_REASONS or (verdict == "exit" and remote is not None):
+        error = _memory_error(result, call, cap, remote, common)
+    elif verdict == "timeout":
+        error = TaskTimeout(f"{call} ran longer than its timeout; {_see(common)}", **common)
+    elif verdict == "launch_failed":
+        error = _launch_error(call, log_tail, str(result.get("message") or ""), common)
+    elif verdict in _FREE_REASONS:
+        error = TaskLost(
+            f"{call} was {_SENTENCES[verdict]} too often: {result.get('message') or verdict}; "
+            f"{_see(common)}",
+            **common,
+        )
+    else:
+        error = _exit_error(result, call, reason, common)
+    if remote is not None:
+        error.__cause__ = RemoteTraceback(remote[1])
+    return error
+
+
+def _memory_error(
+    result: Dict[str, Any],
+    call: str,
+    cap: Optional[int],
+    remote: Optional[Tuple[str, str]],
+    common: Dict[str, Any],
+) -> MemoryExhausted:
+    attempts: Tuple[AttemptReport, ...] = common["attempts"]
+    killed = [attempt for attempt in attempts if attempt.verdict in MEMORY_REASONS]
+    sizes = _list_sizes([attempt.size for attempt in killed or attempts])
+    dimension = result.get("dimension")
+    detail = str(result.get("message") or "").strip().rstrip(".")
+    fixes = [line for attempt in attempts[-1:] for line in attempt.evidence]
+    if common["verdict"] == "exit" and remote is not None:
+        text = f"{call} asked for more memory than the node gives to one request: {remote[0]}"
+        fix = "Ask for less at once: a larger container does not help."
+    else:
+        text = f"{call} needs more memory than it may get: it was killed at {sizes}"
+        if cap is not None:
+            text += f" (cap={format_bytes(cap)})"
+            fix = "Raise cap=, or give each call less data."
+        else:
+            fix = "Give each call less data, or add a node with more memory."
+    if detail:
+        text += f": {detail}"
+    return MemoryExhausted(
+        f"{text}. {fix} {_see(common)}",
+        dimension=dimension,
+        cap=cap,
+        fix="; ".join([fix, *fixes]),
+        **common,
+    )
+
+
+def _launch_error(call: str, log_tail: str, message: str, common: Dict[str, Any]) -> HeadroomError:
+    if "No module named" in log_tail and ("headroom" in log_tail or "cloudpickle" in log_tail):
+        return FunctionUnavailable(
+            f"the nodes' Python lacks the package headroom or cloudpickle ({log_tail.strip()}): "
+            "install both there, or give Executor(python=PROGRAM) a Python that has them"
+        )
+    cause = log_tail.strip() or message or "no reason was reported"
+    return TaskFailed(f"{call} did not start: {cause}; {_see(common)}", **common)
+
+
+def _exit_error(
+    result: Dict[str, Any], call: str, reason: Dict[str, Any], common: Dict[str, Any]
+) -> TaskFailed:
+    signal = reason.get("signal")
+    code = reason.get("code")
+    if signal is not None:
+        how = f"was ended by signal {signal}"
+    elif code == 0:
+        how = "ended its process without a result (exit code 0)"
+    elif code is not None:
+        how = f"ended its process with exit code {code}"
+    else:
+        how = f"failed: {result.get('message') or 'no reason was reported'}"
+    tail = common["log_tail"].strip().splitlines()
+    last = f"; its last line: {tail[-1]}" if tail else ""
+    return TaskFailed(
+        f"{call} {how}{last}; {_see(common)}", exit_code=code, signal=signal, **common
+    )
+
+
+def _see(common: Dict[str, Any]) -> str:
+    return f"see: rmctl diagnose {common['task']}"
+
+
+def _list_sizes(sizes: List[int]) -> str:
+    """Sizes for a sentence.
+
+    >>> _list_sizes([64 << 20, 128 << 20, 192 << 20])
+    '64, 128 and 192 MiB'
+    """
+    words = [format_bytes(size) for size in sizes]
+    for index in range(len(words) - 1):
+        number, unit = words[index].split(" ")
+        if words[index + 1].endswith(" " + unit):
+            words[index] = number
+    if len(words) < 2:
+        return "".join(words) or "its size"
+    return ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def explain(
+    call: str,
+    task: Optional[str],
+    state: str,
+    attempts: Tuple[AttemptReport, ...],
+    message: str,
+) -> str:
+    """A call's attempts with their verdicts, for users."""
+    lines = [f"{call}: {state}" + (f" ({task})" if task else "")]
+    for attempt in attempts:
+        what = _SENTENCES.get(attempt.verdict, attempt.verdict or "runs")
+        if attempt.verdict == "exit":
+            what = f"exit code {attempt.exit_code}"
+        elif attempt.verdict == "signal":
+            what = f"signal {attempt.signal}"
+        peak = "unknown" if attempt.peak is None else format_bytes(attempt.peak)
+        lines.append(
+            f"  attempt {attempt.number}: {attempt.describe_sizes()}, peak {peak}, "
+            f"node {attempt.node}: {what}"
+        )
+        lines += [f"    {sentence}" for sentence in attempt.evidence]
+    if message:
+        lines.append(f"  {message}")
+    if task:
+        lines.append(f"  rmctl diagnose {task}")
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""The joblib backend."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from fake_cluster import MIB
+from test_executor import need
+
+joblib = pytest.importorskip("joblib")
+
+
+@pytest.fixture
+def backend(fake):
+    import headroom.joblib  # noqa: F401
+
+    with joblib.parallel_config(
+        backend="headroom", memory="64MiB", addr=fake.address, warm=False, n_jobs=2
+    ):
+        yield
+
+
+def test_calls_and_sizes(backend):
+    results = joblib.Parallel()(joblib.delayed(pow)(n, 2) for n in range(20))
+    assert results == [n * n for n in range(20)]
+
+
+def test_a_killed_batch_runs_again(backend):
+    results = joblib.Parallel(batch_size=1)(
+        joblib.delayed(need)(200 if n == 3 else 1, n) for n in range(6)
+    )
+    assert results == list(range(6))
+
+
+def test_an_exception_ends_the_rest(backend):
+    with pytest.raises(ZeroDivisionError):
+        joblib.Parallel(batch_size=1)(joblib.delayed(divmod)(1, n % 3) for n in range(9))
+    assert joblib.Parallel()(joblib.delayed(abs)(-n) for n in range(3)) == [0, 1, 2]
+
+
+def test_a_generator_and_an_executor_of_the_caller(fake):
+    import headroom
+    import headroom.joblib  # noqa: F401
+
+    with headroom.Executor(memory="64MiB", addr=fake.address, warm=False) as executor:
+        with joblib.parallel_config(backend="headroom", executor=executor):
+            made = joblib.Parallel(n_jobs=-1, return_as="generator")(
+                joblib.delayed(abs)(-n) for n in range(5)
+            )
+            assert list(made) == [0, 1, 2, 3, 4]
+        sizes = executor.submit(lambda: int(os.environ["HEADROOM_MEMORY_BYTES"])).result(20)
+        assert sizes == 64 * MIB, "the executor of the caller lives on"
