@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod background;
 pub mod browser;
 pub mod clock;
 pub mod cluster;
@@ -20,6 +21,7 @@ pub mod load;
 pub mod masters;
 pub mod programs;
 pub mod provoke;
+pub mod python;
 pub mod scenario;
 pub mod seed_sweep;
 pub mod simulation;

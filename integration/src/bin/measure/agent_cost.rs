@@ -116,7 +116,8 @@ fn ticks(pid: i32) -> Result<f64> {
         .sum())
 }
 
-fn status_kib(pid: i32, key: &str) -> Result<f64> {
+/// The value of a key in the status of a process. KiB.
+pub(crate) fn status_kib(pid: i32, key: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     kib(&status, key).with_context(|| format!("{key} of {pid}"))
 }

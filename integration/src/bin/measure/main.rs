@@ -12,6 +12,7 @@ mod diagnosis;
 mod growth;
 mod guest_run;
 mod house;
+mod instant_executor;
 mod kill_to_retry;
 mod launch;
 mod leftovers;
@@ -20,6 +21,7 @@ mod modes;
 mod noisy_neighbour;
 mod page;
 mod progress;
+mod python;
 mod quantiles;
 mod request_to_running;
 mod rm_core;
@@ -75,9 +77,10 @@ struct Cli {
     /// leftovers: `[isolation] ipc` of the node
     #[arg(long, default_value = "task", value_parser = ["task", "container", "host"])]
     ipc: String,
-    /// tasks: number of tasks
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    n: u32,
+    /// tasks: number of tasks; python: number of calls of the stream, and ten times as many tasks of
+    /// the large job
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    n: Option<u32>,
     /// sim: number of runs
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -144,6 +147,8 @@ enum Measurement {
     Sim,
     /// Skewed Spark jobs on stock Spark and on Headroom; `--rounds` is the number of jobs
     Spark,
+    /// Calls from Python: overhead beside other pools, a stream during kills, a large job
+    Python,
     /// The source text: odd words, names of types, import cycles, lines
     House,
 }
@@ -159,6 +164,10 @@ enum Format {
 fn main() -> Result<ExitCode> {
     if std::env::args().nth(1).as_deref() == Some(submissions::ECHO) {
         submissions::echo()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if std::env::args().nth(1).as_deref() == Some(instant_executor::INSTANT_EXECUTOR) {
+        instant_executor::run()?;
         return Ok(ExitCode::SUCCESS);
     }
     let cli = Cli::parse();
@@ -210,10 +219,14 @@ fn main() -> Result<ExitCode> {
         }
         Measurement::NoisyNeighbour => figures(&noisy_neighbour::measure(cli.seconds)?)?,
         Measurement::CliStart => figures(&cli_start::measure(cli.rounds.unwrap_or(200))?)?,
-        Measurement::Tasks => figures(&tasks::measure(cli.n)?)?,
+        Measurement::Tasks => figures(&tasks::measure(cli.n.unwrap_or(10_000))?)?,
         Measurement::Page => figures(&page::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
         Measurement::Spark => figures(&spark::measure(cli.rounds.unwrap_or(20), spark::newest())?)?,
+        Measurement::Python => {
+            let calls = cli.n.unwrap_or(100_000);
+            figures(&python::measure(calls, calls.saturating_mul(10))?)?
+        }
         Measurement::House => figures(&house::measure()?)?,
     };
     print(&figures, cli.format);

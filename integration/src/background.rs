@@ -1,0 +1,72 @@
+//! Programs that run beside a test, with their output in files.
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::cluster::{ProgramOutput, until};
+use crate::spark::last_lines;
+
+/// A started program. It is killed when the value is dropped.
+#[derive(Debug)]
+pub struct BackgroundProgram {
+    child: Child,
+    out: tempfile::TempDir,
+}
+
+impl BackgroundProgram {
+    /// Starts a program in an empty directory, without input.
+    pub fn start(mut command: Command) -> Result<BackgroundProgram> {
+        let out = tempfile::Builder::new().prefix("headroom-run-").tempdir()?;
+        let child = command
+            .current_dir(out.path())
+            .stdin(Stdio::null())
+            .stdout(File::create(out.path().join("stdout"))?)
+            .stderr(File::create(out.path().join("stderr"))?)
+            .spawn()
+            .with_context(|| format!("starting {command:?}"))?;
+        Ok(BackgroundProgram { child, out })
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> Result<i32> {
+        Ok(i32::try_from(self.child.id())?)
+    }
+
+    /// True while it runs.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Waits for the end and returns the output.
+    pub fn wait(mut self, timeout: Duration) -> Result<ProgramOutput> {
+        let child = &mut self.child;
+        let ended = until("the end of the program", timeout, || Ok(child.try_wait()?));
+        let code = match ended {
+            Ok(status) => status.code().unwrap_or(-1),
+            Err(error) => {
+                let log = last_lines(&self.read("stderr"), 40);
+                return Err(error.context(format!("its errors end with:\n{log}")));
+            }
+        };
+        Ok(ProgramOutput {
+            code,
+            stdout: self.read("stdout"),
+            stderr: self.read("stderr"),
+        })
+    }
+
+    fn read(&self, name: &str) -> String {
+        let bytes = std::fs::read(self.out.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for BackgroundProgram {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

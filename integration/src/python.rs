@@ -1,0 +1,86 @@
+//! The Python packages in `client/` for tests, in an environment with the tools that they extend.
+//!
+//! `integration/python/install` makes the environment. The runner calls it before the tests and
+//! passes the directory in the environment.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::background::BackgroundProgram;
+use crate::cluster::Cluster;
+use crate::programs;
+
+/// Environment variable with the directory of the Python environment.
+const DIR_VARIABLE: &str = "HEADROOM_PYTHON_DIR";
+
+/// A Python environment with the package `headroom`.
+#[derive(Clone, Debug)]
+pub struct PythonEnvironment {
+    dir: PathBuf,
+}
+
+impl PythonEnvironment {
+    /// The environment of the runner. Installs it if the runner did not.
+    pub fn find() -> Result<PythonEnvironment> {
+        let dir = match std::env::var_os(DIR_VARIABLE) {
+            Some(dir) => PathBuf::from(dir),
+            None => install()?,
+        };
+        let environment = PythonEnvironment { dir };
+        ensure!(
+            environment.interpreter().exists(),
+            "no Python in {}; run integration/python/install",
+            environment.dir.display()
+        );
+        Ok(environment)
+    }
+
+    /// The interpreter.
+    pub fn interpreter(&self) -> PathBuf {
+        self.dir.join("bin/python")
+    }
+
+    /// Starts a script of `integration/python` that finds the cluster by its environment.
+    pub fn start(
+        &self,
+        cluster: &Cluster,
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<BackgroundProgram> {
+        let mut command = self.command(cluster)?;
+        command
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script))
+            .args(arguments);
+        BackgroundProgram::start(command)
+    }
+
+    /// The interpreter in an environment with the cluster's address and programs.
+    pub fn command(&self, cluster: &Cluster) -> Result<Command> {
+        let mut command = Command::new(self.interpreter());
+        let path = std::env::var("PATH").unwrap_or_default();
+        let programs = programs::dir()?;
+        command
+            .env("HEADROOM_ADDR", cluster.url())
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .env("HEADROOM_BIN_DIR", programs);
+        Ok(command)
+    }
+}
+
+fn install() -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/install");
+    let output = Command::new(&script)
+        .env_remove("NEXTEST_ENV")
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("running {}", script.display()))?;
+    ensure!(output.status.success(), "{} failed", script.display());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("HEADROOM_PYTHON_DIR="))
+        .context("no HEADROOM_PYTHON_DIR in the output of the installer")?;
+    Ok(PathBuf::from(line))
+}
