@@ -21,6 +21,8 @@ pub mod problem;
 pub mod queues;
 pub mod reference;
 pub mod telemetry;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod toml_reader;
 
 pub use aux_services::{AuxServiceConfig, total_memory};

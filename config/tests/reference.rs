@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use headroom_config::compile::{nodeagent, resourcemanager};
-use headroom_config::reference::{
-    AGENT_KEYS, AUX_SERVICE_KEYS, ConfigKey, MANAGER_KEYS, TakesEffect, ValueRange, changes, page,
+use headroom_config::reference::{AGENT_KEYS, ConfigKey, MANAGER_KEYS, TakesEffect, changes};
+use headroom_config::testkit::{
+    AGENT_DOCUMENTATION, AUX_SERVICE_KEYS, DocumentedKey, MANAGER_DOCUMENTATION, ValueRange,
+    documented, page,
 };
 use headroom_config::{FileProblem, NodeAgentConfig, ResourceManagerConfig};
 
@@ -107,10 +109,11 @@ fn exactly_the_known_keys_of_a_service_are_in_the_reference() {
 /// it sets.
 fn hold<C: PartialEq + std::fmt::Debug>(
     keys: &'static [ConfigKey<C>],
+    documentation: &'static [DocumentedKey],
     parse: fn(&str, &str) -> Result<C, Vec<FileProblem>>,
     usual: &C,
 ) {
-    for key in keys {
+    for (key, documentation) in documented(keys, documentation) {
         let name = key.name;
         if let Some(default) = (key.value)(usual) {
             assert_eq!(
@@ -119,9 +122,9 @@ fn hold<C: PartialEq + std::fmt::Debug>(
                 "{name}: {default} is the default"
             );
         }
-        let plain = parse(key.beside, "f").unwrap_or_else(|p| panic!("{name}: {p:?}"));
-        for example in key.range.examples() {
-            let config = parse(&written(name, example, key.beside), "f")
+        let plain = parse(documentation.beside, "f").unwrap_or_else(|p| panic!("{name}: {p:?}"));
+        for example in documentation.range.examples() {
+            let config = parse(&written(name, example, documentation.beside), "f")
                 .unwrap_or_else(|p| panic!("{name} = {example}: {p:?}"));
             let as_written =
                 (key.value)(&config).unwrap_or_else(|| panic!("{name} = {example} was not read"));
@@ -137,15 +140,20 @@ fn hold<C: PartialEq + std::fmt::Debug>(
                 "{name} = {example} changes that key alone"
             );
         }
-        let problems = parse(&written(name, key.wrong, key.beside), "f").err();
-        let problems = problems.unwrap_or_else(|| panic!("{name} = {} was accepted", key.wrong));
+        let problems = parse(
+            &written(name, documentation.wrong, documentation.beside),
+            "f",
+        )
+        .err();
+        let problems =
+            problems.unwrap_or_else(|| panic!("{name} = {} was accepted", documentation.wrong));
         assert!(
             problems.iter().all(|p| p.key.starts_with(name)),
             "{name} = {}: {problems:?}",
-            key.wrong
+            documentation.wrong
         );
         assert!(
-            !matches!(key.range, ValueRange::OneOf(all) if all.len() < 2),
+            !matches!(documentation.range, ValueRange::OneOf(all) if all.len() < 2),
             "{name}"
         );
     }
@@ -155,6 +163,7 @@ fn hold<C: PartialEq + std::fmt::Debug>(
 fn the_reference_of_the_manager_is_correct() {
     hold(
         MANAGER_KEYS,
+        MANAGER_DOCUMENTATION,
         resourcemanager,
         &ResourceManagerConfig::default(),
     );
@@ -162,7 +171,12 @@ fn the_reference_of_the_manager_is_correct() {
 
 #[test]
 fn the_reference_of_the_agent_is_correct() {
-    hold(AGENT_KEYS, nodeagent, &NodeAgentConfig::default());
+    hold(
+        AGENT_KEYS,
+        AGENT_DOCUMENTATION,
+        nodeagent,
+        &NodeAgentConfig::default(),
+    );
     let at_once = |name: &str| name.starts_with("logs.") || name.starts_with("health.");
     assert!(
         AGENT_KEYS

@@ -68,7 +68,7 @@ pub(crate) fn entries() -> Vec<WordExplanation> {
     all.extend(REASONS.iter().map(of_reason));
     all.extend(EXITS.iter().map(|exit| of_exit(*exit)));
     all.extend(Reason::ALL.iter().map(|reason| of_event(*reason)));
-    all.extend(keys::KEYS.iter().map(of_job_key));
+    all.extend(keys::keys().iter().map(of_job_key));
     all.extend(fields(INTERFACE));
     all.extend(FILES.iter().flat_map(|(file, text)| keys(file, text)));
     all

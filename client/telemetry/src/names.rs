@@ -4,8 +4,6 @@
 //! A name is one quantity in one base unit. Labels have few values: words of this project, nodes
 //! and queues. The number of values that jobs choose is limited by `telemetry.cardinality`.
 
-use std::fmt::Write as _;
-
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
@@ -156,66 +154,6 @@ metrics! {
 pub fn all() -> impl Iterator<Item = &'static MetricDefinition> {
     [RM, AM, NODE, PROCESS].into_iter().flatten()
 }
-
-/// The text of `docs/metrics.md`.
-pub fn manual() -> String {
-    let mut text = String::from(ABOUT);
-    let parts = [
-        (
-            "Resource manager",
-            "At `/metrics` of the resource manager.",
-            RM,
-        ),
-        ("Application masters", AM_ABOUT, AM),
-        ("Node agent", "At `/metrics` of each node agent.", NODE),
-        ("Processes", "At both.", PROCESS),
-    ];
-    for (title, about, metrics) in parts {
-        // Writing to a `String` cannot fail.
-        let _ = write!(
-            text,
-            "\n## {title}\n\n{about}\n\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n"
-        );
-        for m in metrics {
-            let labels = if m.labels.is_empty() {
-                "–".to_owned()
-            } else {
-                m.labels.join(", ")
-            };
-            let _ = writeln!(
-                text,
-                "| `{}` | {} | {labels} | {} |",
-                m.name,
-                m.kind.as_str(),
-                m.help
-            );
-        }
-    }
-    text
-}
-
-const ABOUT: &str = "# Metrics
-
-Generated from `client/telemetry/src/names.rs`; a test keeps it current.
-
-`GET /metrics` of the resource manager (port 7070) and of each node agent (port 7072) answers in the text format, or in the
-OpenMetrics format to requests for `application/openmetrics-text`. Counters begin at zero when a process starts. Units are bytes and
-seconds. Scraping and alerts: [observing](observing.md).
-
-The number of series is bounded. `telemetry.cardinality` in the configuration of a daemon sets their granularity:
-
-| value | label `job` | label `task` | series |
-| --- | --- | --- | --- |
-| `profile` (default) | left out: summed over all jobs | left out | grow with nodes, queues and kinds of tasks |
-| `job` | the application, while it lives | left out | and with live jobs |
-| `task` | the application | the request of the container | and with running containers |
-
-The label `profile` is the stage of a job that the task belongs to. At most 200 different profiles have names; further ones are `other`.
-";
-
-const AM_ABOUT: &str = "At `/metrics` of the resource manager. A master runs only as long as its job, on an unpredictable port, and ends before a last scrape; \
-    it reports all statistics to the resource manager. The counters cover the attempts of tasks that ended in this epoch of \
-    the resource manager, so they begin at zero after a restart like other counters.";
 
 #[cfg(test)]
 mod tests {

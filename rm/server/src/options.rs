@@ -190,7 +190,8 @@ pub(crate) fn require_secure_listener(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_config::reference::{self, TakesEffect};
+    use headroom_config::reference::{MANAGER_KEYS, TakesEffect};
+    use headroom_config::testkit::{MANAGER_DOCUMENTATION, documented};
 
     #[test]
     fn the_command_line_overrides_the_file() {
@@ -251,8 +252,8 @@ mod tests {
             )
             .expect("valid")
         };
-        for key in reference::MANAGER_KEYS {
-            for example in key.range.examples() {
+        for (key, documentation) in documented(MANAGER_KEYS, MANAGER_DOCUMENTATION) {
+            for example in documentation.range.examples() {
                 let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
                 let header = if table.is_empty() {
                     String::new()

@@ -261,7 +261,7 @@ mod tests {
         };
         let written: toml::Table =
             toml::from_str(&toml::to_string(&file).expect("writes")).expect("reads");
-        let mut known: Vec<&str> = headroom_config::reference::CLIENT_KEYS
+        let mut known: Vec<&str> = headroom_config::testkit::CLIENT_KEYS
             .iter()
             .map(|key| key.name)
             .collect();
@@ -270,7 +270,7 @@ mod tests {
             written.keys().map(String::as_str).collect::<Vec<_>>(),
             known
         );
-        let with_default = headroom_config::reference::CLIENT_KEYS
+        let with_default = headroom_config::testkit::CLIENT_KEYS
             .iter()
             .filter(|key| key.default != "none");
         let defaults: String = with_default

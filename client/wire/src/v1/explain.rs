@@ -2,8 +2,6 @@
 //!
 //! `rmctl explain`, the pages at `/v1/errors/CODE` and `docs/errors.md` use these texts.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use super::error::ErrorCode;
@@ -197,41 +195,6 @@ const HR0503: CauseAndRemedies = (
         "For logs of a container: check whether its node is reachable with rmctl node show NODE.",
     ],
 );
-
-/// `docs/errors.md`: one section for each code.
-pub fn page() -> String {
-    let mut text = String::from(
-        "# Errors\n\nGenerated from `client/wire/src/v1/explain.rs`; a test keeps it current.\n\n\
-         Every refusal is a problem document (RFC 9457, `application/problem+json`). Its `code` is stable and never gets a second\n\
-         meaning; its `type` is the address of the code's page on the server that answered: `/v1/errors/CODE`. `detail`\n\
-         describes this case, `hints` the possible fixes, `instance` has the id of the request in the log, and `retryable`\n\
-         states whether the same call may succeed later. `rmctl explain CODE` shows a section of this page.\n",
-    );
-    for code in ErrorCode::ALL {
-        let Explanation {
-            title,
-            status,
-            retryable,
-            cause,
-            remedies,
-            ..
-        } = code.explanation();
-        let again = if retryable {
-            "may succeed later"
-        } else {
-            "does not succeed unchanged"
-        };
-        // Writing to a `String` cannot fail.
-        let _ = write!(
-            text,
-            "\n## {code}\n\n**{title}.** HTTP status {status}; the same call {again}.\n\n{cause}\n\n"
-        );
-        for remedy in remedies {
-            let _ = writeln!(text, "- {remedy}");
-        }
-    }
-    text
-}
 
 #[cfg(test)]
 mod tests {
