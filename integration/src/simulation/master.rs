@@ -562,6 +562,9 @@ impl Simulation {
             | MasterEvent::ResizeRefused { .. }
             | MasterEvent::Committed { .. } => {}
             MasterEvent::Known(_) | MasterEvent::Inputs { .. } | MasterEvent::Leftover { .. } => {}
+            MasterEvent::SubmitterJoined { .. }
+            | MasterEvent::Submission { .. }
+            | MasterEvent::SubmitterLeft { .. } => {}
             MasterEvent::LineDown { .. } | MasterEvent::Stop | MasterEvent::Timer => {}
         }
         let now = EventTimestamp {

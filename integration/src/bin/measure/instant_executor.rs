@@ -34,6 +34,8 @@ pub(crate) fn run() -> Result<()> {
             token: variable("HEADROOM_APP_TOKEN")?,
             slots: variable("HEADROOM_SLOTS")?.parse()?,
             task_groups: false,
+            inputs: true,
+            fork_servers: false,
             running: Vec::new(),
             unacked: Vec::new(),
         }],
