@@ -1,10 +1,12 @@
 //! Programs that run beside a test, with their output in files.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use tempfile::TempDir;
 
 use crate::cluster::{ProgramOutput, until};
 use crate::spark::last_lines;
@@ -13,15 +15,26 @@ use crate::spark::last_lines;
 #[derive(Debug)]
 pub struct BackgroundProgram {
     child: Child,
-    out: tempfile::TempDir,
+    out: TempDir,
 }
 
 impl BackgroundProgram {
     /// Starts a program in an empty directory, without input.
-    pub fn start(mut command: Command) -> Result<BackgroundProgram> {
+    pub fn start(command: Command) -> Result<BackgroundProgram> {
         let out = tempfile::Builder::new().prefix("headroom-run-").tempdir()?;
+        let folder = out.path().to_owned();
+        Self::spawn(command, &folder, out)
+    }
+
+    /// Starts a program in this directory, without input.
+    pub fn start_in(command: Command, folder: &Path) -> Result<BackgroundProgram> {
+        let out = tempfile::Builder::new().prefix("headroom-run-").tempdir()?;
+        Self::spawn(command, folder, out)
+    }
+
+    fn spawn(mut command: Command, folder: &Path, out: TempDir) -> Result<BackgroundProgram> {
         let child = command
-            .current_dir(out.path())
+            .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(File::create(out.path().join("stdout"))?)
             .stderr(File::create(out.path().join("stderr"))?)

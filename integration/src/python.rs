@@ -58,12 +58,24 @@ impl PythonEnvironment {
 
     /// The interpreter in an environment with the cluster's address and programs.
     pub fn command(&self, cluster: &Cluster) -> Result<Command> {
+        let mut command = self.offline_command()?;
+        command.env("HEADROOM_ADDR", cluster.url());
+        Ok(command)
+    }
+
+    /// The interpreter in an environment with the programs, and without a cluster.
+    pub fn offline_command(&self) -> Result<Command> {
         let mut command = Command::new(self.interpreter());
         let path = std::env::var("PATH").unwrap_or_default();
         let programs = programs::dir()?;
+        let tools = self.dir.join("bin");
         command
-            .env("HEADROOM_ADDR", cluster.url())
-            .env("PATH", format!("{}:{path}", programs.display()))
+            .env_remove("HEADROOM_ADDR")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env(
+                "PATH",
+                format!("{}:{}:{path}", programs.display(), tools.display()),
+            )
             .env("HEADROOM_BIN_DIR", programs);
         Ok(command)
     }
