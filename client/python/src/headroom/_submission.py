@@ -365,6 +365,10 @@ class SubmissionState:
         subject = message.get("subject")
         error: Message = message.get("error") or {}
         if subject is None:
+            if error.get("code") == "HR0409" and self.cursor > 0:
+                # The master has fewer results than were processed: its journal is another one.
+                self.restart()
+                return [JournalLost()]
             return [ChannelRefused(error)]
         subject = str(subject)
         batch = self._batches.pop(subject, None)
