@@ -507,7 +507,7 @@ def problem(code: str, detail: str, status: int = 0, retryable: bool = False) ->
     }
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Waits for a condition."""
     end = time.monotonic() + seconds
     while not condition():

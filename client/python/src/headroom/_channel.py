@@ -193,7 +193,8 @@ class SubmissionChannel:
 
     def _is_final(self, error: HeadroomError, silent_since: Optional[float], now: float) -> bool:
         """Ends the channel if waiting is useless."""
-        if isinstance(error, RequestRefused) and not error.retryable:
+        # 410: the application has just ended; the next look at it finds the reason.
+        if isinstance(error, RequestRefused) and not error.retryable and error.status != 410:
             self._end(error, over=False)
             return True
         if silent_since is not None and now - silent_since > self._lost_after:
