@@ -1,8 +1,8 @@
 """The client's side of the submission channel as a pure state machine.
 
-It decides which lines are sent, and turns received lines into events. It reads no clock and no socket.
-Everything that the client sends may be repeated: a stage by its name, a batch by its id, a task by
-its key. After a lost connection the machine repeats all lines without an answer.
+It decides which lines are sent, and turns received lines into events. It reads no clock and no
+socket. Everything that the client sends may be repeated: a stage by its name, a batch by its id, a
+task by its key. After a lost connection the machine repeats all lines without an answer.
 """
 
 from __future__ import annotations
