@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import TestCluster
 from headroom._http import RestClient
 
 pytestmark = pytest.mark.cluster
@@ -155,6 +156,32 @@ def test_cancelling_ends_all_applications(tmp_path: Path, cluster: str) -> None:
     (app,) = applications(cluster, "cancelled-digest")
     assert app["state"] == "killed"
     assert "Snakemake was cancelled" in str(app["diagnostics"])
+
+
+def test_jobs_go_on_after_the_cluster_was_killed(tmp_path: Path, own_cluster: TestCluster) -> None:
+    command = (
+        "touch started.{wildcards.i}; while [ ! -e go ]; do sleep 0.1; done; cp {input} {output}"
+    )
+    workflow(tmp_path, [5, 6], "mem_mb=100", command=command)
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(
+            command_of(own_cluster.address, "--headroom-name", "outage"),
+            cwd=tmp_path,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_for(lambda: len(list(tmp_path.glob("started.*"))) == 2, 120)
+        own_cluster.kill()
+        wait_for(lambda: "the status is checked again" in (tmp_path / "log").read_text(), 30)
+        own_cluster.start()
+        (tmp_path / "go").touch()
+        assert process.wait(200) == 0, (tmp_path / "log").read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert outputs(tmp_path) == ["5", "6"]
 
 
 def test_further_jobs_wait_while_the_applications_are_limited(tmp_path: Path, cluster: str) -> None:

@@ -70,7 +70,7 @@ def test_the_job_file_of_an_array() -> None:
         memory=kind.memory,
         command=["sh", "/scripts/{index}.sh"],
         tasks=3,
-        directory="/work",
+        directory="/data",
         env={"PATH": "/bin", "odd name": 'a "quoted" value'},
         mode="headroom",
         grow=None,

@@ -224,6 +224,10 @@ class FakeCluster:
         )
         first = json.loads(reader.readline())
         assert first["kind"] == "submitter" and first["version"] == 1, first
+        if int(first["after"]) > master.cursor:
+            error = problem("HR0409", "its journal is another one")
+            self._send(connection, {"kind": "refused", "subject": None, "error": error})
+            return
         end = threading.Event()
         sender = threading.Thread(
             target=self._send_results, args=(app, connection, int(first["after"]), end), daemon=True
@@ -503,7 +507,7 @@ def problem(code: str, detail: str, status: int = 0, retryable: bool = False) ->
     }
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Waits for a condition."""
     end = time.monotonic() + seconds
     while not condition():

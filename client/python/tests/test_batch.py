@@ -21,7 +21,7 @@ def a_job(**changes: Any) -> BatchJob:
         "stage": "add",
         "command": ["echo", 'a "b" \\ {index} \x01\x7f é \N{GRINNING FACE}'],
         "memory": 100 * MIB,
-        "directory": "/work dir",
+        "directory": "/data dir",
         **changes,
     }
     return BatchJob(**fields)
@@ -49,7 +49,7 @@ def test_the_submission_has_a_master_of_the_size_that_rmctl_gives() -> None:
     body = a_job(mode="fixed").submission("k1", "ann")
     master = body["master"]
     assert master["resource"] == {"memory": 72 * MIB, "cpus": 0}
-    assert master["launch"]["command"][-4:] == ["--mode", "fixed", "--base-dir", "/work dir"]
+    assert master["launch"]["command"][-4:] == ["--mode", "fixed", "--base-dir", "/data dir"]
     assert body["idempotency_key"] == "k1"
     large = a_job(tasks=10_000).submission("k2")
     assert large["master"]["resource"]["memory"] == 144 * MIB

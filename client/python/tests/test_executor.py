@@ -45,7 +45,7 @@ class Point:
 
 def test_a_call_returns_its_value(executor):
     future = executor.submit(square, 7)
-    assert future.result(20) == 49
+    assert future.result(60) == 49
     assert future.verdict == "succeeded"
     assert [a.size for a in future.attempts] == [64 * MIB]
     assert future.peak == 10 * MIB
@@ -55,14 +55,14 @@ def test_a_call_returns_its_value(executor):
 
 def test_lambdas_closures_keywords_and_local_classes(executor):
     factor = 3
-    assert executor.submit(lambda n, *, plus: n * factor + plus, 4, plus=1).result(20) == 13
-    point = executor.submit(lambda p: Point(p.x + 1), Point(1)).result(20)
+    assert executor.submit(lambda n, *, plus: n * factor + plus, 4, plus=1).result(60) == 13
+    point = executor.submit(lambda p: Point(p.x + 1), Point(1)).result(60)
     assert type(point) is Point and point.x == 2
 
 
 def test_a_killed_call_runs_again_with_more(executor):
     futures = [executor.submit(need, 200 if i == 3 else 10, i) for i in range(6)]
-    assert [f.result(30) for f in futures] == list(range(6))
+    assert [f.result(60) for f in futures] == list(range(6))
     assert [a.size // MIB for a in futures[3].attempts] == [64, 128, 256]
     assert [a.verdict for a in futures[3].attempts] == ["task_oom", "task_oom", "succeeded"]
     assert all(len(f.attempts) == 1 for i, f in enumerate(futures) if i != 3)
@@ -71,7 +71,7 @@ def test_a_killed_call_runs_again_with_more(executor):
 def test_a_call_above_the_cap_raises_memory_exhausted(fake):
     with headroom.Executor(memory="64MiB", cap="128MiB", addr=fake.address, warm=False) as ex:
         with pytest.raises(MemoryError) as caught:
-            ex.submit(need, 1000).result(20)
+            ex.submit(need, 1000).result(60)
     error = caught.value
     assert isinstance(error, errors.MemoryExhausted)
     assert error.sizes == [64 * MIB, 128 * MIB]
@@ -87,19 +87,19 @@ def raise_memory_error(mib):
 
 def test_a_memory_error_climbs_too(executor, fake):
     future = executor.submit(raise_memory_error, 100)
-    assert future.result(20) == "fits"
+    assert future.result(60) == "fits"
     assert [a.verdict for a in future.attempts] == ["heap_oom", "succeeded"]
     with pytest.raises(errors.MemoryExhausted) as caught:
-        executor.submit(raise_memory_error, 5000).result(20)
+        executor.submit(raise_memory_error, 5000).result(60)
     assert "no room" in str(caught.value.__cause__)
 
 
 def test_an_exception_comes_back_with_its_traceback(executor):
     with pytest.raises(ZeroDivisionError) as caught:
-        executor.submit(lambda: 1 // 0).result(20)
+        executor.submit(lambda: 1 // 0).result(60)
     assert "1 // 0" in str(caught.value.__cause__) or "lambda" in str(caught.value.__cause__)
     with pytest.raises(CustomError) as caught:
-        executor.submit(fail_custom).result(20)
+        executor.submit(fail_custom).result(60)
     assert str(caught.value) == "a-b"
 
 
@@ -119,12 +119,12 @@ def fail_unpicklable():
 
 def test_what_cannot_be_pickled_is_an_error_of_the_call(executor):
     with pytest.raises(Unpicklable) as caught:
-        executor.submit(fail_unpicklable).result(20)
+        executor.submit(fail_unpicklable).result(60)
     assert "x" in str(caught.value) and not hasattr(caught.value, "lock")
     with pytest.raises(Exception, match="cannot be sent back"):
-        executor.submit(lambda: __import__("threading").Lock()).result(20)
+        executor.submit(lambda: __import__("threading").Lock()).result(60)
     with pytest.raises(TypeError, match="lock"):
-        executor.submit(square, __import__("threading").Lock()).result(20)
+        executor.submit(square, __import__("threading").Lock()).result(60)
 
 
 def test_a_missing_module_is_named(executor, tmp_path, monkeypatch):
@@ -132,33 +132,33 @@ def test_a_missing_module_is_named(executor, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_here
 
-    assert executor.submit(only_here.f).result(20) == 5, "modules beside the script go by value"
+    assert executor.submit(only_here.f).result(60) == 5, "modules beside the script go by value"
 
     def missing():
         import no_such_module_at_all  # noqa: F401
 
     with pytest.raises(ModuleNotFoundError):
-        executor.submit(missing).result(20)
+        executor.submit(missing).result(60)
 
 
 def test_exit_signal_and_timeout(executor):
     with pytest.raises(errors.TaskFailed, match="exit code 7") as caught:
-        executor.submit(os._exit, 7).result(20)
+        executor.submit(os._exit, 7).result(60)
     assert caught.value.exit_code == 7
     with pytest.raises(errors.TaskFailed, match="signal 11") as caught:
-        executor.submit(lambda: os.kill(os.getpid(), signal.SIGSEGV)).result(20)
+        executor.submit(lambda: os.kill(os.getpid(), signal.SIGSEGV)).result(60)
     assert caught.value.signal == 11
     with pytest.raises(errors.TaskFailed, match="without a result"):
-        executor.submit(os._exit, 0).result(20)
+        executor.submit(os._exit, 0).result(60)
     with pytest.raises(TimeoutError):
-        executor.with_(timeout=0.3).submit(time.sleep, 30).result(20)
+        executor.with_(timeout=0.3).submit(time.sleep, 30).result(60)
 
 
 def test_large_arguments_and_results_go_through_the_store(executor, tmp_path):
     data = os.urandom(3 * MIB)
-    assert executor.submit(lambda b: b[::-1], data).result(20) == data[::-1]
+    assert executor.submit(lambda b: b[::-1], data).result(60) == data[::-1]
     big = os.urandom(100_000)
-    assert executor.submit(lambda: len(big)).result(20) == 100_000
+    assert executor.submit(lambda: len(big)).result(60) == 100_000
     store = executor._job._store.path
     wait_until(lambda: not [n for n in os.listdir(store) if "arguments" in n or "value" in n])
 
@@ -166,9 +166,9 @@ def test_large_arguments_and_results_go_through_the_store(executor, tmp_path):
 def test_without_a_store_large_data_is_refused_with_the_remedy(fake):
     with headroom.Executor(addr=fake.address, warm=False, store=False) as ex:
         with pytest.raises(errors.SettingsError, match="store="):
-            ex.submit(len, b"x" * 100_000).result(20)
+            ex.submit(len, b"x" * 100_000).result(60)
         with pytest.raises(errors.TaskFailed, match="store="):
-            ex.submit(lambda: b"x" * 100_000).result(20)
+            ex.submit(lambda: b"x" * 100_000).result(60)
 
 
 def test_map_in_order_and_as_completed(executor):
@@ -200,8 +200,8 @@ def test_a_chunk_whose_call_exceeds_the_cap_loses_only_that_call(fake):
     with headroom.Executor(memory="64MiB", cap="128MiB", addr=fake.address, warm=False) as ex:
         results = ex.map(lambda n: need(999 if n == 2 else 1, n), range(6), chunksize=6)
         futures = list(reversed(results._left))
-        assert [f.result(20) for i, f in enumerate(futures) if i != 2] == [0, 1, 3, 4, 5]
-        assert isinstance(futures[2].exception(20), errors.MemoryExhausted)
+        assert [f.result(60) for i, f in enumerate(futures) if i != 2] == [0, 1, 3, 4, 5]
+        assert isinstance(futures[2].exception(60), errors.MemoryExhausted)
 
 
 def test_a_crash_in_a_chunk_is_charged_to_its_call(executor):
@@ -212,8 +212,8 @@ def test_a_crash_in_a_chunk_is_charged_to_its_call(executor):
 
     results = executor.map(crash, range(4), chunksize=4)
     futures = list(reversed(results._left))
-    assert [f.result(20) for i, f in enumerate(futures) if i != 1] == [0, 2, 3]
-    assert futures[1].exception(20).exit_code == 9
+    assert [f.result(60) for i, f in enumerate(futures) if i != 1] == [0, 2, 3]
+    assert futures[1].exception(60).exit_code == 9
 
 
 def test_cancel_waiting_and_running(executor, tmp_path):
@@ -228,8 +228,8 @@ def test_cancel_waiting_and_running(executor, tmp_path):
     assert running[1].cancel(running=True)
     for future in running:
         with pytest.raises(concurrent.futures.CancelledError):
-            future.result(20)
-    assert [f.result(20) for f in waiting[1:]] == [1, 4]
+            future.result(60)
+    assert [f.result(60) for f in waiting[1:]] == [1, 4]
 
 
 def test_as_completed_and_wait(executor):
@@ -301,7 +301,7 @@ def test_lines_that_break_before_every_answer(executor, fake):
 
 def test_a_master_without_its_journal_gets_everything_again(executor, fake):
     first = [executor.submit(square, n) for n in range(10)]
-    assert [f.result(20) for f in first] == [n * n for n in range(10)]
+    assert [f.result(60) for f in first] == [n * n for n in range(10)]
     futures = [executor.submit(square, n) for n in range(30)]
     fake.lose_journal(executor.app)
     assert [f.result(60) for f in futures] == [n * n for n in range(30)]
@@ -321,9 +321,9 @@ def test_a_cluster_that_is_gone(fake):
     fake.down = True
     fake.break_connections()
     with pytest.raises(errors.TaskLost, match="has not answered"):
-        future.result(20)
+        future.result(60)
     with pytest.raises(errors.TaskLost):
-        ex.submit(square, 1).result(20)
+        ex.submit(square, 1).result(60)
     ex.shutdown()
 
 
@@ -333,16 +333,16 @@ def test_a_killed_job(fake):
         wait_until(future.running)
         ex._rest.post(f"/v1/apps/{ex.app}/kill", {})
         with pytest.raises(errors.TaskLost, match="killed by a user"):
-            future.result(20)
+            future.result(60)
 
 
 def test_a_refused_stage(fake):
     fake.refuse_stage = problem("HR0400", "stage.square.timeout is wrong")
     with headroom.Executor(addr=fake.address, warm=False) as ex:
         with pytest.raises(errors.RequestRefused, match="timeout is wrong"):
-            ex.submit(square, 1).result(20)
+            ex.submit(square, 1).result(60)
         with pytest.raises(errors.RequestRefused, match="HR0400"):
-            ex.submit(square, 1).result(20)
+            ex.submit(square, 1).result(60)
 
 
 def test_nothing_answers(tmp_path, monkeypatch):
@@ -355,7 +355,7 @@ def test_the_decorator(executor, fake):
     def wide(n):
         return int(os.environ["HEADROOM_MEMORY_BYTES"]) // MIB + n
 
-    assert executor.submit(wide, 1).result(20) == 257
+    assert executor.submit(wide, 1).result(60) == 257
     assert list(executor.map(wide, [1, 2])) == [257, 258]
 
 
@@ -363,7 +363,7 @@ def test_a_changed_function_is_sent_again(executor):
     def make(n):
         return lambda: n
 
-    assert [executor.submit(make(n)).result(20) for n in range(4)] == [0, 1, 2, 3]
+    assert [executor.submit(make(n)).result(60) for n in range(4)] == [0, 1, 2, 3]
     assert len(executor._job._stages) == 1
 
 

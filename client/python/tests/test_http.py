@@ -12,11 +12,12 @@ import pytest
 from fake_cluster import FakeCluster
 
 from headroom import errors
-from headroom._http import RestClient, _parse_simple_toml, load_settings
+from headroom._http import RestClient, load_settings
+from headroom._settings import _parse_simple_toml
 
 
 @pytest.mark.parametrize(
-    "name", ["errors", "_http", "_map", "_pickling", "_sizes", "_task", "_verdict"]
+    "name", ["errors", "_settings", "_map", "_pickling", "_sizes", "_task", "_verdict"]
 )
 def test_examples_in_documentation(name):
     module = importlib.import_module(f"headroom.{name}")

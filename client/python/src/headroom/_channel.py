@@ -40,6 +40,7 @@ MAX_BACKOFF = 2.0
 #: Number of results after which they are acknowledged at once.
 ACK_AFTER = 256
 
+_NO_ANSWER = ClusterUnreachable("the connection was closed before the first answer")
 _FINAL_STATES = frozenset({"finished", "failed", "killed"})
 
 
@@ -149,16 +150,14 @@ class SubmissionChannel:
             except HeadroomError as error:
                 self._end(error, over=False)
                 return
-            if self._read_connection(connection):
+            answer = self._read_connection(connection)
+            if answer == "welcome":
                 backoff = 0.05
                 silent_since = None
             elif not self._ending:
-                silent_since = silent_since or time.monotonic()
-                if self._is_final(
-                    ClusterUnreachable("the connection was closed before the first answer"),
-                    silent_since,
-                    time.monotonic(),
-                ):
+                now = time.monotonic()
+                silent_since = None if answer == "refused" else (silent_since or now)
+                if self._is_final(_NO_ANSWER, silent_since, now):
                     return
                 self._pause(backoff)
                 backoff = min(MAX_BACKOFF, backoff * 2)
@@ -194,7 +193,8 @@ class SubmissionChannel:
 
     def _is_final(self, error: HeadroomError, silent_since: Optional[float], now: float) -> bool:
         """Ends the channel if waiting is useless."""
-        if isinstance(error, RequestRefused) and not error.retryable:
+        # 410: the application has just ended; the next look at it finds the reason.
+        if isinstance(error, RequestRefused) and not error.retryable and error.status != 410:
             self._end(error, over=False)
             return True
         if silent_since is not None and now - silent_since > self._lost_after:
@@ -207,9 +207,9 @@ class SubmissionChannel:
             return True
         return False
 
-    def _read_connection(self, connection: UpgradedConnection) -> bool:
-        """Reads to the end of the connection. True if the master has answered."""
-        welcomed = False
+    def _read_connection(self, connection: UpgradedConnection) -> str:
+        """Reads to the end of the connection. Returns the kind of the first answer."""
+        first = ""
         with self._changed:
             self._connection = connection
         try:
@@ -218,7 +218,7 @@ class SubmissionChannel:
                 if not line.endswith(b"\n"):
                     break
                 message = json.loads(line)
-                welcomed = welcomed or message.get("kind") == "welcome"
+                first = first or str(message.get("kind"))
                 if not self._take(message):
                     break
         except (OSError, ValueError):
@@ -229,7 +229,7 @@ class SubmissionChannel:
                 self._state.disconnected()
                 self._changed.notify_all()
             connection.close()
-        return welcomed
+        return first
 
     def _take(self, message: Dict[str, Any]) -> bool:
         """Processes one message; false if the connection is of no more use."""

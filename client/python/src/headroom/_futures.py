@@ -26,7 +26,7 @@ class CallOwner(Protocol):
 
 
 class CallRecord:
-    """A call: what it is, and what is known of it."""
+    """A call with its last reported state."""
 
     __slots__ = ("args", "key", "kwargs", "name", "owner", "result", "seconds", "state")
 

@@ -22,7 +22,7 @@ STOP_TIMEOUT = 30.0
 
 # The shell stops rmctl when its standard input ends, also when this process is killed.
 _GUARD = (
-    'rmctl="$1"; shift; "$rmctl" "$@" </dev/null & child=$!; '
+    'rmctl="$1"; shift; "$rmctl" "$@" </dev/null & child=$!; exec >&-; '
     "read -r _; kill -TERM $child; wait $child"
 )
 

@@ -202,7 +202,7 @@ class PickledFunction:
 
 
 class FunctionPickler:
-    """Pickles each function once, and again when its code or what it refers to has changed."""
+    """Pickles each function once, and again when its code or an object that it uses has changed."""
 
     def __init__(self) -> None:
         self._known: Dict[int, Tuple[Any, Tuple[Any, ...], PickledFunction]] = {}

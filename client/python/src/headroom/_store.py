@@ -1,7 +1,7 @@
 """The directory through which large functions, arguments and results travel.
 
 Client and nodes must see it under the same path. It belongs to one session; the session's lock
-file tells later sessions whether its client still lives.
+file shows later sessions whether its client still lives.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The client's side of the submission channel as a pure state machine.
 
-It decides which lines are sent and what a received line means. It reads no clock and no socket.
-Everything that the client sends may be repeated: a stage by its name, a batch by its id, a task by
-its key. After a lost connection the machine repeats what was not answered.
+It decides which lines are sent, and turns received lines into events. It reads no clock and no
+socket. Everything that the client sends may be repeated: a stage by its name, a batch by its id, a
+task by its key. After a lost connection the machine repeats all lines without an answer.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Batch:
 
 @dataclass
 class SubmissionState:
-    """What the client knows of its job. Pure."""
+    """The stages and tasks of a job, as far as the client knows. Pure."""
 
     #: The client's name for itself, the same on every connection.
     client: str
@@ -216,7 +216,7 @@ class SubmissionState:
         self._acknowledged = 0
 
     def repeat_all(self) -> None:
-        """Everything that has not ended is sent again, also what was accepted."""
+        """Everything that has not ended is sent again, also accepted batches."""
         self.disconnected()
         self._batches.clear()
         for stage in self._stages.values():
@@ -365,6 +365,10 @@ class SubmissionState:
         subject = message.get("subject")
         error: Message = message.get("error") or {}
         if subject is None:
+            if error.get("code") == "HR0409" and self.cursor > 0:
+                # The master has fewer results than were processed: its journal is another one.
+                self.restart()
+                return [JournalLost()]
             return [ChannelRefused(error)]
         subject = str(subject)
         batch = self._batches.pop(subject, None)

@@ -209,15 +209,15 @@ def explain(
     """A call's attempts with their verdicts, for users."""
     lines = [f"{call}: {state}" + (f" ({task})" if task else "")]
     for attempt in attempts:
-        what = _SENTENCES.get(attempt.verdict, attempt.verdict or "runs")
+        outcome = _SENTENCES.get(attempt.verdict, attempt.verdict or "runs")
         if attempt.verdict == "exit":
-            what = f"exit code {attempt.exit_code}"
+            outcome = f"exit code {attempt.exit_code}"
         elif attempt.verdict == "signal":
-            what = f"signal {attempt.signal}"
+            outcome = f"signal {attempt.signal}"
         peak = "unknown" if attempt.peak is None else format_bytes(attempt.peak)
         lines.append(
             f"  attempt {attempt.number}: {attempt.describe_sizes()}, peak {peak}, "
-            f"node {attempt.node}: {what}"
+            f"node {attempt.node}: {outcome}"
         )
         lines += [f"    {sentence}" for sentence in attempt.evidence]
     if message:
