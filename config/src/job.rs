@@ -11,6 +11,7 @@ pub mod growth;
 mod growth_check;
 mod input;
 pub mod keys;
+mod live;
 mod node_constraints;
 mod output;
 pub mod profiles;
@@ -28,6 +29,7 @@ use toml::de::DeValue;
 pub use feasibility::{InfeasibleStage, infeasible_stages};
 pub use growth::GrowthRefusal;
 pub use growth_check::growth_problems;
+pub use live::LiveJob;
 pub use node_constraints::NodeConstraints;
 pub use profiles::ClusterProfiles;
 pub use runtime::{GcLogSetting, MemoryQuantities, RuntimeFlags, TaskRuntime};
@@ -105,8 +107,9 @@ fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> Option<JobSpec
         toml_reader::parsed::<MemoryFailureMode>,
     );
     let sizes = sizes(root, mode);
+    let lease = live::read(root);
     let profiles = profiles::read(root, cluster);
-    let executors = executors::read(root, &profiles);
+    let executors = executors::read(root, &profiles, lease.is_some());
     let retry = retry(root);
     let access = access::read(root);
     let treatments = treatments::read(root);
@@ -118,8 +121,10 @@ fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> Option<JobSpec
             profiles: &profiles,
             executors: &executors,
             codes: &codes,
+            live: lease.is_some(),
         },
     );
+    let live = lease.map(|lease| Box::new(LiveJob::new(lease, &profiles, codes.clone())));
     let executors = executors.into_values().flatten().collect();
     let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
     Some(JobSpec {
@@ -133,6 +138,7 @@ fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> Option<JobSpec
         retry,
         access,
         treatments,
+        live,
     })
 }
 

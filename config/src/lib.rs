@@ -31,7 +31,7 @@ pub use compile::checked_attribute;
 pub use headroom_types::LogLevel;
 pub use job::{
     ExecutorProgram, ExecutorSpec, GcLogSetting, GibibyteHours, GrowthSetting, Idempotent,
-    InputHosts, InputLocality, InputSizes, JobSpec, MemoryQuantities, Placeholder,
+    InputHosts, InputLocality, InputSizes, JobSpec, LiveJob, MemoryQuantities, Placeholder,
     PlaceholderTemplate, RetrySpec, RuntimeFlags, SizingMode, StageSpec, TaskGroups, TaskLimit,
     TaskRuntime, Treatments,
 };

@@ -326,6 +326,15 @@ impl InvariantChecker {
             | JournalRecord::Cancelled { .. } => {}
             JournalRecord::Evicted { task, .. } => self.evicted(token, *task),
             JournalRecord::Scaled { .. } | JournalRecord::Ranked { .. } => {}
+            // The simulation has no live jobs.
+            JournalRecord::StageDeclared { .. }
+            | JournalRecord::TasksAccepted { .. }
+            | JournalRecord::SubmitterJoined { .. }
+            | JournalRecord::SubmitterForgotten { .. }
+            | JournalRecord::ResultsAcknowledged { .. }
+            | JournalRecord::ValueReturned { .. }
+            | JournalRecord::TasksCancelled { .. }
+            | JournalRecord::JobClosed { .. } => {}
             JournalRecord::Moved { .. }
             | JournalRecord::Known { .. }
             | JournalRecord::Inputs { .. }

@@ -32,6 +32,12 @@ mod rm;
 mod scale;
 mod sets;
 mod size_report;
+mod submission_lease;
+mod submission_results;
+mod submissions;
+mod submissions_apply;
+mod submitted_tasks;
+mod submitter_presence;
 mod treat;
 mod view;
 mod warning;
@@ -57,6 +63,8 @@ use crate::taskset::{IllegalStateChange, JobTaskTable, TaskPosition, TaskSlotQue
 use fold::FoldedRows;
 use learned_sizes::LearnedSizes;
 use pending_report::PendingReport;
+use submitted_tasks::SubmittedTasks;
+use submitter_presence::SubmitterPresence;
 
 /// Timeout for an executor to reconnect.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -107,6 +115,10 @@ pub struct MasterCore {
     /// with it.
     runs: BTreeSet<u32>,
     illegal: Vec<IllegalStateChange>,
+    /// The submitted tasks of a live job, and its clients.
+    submitted: SubmittedTasks,
+    /// The connections of those clients.
+    presence: SubmitterPresence,
 }
 
 /// Phase of the master.
@@ -155,6 +167,8 @@ impl MasterCore {
             started: false,
             runs: BTreeSet::new(),
             illegal: Vec::new(),
+            submitted: SubmittedTasks::default(),
+            presence: SubmitterPresence::default(),
             tasks,
             job,
             setup,
@@ -240,6 +254,16 @@ impl MasterCore {
             MasterEvent::LineDown { container } => {
                 self.on_executor_disconnected(now, &container, out)
             }
+            MasterEvent::SubmitterJoined {
+                connection,
+                client,
+                after,
+            } => self.on_submitter_joined(now, connection, &client, after, out),
+            MasterEvent::Submission {
+                connection,
+                message,
+            } => self.on_submission(now, connection, *message, out),
+            MasterEvent::SubmitterLeft { connection } => self.on_submitter_left(now, connection),
             MasterEvent::Stop => self.stop(now, out),
             MasterEvent::Timer => {}
         }
@@ -260,6 +284,7 @@ impl MasterCore {
             .chain(self.next_own_start())
             .chain(self.next_drain_check())
             .chain(self.next_contention_check())
+            .chain(self.next_lease_check())
             .chain(self.fleet.next_deadline())
             .min()
     }
@@ -537,6 +562,8 @@ impl MasterCore {
         }
         let before = self.desired_fleet();
         self.pass_deadlines(now, out);
+        self.check_leases(now, out);
+        self.cancel_followers(now, out);
         self.retire_filled(now);
         self.apply_warnings(now, out);
         self.grow_frozen_tasks(now, out);
@@ -557,11 +584,16 @@ impl MasterCore {
 
     fn finish_if_over(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         if self.phase != MasterPhase::Working
+            || self.is_held_open()
             || self.tasks.stages().iter().any(|s| s.begun && s.left > 0)
         {
             return;
         }
-        let outcome = self.final_outcome();
+        let outcome = if self.job.live.is_some() {
+            self.live_outcome()
+        } else {
+            self.final_outcome()
+        };
         self.end_job(now, outcome, out);
     }
 }

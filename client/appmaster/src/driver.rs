@@ -3,6 +3,7 @@
 
 mod commits;
 mod rm_session;
+mod submitters;
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -26,8 +27,10 @@ use crate::run_error::MasterRunError;
 use crate::session::{ManagerSession, SessionEffect, SessionInput};
 use crate::spec::ExecutorEnvironment;
 use crate::stop_request::StopRequest;
+use crate::submitter_link::SubmitterLinkEvent;
 use crate::traces::JobTraceExporter;
 use commits::Commits;
+use submitters::SubmitterWriters;
 
 /// Maximum number of messages that are processed before records are made durable.
 const BATCH: usize = 256;
@@ -46,6 +49,9 @@ pub(crate) struct MasterDriver {
     core: MasterCore,
     journal: Option<MasterJournal>,
     lines: BTreeMap<ContainerId, ExecutorWriter>,
+    submitters: SubmitterWriters,
+    /// Writers that send their last messages.
+    ending: Vec<JoinHandle<()>>,
     session: ManagerSession,
     session_effects: Vec<SessionEffect>,
     link: RmLink,
@@ -61,7 +67,10 @@ pub(crate) struct MasterDriver {
 /// An input of the loop.
 enum DriverInput {
     Executor(ExecutorLinkEvent),
+    Submitter(SubmitterLinkEvent),
     Rm(SessionInput),
+    /// Results or states for clients are due.
+    Flush,
     /// The commit of an output succeeded or failed.
     Committed(MasterEvent),
     Timer,
@@ -77,14 +86,18 @@ impl MasterDriver {
         journal: MasterJournal,
         link: RmLink,
         (environment, attempt): (ExecutorEnvironment, AttemptId),
+        submission_token: Option<String>,
         traces: JobTraceExporter,
     ) -> Self {
         let url = environment.master_url.clone();
-        let session = ManagerSession::new(attempt, url, core.outcome().cloned(), Tick(0));
+        let session = ManagerSession::new(attempt, url, core.outcome().cloned(), Tick(0))
+            .with_submission_token(submission_token);
         MasterDriver {
             core,
             journal: Some(journal),
             lines: BTreeMap::new(),
+            submitters: SubmitterWriters::new(),
+            ending: Vec::new(),
             session,
             session_effects: Vec::new(),
             link,
@@ -110,6 +123,7 @@ impl MasterDriver {
     pub(crate) async fn work(
         &mut self,
         mut executors: mpsc::Receiver<ExecutorLinkEvent>,
+        mut submitters: mpsc::Receiver<SubmitterLinkEvent>,
         mut rm: mpsc::Receiver<SessionInput>,
         mut stops: watch::Receiver<StopRequest>,
         url: &str,
@@ -118,26 +132,31 @@ impl MasterDriver {
         loop {
             let timer = self.core.next_timer().map(|tick| self.moment(tick));
             let speak = self.session.next_timer().map(|tick| self.moment(tick));
+            let flush = self.submitters.next_flush(&self.core);
             let heard = tokio::select! {
                 biased;
                 Some(event) = rm.recv() => DriverInput::Rm(event),
                 Some(event) = executors.recv() => DriverInput::Executor(event),
+                Some(event) = submitters.recv() => DriverInput::Submitter(event),
                 Some(event) = self.commits.next() => DriverInput::Committed(event),
                 Ok(()) = stops.changed() => DriverInput::StopRequest(*stops.borrow_and_update()),
                 Some(Ok(event)) = self.measuring.join_next() => DriverInput::Measured(event),
                 () = until(timer) => DriverInput::Timer,
                 () = until(speak) => DriverInput::Speak,
+                () = until(flush) => DriverInput::Flush,
             };
             self.process_input(heard, url)?;
             for _ in 0..BATCH {
                 let more = rm
                     .try_recv()
                     .map(DriverInput::Rm)
-                    .or_else(|_| executors.try_recv().map(DriverInput::Executor));
+                    .or_else(|_| executors.try_recv().map(DriverInput::Executor))
+                    .or_else(|_| submitters.try_recv().map(DriverInput::Submitter));
                 let Ok(more) = more else { break };
                 self.process_input(more, url)?;
             }
             self.carry_out().await?;
+            self.submitters.flush(&mut self.core);
             let over = self.session.is_over();
             if over || *stops.borrow() == StopRequest::Leave {
                 self.farewell().await;
@@ -172,6 +191,8 @@ impl MasterDriver {
     fn process_input(&mut self, heard: DriverInput, url: &str) -> Result<(), MasterRunError> {
         match heard {
             DriverInput::Executor(event) => self.hear_executor(event),
+            DriverInput::Submitter(event) => self.hear_submitter(event),
+            DriverInput::Flush => {}
             DriverInput::Rm(event) => return self.hear_rm(event, url),
             DriverInput::Committed(event) => self.step(event),
             DriverInput::Timer => self.step(MasterEvent::Timer),
@@ -231,6 +252,41 @@ impl MasterDriver {
         }
     }
 
+    fn hear_submitter(&mut self, event: SubmitterLinkEvent) {
+        match event {
+            SubmitterLinkEvent::Up {
+                connection,
+                client,
+                after,
+                sender,
+                writer,
+            } => {
+                tracing::info!(client, after, "a client connected");
+                self.submitters.add(connection, after, sender, writer);
+                self.step(MasterEvent::SubmitterJoined {
+                    connection,
+                    client,
+                    after,
+                });
+            }
+            SubmitterLinkEvent::Heard {
+                connection,
+                message,
+            } if self.submitters.contains(connection) => {
+                self.step(MasterEvent::Submission {
+                    connection,
+                    message,
+                });
+            }
+            SubmitterLinkEvent::Heard { .. } => {}
+            SubmitterLinkEvent::Down { connection } => {
+                if self.submitters.remove(connection) {
+                    self.step(MasterEvent::SubmitterLeft { connection });
+                }
+            }
+        }
+    }
+
     fn on_executor_message(&mut self, container: ContainerId, message: FromExecutor) {
         match message {
             FromExecutor::Started { attempt, at: _ } => {
@@ -283,6 +339,7 @@ impl MasterDriver {
                     | MasterEffect::Commit { .. }
                     | MasterEffect::Resize { .. }
                     | MasterEffect::Measure { .. }
+                    | MasterEffect::Answer { .. }
                     | MasterEffect::Sync
                     | MasterEffect::Finish(_) => {
                         rest.push(effect);
@@ -310,6 +367,14 @@ impl MasterDriver {
                         .session
                         .resize(container, resource, &mut self.session_effects),
                     MasterEffect::Measure { stage } => self.measure(stage),
+                    MasterEffect::Answer {
+                        connection,
+                        message,
+                    } => {
+                        if !self.submitters.answer(connection, *message) {
+                            self.step(MasterEvent::SubmitterLeft { connection });
+                        }
+                    }
                     MasterEffect::Sync => self.session.sync_now(self.now().tick),
                     MasterEffect::Finish(outcome) => self.end(outcome),
                 }
@@ -375,6 +440,8 @@ impl MasterDriver {
         tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
         let now = self.now();
         self.core.report_job_end(now, &outcome);
+        let ended = self.submitters.end(&mut self.core, &outcome);
+        self.ending.extend(ended);
         self.traces.queue_job_span(&self.core, &outcome, now.unix);
         self.session.finish(now.tick, outcome);
     }
@@ -382,10 +449,9 @@ impl MasterDriver {
     /// Waits for the last messages to be sent.
     async fn farewell(&mut self) {
         self.commits.last(SHUTDOWN_TIMEOUT).await;
-        let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines)
-            .into_values()
-            .map(|line| line.writer)
-            .collect();
+        let mut writers = std::mem::take(&mut self.ending);
+        let lines = std::mem::take(&mut self.lines).into_values();
+        writers.extend(lines.map(|line| line.writer));
         let all = async {
             for writer in writers {
                 let _ = writer.await;

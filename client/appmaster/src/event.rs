@@ -6,6 +6,7 @@ use headroom_types::{
 };
 use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant};
 use headroom_wire::v1::job_history::JobHistory;
+use headroom_wire::v1::submission::{FromSubmitter, ToSubmitter};
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
 use crate::output::OutputCommit;
@@ -139,11 +140,36 @@ pub enum MasterEvent {
         /// Its container.
         container: ContainerId,
     },
+    /// A client of a live job has connected.
+    SubmitterJoined {
+        /// The connection.
+        connection: SubmitterConnection,
+        /// The client's name for itself.
+        client: String,
+        /// Cursor of the last result that it has processed.
+        after: u64,
+    },
+    /// A client of a live job has sent a message.
+    Submission {
+        /// The connection.
+        connection: SubmitterConnection,
+        /// The message.
+        message: Box<FromSubmitter>,
+    },
+    /// The connection to a client of a live job was lost.
+    SubmitterLeft {
+        /// The connection.
+        connection: SubmitterConnection,
+    },
     /// The application was killed, or this master was ordered to stop the job.
     Stop,
     /// A deadline may have passed.
     Timer,
 }
+
+/// The number of a connection of a client of a live job; unique in one run of the master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SubmitterConnection(pub u64);
 
 /// The first message of an executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,6 +234,15 @@ pub enum MasterEffect {
     Measure {
         /// The stage's index in the job file.
         stage: usize,
+    },
+    /// Send a message to a client of a live job. It is dropped if the client is not connected,
+    /// because the client repeats what was not answered. A refusal without a subject closes the
+    /// connection.
+    Answer {
+        /// The connection.
+        connection: SubmitterConnection,
+        /// The message.
+        message: Box<ToSubmitter>,
     },
     /// Requests or releases have changed: synchronise with the resource manager at once.
     Sync,

@@ -1,5 +1,5 @@
 //! The server of the task channel: accepts connections of executors and forwards messages between
-//! them and the loop.
+//! them and the loop. Clients of a live job connect to the same address.
 //!
 //! Each connection has one reading and one writing task, with bounded queues. The server checks
 //! version, secret and line length, and has no knowledge of tasks. It closes a connection that
@@ -19,27 +19,28 @@ use headroom_transport::{
     LoopbackPolicy, accept_handshake, halves,
 };
 use headroom_types::{AppId, ContainerId};
+use headroom_wire::v1::submission::SubmitterPreamble;
 use headroom_wire::v1::task::{
     FromExecutor, HelloPreamble, LineError, MAX_LINE_BYTES, MAX_UNAUTHENTICATED_BYTES,
     OLDEST_VERSION, ToExecutor, VERSION, hello_token,
 };
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
+use crate::channel_lines::{
+    ChannelLineReader, LineReadFailure, WRITE_TIMEOUT, read_line, transmit, write_message,
+};
 use crate::event::ExecutorHello;
+use crate::submitter_link::SubmissionListener;
 
 /// Timeout for the handshake and the secret of a new connection.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time between two messages of an executor; the executor sends heartbeats more often.
 const EXECUTOR_SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval after which an idle connection sends a heartbeat.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
-/// Timeout of one write.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of messages that wait for one executor.
 const MAX_QUEUED_MESSAGES: usize = 1024;
 /// Maximum number of connected executors.
@@ -93,6 +94,8 @@ pub struct ChannelCredentials {
     pub token: String,
     /// The application; executors of others are refused.
     pub app: AppId,
+    /// Accepts the clients of a live job; `None` for any other job.
+    pub submissions: Option<SubmissionListener>,
 }
 
 /// The reason why a connection was closed.
@@ -104,7 +107,7 @@ enum ConnectionRefusal {
     Silent(Duration),
     #[error("the line is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
-    #[error("its first line is not a hello message")]
+    #[error("its first line is not a hello or submitter message")]
     NoHello,
     #[error("invalid task channel message: {0}")]
     NotUnderstood(LineError),
@@ -178,11 +181,19 @@ struct UnauthenticatedPeer {
     _present: ConnectionPermit,
 }
 
-/// An authenticated connection, and its first line if that is complete.
+/// An authenticated connection.
 struct AuthenticatedPeer {
-    lines: ExecutorLineReader,
+    lines: ChannelLineReader,
     write: ConnectionWriter,
-    line: Option<String>,
+    role: PeerRole,
+}
+
+/// The role of an authenticated peer.
+enum PeerRole {
+    /// An executor, and its first line if that is complete.
+    Executor(Option<String>),
+    /// A client of a live job, and its first line.
+    Submitter(String, SubmissionListener),
 }
 
 impl ExecutorListener {
@@ -270,7 +281,17 @@ impl ExecutorListener {
         let proven = timeout(self.patience, self.authenticate(stream)).await;
         drop(stranger);
         match proven.unwrap_or(Err(ConnectionRefusal::Silent(self.patience))) {
-            Ok(known) => self.serve_executor(connection, known, peer, events).await,
+            Ok(AuthenticatedPeer { lines, write, role }) => match role {
+                PeerRole::Executor(line) => {
+                    let known = (lines, write, line);
+                    self.serve_executor(connection, known, peer, events).await;
+                }
+                PeerRole::Submitter(line, listener) => {
+                    listener
+                        .serve(connection.0, lines, write, &line, peer)
+                        .await;
+                }
+            },
             Err(why) => {
                 self.turned
                     .record_rejection(peer.ip(), RejectionReason::HandshakeFailed, &why)
@@ -292,49 +313,56 @@ impl ExecutorListener {
             read,
             LinesCodec::new_with_max_length(MAX_UNAUTHENTICATED_BYTES),
         );
-        let (line, token) = match short.next().await {
-            Some(Ok(line)) => {
-                let salute = HelloPreamble::read(&line);
-                (Some(line), salute.map(|salute| salute.token))
-            }
+        let role = match short.next().await {
+            Some(Ok(line)) => self.role_of(line)?,
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                 let beginning = short.read_buffer();
-                (
-                    None,
-                    hello_token(
-                        beginning
-                            .get(..MAX_UNAUTHENTICATED_BYTES)
-                            .unwrap_or(beginning),
-                    ),
-                )
+                let beginning = beginning
+                    .get(..MAX_UNAUTHENTICATED_BYTES)
+                    .unwrap_or(beginning);
+                let token = hello_token(beginning).ok_or(ConnectionRefusal::NoHello)?;
+                if !same(&token, &self.gate.token) {
+                    return Err(ConnectionRefusal::Token);
+                }
+                PeerRole::Executor(None)
             }
             Some(Err(LinesCodecError::Io(_))) | None => return Err(ConnectionRefusal::Gone),
         };
-        if !same(&token.ok_or(ConnectionRefusal::NoHello)?, &self.gate.token) {
-            return Err(ConnectionRefusal::Token);
-        }
         // Bytes beyond that part are read again.
         let rest = io::Cursor::new(short.read_buffer().to_vec());
         let read: ConnectionReader = Box::new(rest.chain(short.into_inner()));
         Ok(AuthenticatedPeer {
             lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES)),
             write,
-            line,
+            role,
         })
+    }
+
+    /// The role of a peer with this first line, if its secret is that of the role.
+    fn role_of(&self, line: String) -> Result<PeerRole, ConnectionRefusal> {
+        if let Some(hello) = HelloPreamble::read(&line) {
+            return if same(&hello.token, &self.gate.token) {
+                Ok(PeerRole::Executor(Some(line)))
+            } else {
+                Err(ConnectionRefusal::Token)
+            };
+        }
+        let submitter = SubmitterPreamble::read(&line).ok_or(ConnectionRefusal::NoHello)?;
+        match &self.gate.submissions {
+            Some(listener) if same(&submitter.token, &listener.token) => {
+                Ok(PeerRole::Submitter(line, listener.clone()))
+            }
+            Some(_) | None => Err(ConnectionRefusal::Token),
+        }
     }
 
     async fn serve_executor(
         &self,
         connection: ConnectionNumber,
-        known: AuthenticatedPeer,
+        (mut lines, mut write, line): (ChannelLineReader, ConnectionWriter, Option<String>),
         peer: SocketAddr,
         events: mpsc::Sender<ExecutorLinkEvent>,
     ) {
-        let AuthenticatedPeer {
-            mut lines,
-            mut write,
-            line,
-        } = known;
         let (hello, _place) = match self.admit(&mut lines, line).await {
             Ok(admitted) => admitted,
             Err(why) => {
@@ -348,7 +376,7 @@ impl ExecutorListener {
         let container = hello.container.clone();
         let (sender, waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let (closed, mut broken) = mpsc::channel(1);
-        let writer = tokio::spawn(transmit(write, waiting, closed));
+        let writer = tokio::spawn(transmit(write, waiting, closed, ToExecutor::Alive));
         let last = sender.downgrade();
         if events
             .send(ExecutorLinkEvent::Up {
@@ -386,7 +414,7 @@ impl ExecutorListener {
     /// Checks the hello and reserves a permit for the executor.
     async fn admit(
         &self,
-        lines: &mut ExecutorLineReader,
+        lines: &mut ChannelLineReader,
         line: Option<String>,
     ) -> Result<(ExecutorHello, OwnedSemaphorePermit), ConnectionRefusal> {
         let place = Arc::clone(&self.known)
@@ -400,16 +428,14 @@ impl ExecutorListener {
     }
 }
 
-type ExecutorLineReader = FramedRead<ConnectionReader, LinesCodec>;
-
-async fn next(lines: &mut ExecutorLineReader, wait: Duration) -> Result<String, ConnectionRefusal> {
-    match timeout(wait, lines.next()).await {
-        Err(_) => Err(ConnectionRefusal::Silent(wait)),
-        Ok(None) => Err(ConnectionRefusal::Gone),
-        Ok(Some(Err(LinesCodecError::MaxLineLengthExceeded))) => Err(ConnectionRefusal::TooLong),
-        Ok(Some(Err(LinesCodecError::Io(_)))) => Err(ConnectionRefusal::Gone),
-        Ok(Some(Ok(line))) => Ok(line),
-    }
+async fn next(lines: &mut ChannelLineReader, wait: Duration) -> Result<String, ConnectionRefusal> {
+    read_line(lines, wait)
+        .await
+        .map_err(|failure| match failure {
+            LineReadFailure::Silent => ConnectionRefusal::Silent(wait),
+            LineReadFailure::TooLong => ConnectionRefusal::TooLong,
+            LineReadFailure::Gone => ConnectionRefusal::Gone,
+        })
 }
 
 fn hello(line: &str, gate: &ChannelCredentials) -> Result<ExecutorHello, ConnectionRefusal> {
@@ -455,7 +481,7 @@ fn same(given: &str, secret: &str) -> bool {
 }
 
 async fn receive(
-    lines: &mut ExecutorLineReader,
+    lines: &mut ChannelLineReader,
     connection: ConnectionNumber,
     container: &ContainerId,
     events: &mpsc::Sender<ExecutorLinkEvent>,
@@ -487,39 +513,10 @@ async fn receive(
     }
 }
 
-/// Writes messages until the sender is dropped and the queue is empty. A write that reaches its
-/// timeout ends the connection.
-async fn transmit(
-    mut write: ConnectionWriter,
-    mut waiting: mpsc::Receiver<ToExecutor>,
-    closed: mpsc::Sender<()>,
-) {
-    loop {
-        let message = match timeout(HEARTBEAT_INTERVAL, waiting.recv()).await {
-            Ok(Some(message)) => message,
-            Ok(None) => break,
-            Err(_) => ToExecutor::Alive,
-        };
-        if !matches!(
-            timeout(WRITE_TIMEOUT, write_message(&mut write, &message)).await,
-            Ok(Ok(()))
-        ) {
-            break;
-        }
-    }
-    let _ = timeout(WRITE_TIMEOUT, write.shutdown()).await;
-    let _ = closed.try_send(());
-}
-
-async fn write_message(write: &mut ConnectionWriter, message: &ToExecutor) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    write.write_all(&line).await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncWriteExt as _;
 
     const SOON: Duration = Duration::from_secs(60);
 
@@ -527,6 +524,7 @@ mod tests {
         ChannelCredentials {
             token: "secret".into(),
             app: "job.1".parse().expect("id"),
+            submissions: None,
         }
     }
 

@@ -270,6 +270,7 @@ mod tests {
             app: "job.1".into(),
             token: "secret".into(),
             port: 4711,
+            submission_token: None,
         })
     }
     fn gone(seq: u64) -> JournalRecord {

@@ -51,6 +51,11 @@ impl TaskStatistics {
         ms.checked_div(count).map(Duration::from_millis)
     }
 
+    /// Counts a task that was submitted while the job runs.
+    pub fn add_task(&mut self) {
+        self.totals.tasks = self.totals.tasks.saturating_add(1);
+    }
+
     /// Counts the transition of a task from one state to another.
     pub fn moved(&mut self, from: &LifecycleState, to: &LifecycleState) {
         if let Some(n) = self.place(from) {

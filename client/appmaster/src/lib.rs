@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod channel_lines;
 pub mod core;
 mod driver;
 pub mod event;
@@ -25,6 +26,8 @@ mod runtime;
 pub mod session;
 pub mod spec;
 mod stop_request;
+mod submission_limits;
+pub mod submitter_link;
 pub mod taskset;
 pub mod traces;
 

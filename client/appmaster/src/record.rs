@@ -5,8 +5,11 @@
 //! alike. A replayed master is therefore in exactly the state of the lost one. Rows are stored in
 //! their wire form, which only ever gains fields.
 
-use headroom_types::{Bytes, ContainerId, NodeId, Profile, RequestId, TaskAttemptId, UnixMillis};
+use headroom_types::{
+    Bytes, ContainerId, Name, NodeId, Profile, RequestId, TaskAttemptId, UnixMillis,
+};
 use headroom_wire::v1::job::AttemptRow;
+use headroom_wire::v1::submission::SubmittedTask;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::sizing::MeasuredNeed;
@@ -163,6 +166,63 @@ pub enum JournalRecord {
         /// The new maximum.
         count: u32,
     },
+    /// A client declared a stage of a live job.
+    StageDeclared {
+        /// The stage.
+        name: Name,
+        /// The keys of its `[[stage]]` table.
+        spec: serde_json::Value,
+    },
+    /// Tasks of a live stage were accepted. Their positions follow those of earlier tasks.
+    TasksAccepted {
+        /// The batch, as its client names it.
+        batch: String,
+        /// The stage's index.
+        stage: usize,
+        /// The tasks that were not known before.
+        items: Vec<SubmittedTask>,
+    },
+    /// A client of a live job connected for the first time, or again after it was forgotten.
+    SubmitterJoined {
+        /// The client's name.
+        client: String,
+    },
+    /// A client of a live job was not connected for a lease; results no longer wait for it.
+    SubmitterForgotten {
+        /// The client's name.
+        client: String,
+    },
+    /// A client has processed all results up to this one.
+    ResultsAcknowledged {
+        /// The client's name.
+        client: String,
+        /// Cursor of the result.
+        cursor: u64,
+    },
+    /// A task of a live stage has succeeded with this value. Written before the end of its attempt.
+    ValueReturned {
+        /// The task.
+        task: TaskPosition,
+        /// The value; `None` if it is too large.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<String>,
+        /// Size of a value that is too large. Bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        too_large: Option<Bytes>,
+    },
+    /// Tasks of a live job are cancelled: waiting ones end, running ones are not retried. Written
+    /// before the stop messages.
+    TasksCancelled {
+        /// The tasks.
+        tasks: Vec<TaskPosition>,
+        /// The message; contains the reason.
+        message: String,
+    },
+    /// A live job accepts no more tasks.
+    JobClosed {
+        /// The client that closed it; `None` after its lease has passed.
+        client: Option<String>,
+    },
     /// The job has ended.
     Over {
         /// True if all tasks are done.
@@ -196,6 +256,9 @@ pub struct JournalHeader {
     pub token: String,
     /// The port that executors know; a restarted master listens there again.
     pub port: u16,
+    /// The secret of the submission channel of a live job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission_token: Option<String>,
 }
 
 /// FNV-1a over the checked job. It protects against mistakes, not against attacks. Keys that are
@@ -222,6 +285,8 @@ fn fingerprinted_text(job: &headroom_config::JobSpec) -> String {
         "input_hosts",
         "breaker",
         "budget",
+        "live",
+        "fork_server",
     ] {
         text = text.replace(&format!(", {later}: None"), "");
     }

@@ -27,6 +27,7 @@ use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
 use crate::record::{self, JournalHeader, JournalRecord};
 use crate::rm_link::RmLink;
 use crate::spec::ExecutorEnvironment;
+use crate::submitter_link::SubmissionListener;
 use crate::traces::JobTraceExporter;
 use crate::traces::spans::TraceIdentity;
 use outputs::OutputClaim;
@@ -40,6 +41,9 @@ const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_EXECUTOR_EVENTS: usize = 4096;
 /// Maximum number of messages from the resource manager that wait for the loop.
 const MAX_MANAGER_EVENTS: usize = 1024;
+/// Maximum number of messages from clients of a live job that wait for the loop. Each has at most
+/// 1 MiB.
+const MAX_SUBMITTER_EVENTS: usize = 32;
 
 /// Parameters of a master. The documentation of the arguments is the help of the program.
 #[derive(Clone, Debug, clap::Args)]
@@ -190,9 +194,13 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
 
     let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
     let (rm_events, rm) = mpsc::channel(MAX_MANAGER_EVENTS);
+    let (to_submissions, submitters) = mpsc::channel(MAX_SUBMITTER_EVENTS);
+    let submission_token = begin.submission_token.clone();
+    let listen = |token: &String| SubmissionListener::new(token.clone(), to_submissions);
     let gate = ChannelCredentials {
         token: begin.token.clone(),
         app: app.clone(),
+        submissions: submission_token.as_ref().map(listen),
     };
     let server = tokio::spawn(executor_link::serve(listener, lock, gate, to_loop));
     let link = RmLink::start(client, app.clone(), rm_events);
@@ -205,12 +213,25 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         attempt.to_string(),
     );
     traces.remember(&records);
-    let mut shell = MasterDriver::new(core, journal, link, (greeting, attempt), traces);
+    let mut shell = MasterDriver::new(
+        core,
+        journal,
+        link,
+        (greeting, attempt),
+        submission_token,
+        traces,
+    );
     if records.is_empty() && !is_refused {
         shell.write_first(&[JournalRecord::Begin(begin)]).await?;
     }
     let outcome = shell
-        .work(executors, rm, options.leave.clone(), &options.rm)
+        .work(
+            executors,
+            submitters,
+            rm,
+            options.leave.clone(),
+            &options.rm,
+        )
         .await;
     server.abort();
     if let (Ok(Some(_)), Some(owner)) = (&outcome, owner) {
@@ -301,6 +322,7 @@ async fn begin(
             app: app.to_string(),
             token: secret()?,
             port,
+            submission_token: job.live.is_some().then(secret).transpose()?,
         },
     };
     Ok((begin, records, listener))

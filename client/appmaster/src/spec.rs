@@ -13,9 +13,10 @@ use headroom_types::{
     Bytes, Cpus, FetchedFile, LaunchSpec, Profile, Remedy, RequestId, Resource, TaskAttemptId,
     TaskId,
 };
+use headroom_wire::v1::submission::SubmittedTask;
 use headroom_wire::v1::task::TaskStart;
 
-use crate::policy::{AttemptPlace, AttemptSize};
+use crate::policy::{AttemptPlace, AttemptSize, ladder};
 use crate::runtime;
 
 /// The first size of the tasks of a stage. A task that no shared executor can hold starts in its
@@ -30,6 +31,16 @@ pub fn first_size_with(job: &JobSpec, spec: &StageSpec, more: Bytes) -> AttemptS
         overhead: spec.profile.overhead.saturating_add(more),
         ..spec.profile.clone()
     };
+    size_of_profile(job, spec, profile)
+}
+
+/// The first size of a task whose submitter states its memory, in place of that of its stage.
+pub fn first_size_of_memory(job: &JobSpec, spec: &StageSpec, memory: Bytes) -> AttemptSize {
+    size_of_profile(job, spec, ladder::in_proportion(&spec.profile, memory))
+}
+
+/// The first size of a task with this profile, with its place.
+fn size_of_profile(job: &JobSpec, spec: &StageSpec, profile: Profile) -> AttemptSize {
     let slots = job.executors_of(spec).map_or((1, 1), |set| {
         let needed = set.slots_for(profile.memory()).max(spec.cpus_per_task);
         (needed, set.slots)
@@ -167,6 +178,8 @@ pub struct StartParameters<'a> {
     pub output: Option<&'a str>,
     /// Remedies for the failures of earlier attempts.
     pub remedies: &'a [Remedy],
+    /// The submitted task, in a live stage.
+    pub submitted: Option<&'a SubmittedTask>,
 }
 
 /// The files that the tasks of a stage read, if the job names them. A relative path is resolved
@@ -214,6 +227,8 @@ pub fn task_start(
         .iter()
         .map(|(k, v)| (k.clone(), v.fill(fill)))
         .collect();
+    let own = attempt.submitted.into_iter().flat_map(|task| &task.env);
+    env.extend(own.map(|(k, v)| (k.clone(), v.clone())));
     env.extend(task_env(job, stage, attempt));
     env.extend(
         attempt
@@ -227,9 +242,16 @@ pub fn task_start(
     runtime::set_memory_budget(stage, attempt.size, &mut env);
     runtime::remedy(stage.runtime, attempt.size, attempt.remedies, &mut env);
     let profile = &attempt.size.profile;
+    let mut command: Vec<String> = stage.command.iter().map(|word| word.fill(fill)).collect();
+    command.extend(
+        attempt
+            .submitted
+            .into_iter()
+            .flat_map(|task| task.args.clone()),
+    );
     TaskStart {
         attempt: attempt.id.clone(),
-        command: stage.command.iter().map(|word| word.fill(fill)).collect(),
+        command,
         env,
         cwd: cwd.map(str::to_owned),
         slots: attempt.size.slots,
@@ -245,8 +267,8 @@ pub fn task_start(
         timeout_ms: stage.timeout.map(millis),
         freeze_timeout_ms: job.freeze_timeout(stage).map(millis),
         output: attempt.output.map(str::to_owned),
-        input: None,
-        fork_server: Vec::new(),
+        input: attempt.submitted.and_then(|task| task.input.clone()),
+        fork_server: stage.fork_server.clone().unwrap_or_default(),
     }
 }
 

@@ -3,15 +3,17 @@
 //! The core owns them. Only [`next_state`] changes the state of a task.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 use headroom_config::{JobSpec, SizingMode, StageSpec};
-use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tick, UnixMillis};
+use headroom_types::{
+    Bytes, ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tick, UnixMillis,
+};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{AttemptPlace, AttemptSize, AvoidScope, SpentBudgets};
+use crate::policy::{AttemptPlace, AttemptSize, AvoidScope, GiveUpCause, SpentBudgets};
 use crate::spec;
 
 /// A task by its position in the job: index of its stage, and index in the stage.
@@ -168,6 +170,8 @@ pub struct TaskInstance {
     pub cancelled: Option<String>,
     /// The evicted attempt. A task is evicted at most once.
     pub gave_way: Option<EvictedAttempt>,
+    /// The cause for which it was given up.
+    pub given_up: Option<GiveUpCause>,
 }
 
 /// An attempt that was evicted.
@@ -180,6 +184,26 @@ pub struct EvictedAttempt {
 }
 
 impl TaskInstance {
+    /// A task that has not started. `sized` is false while its size depends on learned data.
+    pub fn blocked(id: TaskId, size: AttemptSize, sized: bool) -> TaskInstance {
+        TaskInstance {
+            id,
+            state: LifecycleState::Blocked,
+            size,
+            spent: SpentBudgets::default(),
+            avoid: AvoidedPlaces::default(),
+            attempts: Vec::new(),
+            note: String::new(),
+            priority: 0,
+            cancelled: None,
+            gave_way: None,
+            given_up: None,
+            wide_since: None,
+            escalated: false,
+            why: String::new(),
+            sized,
+        }
+    }
     /// The running attempt.
     pub fn open_attempt(&self) -> Option<&AttemptRow> {
         self.attempts.last().filter(|row| row.ended.is_none())
@@ -201,6 +225,13 @@ impl TaskInstance {
     /// The reason of its last ended attempt.
     pub fn previous_reason(&self) -> Option<ExitReason> {
         self.attempts.iter().rev().find_map(|row| row.reason)
+    }
+    /// True when it needed nothing but one attempt at its first size.
+    pub fn is_plain_success(&self) -> bool {
+        self.state == LifecycleState::Done
+            && self.size.rung == 1
+            && self.attempts.len() == 1
+            && self.attempts.iter().all(|attempt| attempt.grown.is_empty())
     }
     /// True when its state will not change any more.
     pub fn is_final(&self) -> bool {
@@ -272,9 +303,58 @@ pub struct StageTasks {
     pub failed: u32,
     /// Number of tasks that got another size after they had started.
     pub escalated: u32,
+    /// True for a live stage, whose tasks are submitted while the job runs.
+    pub live: bool,
+    /// Tasks of which only the end is kept.
+    pub forgotten: ForgottenTasks,
     /// Its tasks, by position in the array.
-    tasks: Vec<TaskInstance>,
+    tasks: Vec<TaskSlot>,
+    /// Positions of the tasks that are not final.
+    unfinished: BTreeSet<u32>,
 }
+
+/// A task of a stage, or the kind of its end.
+#[derive(Clone, Debug)]
+enum TaskSlot {
+    /// A task with all its attempts.
+    Kept(Box<TaskInstance>),
+    /// A task whose result was acknowledged.
+    Forgotten(TaskEndKind),
+}
+
+impl TaskSlot {
+    fn task(&self) -> Option<&TaskInstance> {
+        match self {
+            TaskSlot::Kept(task) => Some(task),
+            TaskSlot::Forgotten(_) => None,
+        }
+    }
+}
+
+/// The kind of the end of a forgotten task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskEndKind {
+    /// It succeeded.
+    Done,
+    /// It was given up.
+    Failed,
+}
+
+/// Counts of forgotten tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForgottenTasks {
+    /// Number of tasks that succeeded.
+    pub done: u32,
+    /// Number of tasks that were given up.
+    pub failed: u32,
+    /// Number of tasks that got another size after they had started.
+    pub escalated: u32,
+    /// Peak memory of the last successful ones, the oldest first.
+    pub peaks: VecDeque<Bytes>,
+}
+
+/// Number of peaks of forgotten tasks that are kept for each stage.
+const MAX_FORGOTTEN_PEAKS: usize = 256;
 
 /// All tasks of a job.
 #[derive(Clone, Debug)]
@@ -307,22 +387,109 @@ impl JobTaskTable {
         self.stages
             .get(key.stage)?
             .tasks
-            .get(usize::try_from(key.index).ok()?)
+            .get(usize::try_from(key.index).ok()?)?
+            .task()
     }
     /// A task, mutable.
     pub fn get_mut(&mut self, key: TaskPosition) -> Option<&mut TaskInstance> {
-        self.stages
-            .get_mut(key.stage)?
-            .tasks
-            .get_mut(usize::try_from(key.index).ok()?)
+        let stage = self.stages.get_mut(key.stage)?;
+        match stage.tasks.get_mut(usize::try_from(key.index).ok()?)? {
+            TaskSlot::Kept(task) => Some(task),
+            TaskSlot::Forgotten(_) => None,
+        }
     }
-    /// Every task in the order of stage and index.
+    /// The end of a task that is final, whether it is forgotten or not.
+    pub fn end_of(&self, key: TaskPosition) -> Option<TaskEndKind> {
+        let stage = self.stages.get(key.stage)?;
+        match stage.tasks.get(usize::try_from(key.index).ok()?)? {
+            TaskSlot::Forgotten(end) => Some(*end),
+            TaskSlot::Kept(task) => match task.state {
+                LifecycleState::Done => Some(TaskEndKind::Done),
+                LifecycleState::Failed => Some(TaskEndKind::Failed),
+                LifecycleState::Blocked
+                | LifecycleState::Pending { .. }
+                | LifecycleState::Running { .. } => None,
+            },
+        }
+    }
+    /// True when the task existed and only its end is kept.
+    pub fn is_forgotten(&self, key: TaskPosition) -> bool {
+        self.get(key).is_none() && self.end_of(key).is_some()
+    }
+    /// Adds a live stage without tasks.
+    pub fn add_live_stage(&mut self) {
+        self.stages.push(StageTasks {
+            live: true,
+            ..StageTasks::new(Vec::new())
+        });
+    }
+    /// Adds a blocked task to a live stage and returns its position.
+    pub fn add_task(&mut self, stage: usize, task: TaskInstance) -> Option<TaskPosition> {
+        let of_stage = self.stages.get_mut(stage)?;
+        let index = u32::try_from(of_stage.tasks.len()).ok()?;
+        of_stage.left = of_stage.left.saturating_add(1);
+        of_stage.unfinished.insert(index);
+        of_stage.tasks.push(TaskSlot::Kept(Box::new(task)));
+        Some(TaskPosition { stage, index })
+    }
+    /// Counts a task that has become final.
+    pub fn count_end(&mut self, key: TaskPosition, failed: bool) {
+        if let Some(stage) = self.stages.get_mut(key.stage) {
+            stage.left = stage.left.saturating_sub(1);
+            stage.failed += u32::from(failed);
+            stage.unfinished.remove(&key.index);
+        }
+    }
+    /// Keeps only the end of a final task of a live stage.
+    pub fn forget(&mut self, key: TaskPosition) {
+        let Some(end) = self.end_of(key) else { return };
+        let Some(stage) = self.stages.get_mut(key.stage) else {
+            return;
+        };
+        let index = usize::try_from(key.index).unwrap_or(usize::MAX);
+        let Some(slot) = stage.tasks.get_mut(index) else {
+            return;
+        };
+        let TaskSlot::Kept(task) = std::mem::replace(slot, TaskSlot::Forgotten(end)) else {
+            return;
+        };
+        let counts = &mut stage.forgotten;
+        counts.escalated += u32::from(task.escalated);
+        match end {
+            TaskEndKind::Failed => counts.failed += 1,
+            TaskEndKind::Done => {
+                counts.done += 1;
+                let peak = task.attempts.last().and_then(|row| row.peak);
+                counts.peaks.extend(peak);
+                if counts.peaks.len() > MAX_FORGOTTEN_PEAKS {
+                    counts.peaks.pop_front();
+                }
+            }
+        }
+    }
+    /// The tasks of a stage that are not final.
+    pub fn unfinished(&self, stage: usize) -> impl Iterator<Item = TaskPosition> {
+        let of_stage = self.stages.get(stage).map(|s| s.unfinished.iter());
+        let indexes = of_stage.into_iter().flatten();
+        indexes.map(move |index| TaskPosition {
+            stage,
+            index: *index,
+        })
+    }
+    /// Every task in the order of stage and index, without forgotten ones.
     pub fn iter(&self) -> impl Iterator<Item = (TaskPosition, &TaskInstance)> {
         self.stages.iter().enumerate().flat_map(|(stage, s)| {
-            (0u32..)
-                .zip(&s.tasks)
-                .map(move |(index, t)| (TaskPosition { stage, index }, t))
+            (0u32..).zip(&s.tasks).filter_map(move |(index, slot)| {
+                Some((TaskPosition { stage, index }, slot.task()?))
+            })
         })
+    }
+    /// Every task of one stage, without forgotten ones.
+    pub fn of_stage(&self, stage: usize) -> impl Iterator<Item = (TaskPosition, &TaskInstance)> {
+        let tasks = self.stages.get(stage).map(|s| s.tasks.iter());
+        (0u32..)
+            .zip(tasks.into_iter().flatten())
+            .filter_map(move |(index, slot)| Some((TaskPosition { stage, index }, slot.task()?)))
     }
     /// The keys of one stage.
     pub fn keys_of(&self, stage: usize) -> impl Iterator<Item = TaskPosition> + use<> {
@@ -348,36 +515,28 @@ impl StageTasks {
             spec::first_size(job, spec),
             job.sizes() != SizingMode::Learned,
         );
-        let task = |index| TaskInstance {
-            id: TaskId {
-                stage: spec.name.clone(),
-                index,
-            },
-            state: LifecycleState::Blocked,
-            size: size.clone(),
-            spent: SpentBudgets::default(),
-            avoid: AvoidedPlaces::default(),
-            attempts: Vec::new(),
-            note: String::new(),
-            priority: 0,
-            cancelled: None,
-            gave_way: None,
-            wide_since: None,
-            escalated: false,
-            why: String::new(),
-            sized,
+        let task = |index| {
+            let stage = spec.name.clone();
+            TaskInstance::blocked(TaskId { stage, index }, size.clone(), sized)
         };
-        StageTasks::new(spec.indexes().map(task).collect())
+        StageTasks {
+            live: job.live.is_some() && spec.count == 0,
+            ..StageTasks::new(spec.indexes().map(task).collect())
+        }
     }
     /// A stage of these tasks.
     pub fn new(tasks: Vec<TaskInstance>) -> Self {
         let left = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+        let kept = |task| TaskSlot::Kept(Box::new(task));
         StageTasks {
             begun: false,
             left,
             failed: 0,
             escalated: 0,
-            tasks,
+            live: false,
+            forgotten: ForgottenTasks::default(),
+            tasks: tasks.into_iter().map(kept).collect(),
+            unfinished: (0..left).collect(),
         }
     }
 }

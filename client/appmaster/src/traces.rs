@@ -167,6 +167,7 @@ impl JobTraceExporter {
                     ended.tasks.insert(*task);
                 }
                 JournalRecord::GivenUp { task, .. } => drop(ended.tasks.insert(*task)),
+                JournalRecord::TasksCancelled { tasks, .. } => ended.tasks.extend(tasks),
                 JournalRecord::Begin(_)
                 | JournalRecord::JobStarted { .. }
                 | JournalRecord::Run { .. }
@@ -182,6 +183,13 @@ impl JobTraceExporter {
                 | JournalRecord::Evicted { .. }
                 | JournalRecord::Scaled { .. }
                 | JournalRecord::Ranked { .. }
+                | JournalRecord::StageDeclared { .. }
+                | JournalRecord::TasksAccepted { .. }
+                | JournalRecord::SubmitterJoined { .. }
+                | JournalRecord::SubmitterForgotten { .. }
+                | JournalRecord::ResultsAcknowledged { .. }
+                | JournalRecord::ValueReturned { .. }
+                | JournalRecord::JobClosed { .. }
                 | JournalRecord::Over { .. } => {}
             }
         }

@@ -20,6 +20,7 @@ async fn server() -> (String, mpsc::Receiver<ExecutorLinkEvent>) {
     let gate = ChannelCredentials {
         token: "secret".into(),
         app: "job.1".parse().expect("id"),
+        submissions: None,
     };
     tokio::spawn(serve(listener, None, gate, events));
     (address, heard)

@@ -22,7 +22,15 @@ const SETS: KeyHint = hint(
     "add a table [executors.main] with profile, count and slots",
 );
 
-pub(super) fn read(root: &mut TomlSection<'_>, profiles: &ProfileTable) -> ExecutorSets {
+/// Time for which an idle executor of a live job is kept by default: until the next batch.
+const LIVE_IDLE: Duration = Duration::from_secs(30);
+
+/// Reads all sets. `live` is true in a live job.
+pub(super) fn read(
+    root: &mut TomlSection<'_>,
+    profiles: &ProfileTable,
+    live: bool,
+) -> ExecutorSets {
     let mut executors = ExecutorSets::new();
     let tables = root.named_tables("executors", SETS);
     if tables.is_empty() && !root.has("executors") {
@@ -37,7 +45,7 @@ pub(super) fn read(root: &mut TomlSection<'_>, profiles: &ProfileTable) -> Execu
     for (name, section) in tables {
         match short_name(name.get_ref()) {
             Ok(id) => {
-                let spec = one(id.clone(), section, profiles);
+                let spec = one(id.clone(), section, profiles, live);
                 executors.insert(id, spec);
             }
             Err(e) => root.problems().add(
@@ -66,7 +74,12 @@ pub(super) fn short_name(text: &str) -> Result<Name, String> {
     }
 }
 
-fn one(id: Name, mut s: TomlSection<'_>, profiles: &ProfileTable) -> Option<ExecutorSpec> {
+fn one(
+    id: Name,
+    mut s: TomlSection<'_>,
+    profiles: &ProfileTable,
+    live: bool,
+) -> Option<ExecutorSpec> {
     let profile_hint = hint(
         "it gives the size of each executor",
         "write profile = \"NAME\" of a [profiles.NAME]",
@@ -95,7 +108,8 @@ fn one(id: Name, mut s: TomlSection<'_>, profiles: &ProfileTable) -> Option<Exec
     let profile = profile.and_then(|name| named(&name, "profile", &s, profiles));
     let count = s.read_or("count", count_hint, 1, toml_reader::count(1, 10_000));
     let min = s.read_or("min", min_hint, 0, toml_reader::count(0, count));
-    let idle = s.read_or("idle", idle_hint, Duration::ZERO, toml_reader::duration);
+    let usual_idle = if live { LIVE_IDLE } else { Duration::ZERO };
+    let idle = s.read_or("idle", idle_hint, usual_idle, toml_reader::duration);
     let slots = s.read_or("slots", slots_hint, 1, toml_reader::count(1, 1024));
     let reserve = s.read_or(
         "reserve",

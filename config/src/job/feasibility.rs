@@ -26,7 +26,8 @@ pub fn infeasible_stages(job: &JobSpec, largest: &Resource) -> Vec<InfeasibleSta
         .collect()
 }
 
-fn infeasible_stage(
+/// The error if no node could ever run the tasks of `stage`, whose executors are those of `job`.
+pub fn infeasible_stage(
     job: &JobSpec,
     stage: &StageSpec,
     largest: &Resource,

@@ -94,6 +94,20 @@ pub const KEYS: &[JobFileKey] = &[
     ),
     key(
         "",
+        "live",
+        "true or false",
+        "false",
+        "Whether the job accepts stages and tasks while it runs. A stage without array and count then begins without tasks, and there may be no stage. The job ends when its client closes it and all tasks have ended.",
+    ),
+    key(
+        "",
+        "lease",
+        "a time from \"1s\" to \"24h\"",
+        "60s",
+        "Time after which a live job ends as failed while no client is connected and no client has closed it. Longer than a restart of the resource manager, through which clients connect.",
+    ),
+    key(
+        "",
         "exit_codes",
         "a table of exit codes from 1 to 255, each \"heap\" or \"plain\"",
         "none",
@@ -117,7 +131,7 @@ pub const KEYS: &[JobFileKey] = &[
         "",
         "stage",
         "tables [[stage]]",
-        REQUIRED,
+        "only in a live job",
         "Arrays of equal tasks, in display order.",
     ),
     key(
@@ -201,7 +215,7 @@ pub const KEYS: &[JobFileKey] = &[
         "executors.NAME",
         "idle",
         TIME,
-        "0s",
+        "0s; 30s in a live job",
         "Time for which an executor without tasks is kept.",
     ),
     key(
@@ -271,14 +285,14 @@ pub const KEYS: &[JobFileKey] = &[
         "stage",
         "array",
         "a range of indexes such as \"0-19\"",
-        "one task",
+        "one task; in a live job, no task at first",
         "Each index is a task.",
     ),
     key(
         "stage",
         "count",
         "a whole number of tasks",
-        "one task",
+        "one task; in a live job, no task at first",
         "The same as array = \"0-(N-1)\".",
     ),
     key(
@@ -350,6 +364,13 @@ pub const KEYS: &[JobFileKey] = &[
         "a table of texts, with {places} to fill in",
         "none",
         "Additional environment variables of its tasks.",
+    ),
+    key(
+        "stage",
+        "fork_server",
+        "a list of texts: program and arguments",
+        "none",
+        "Program that each executor starts once, and that starts the attempts of the stage with their modules loaded.",
     ),
     key(
         "stage",

@@ -138,10 +138,18 @@ fn own_names<'a>(root: &'a DeTable<'_>) -> BTreeSet<&'a str> {
 pub fn inline_cluster_profiles(text: &str, cluster: &ClusterProfiles) -> String {
     use std::fmt::Write as _;
     let mut whole = text.to_owned();
-    for (name, profile) in cluster_profile_names(text)
-        .iter()
-        .filter_map(|name| cluster.get_key_value(name))
-    {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let root = table.get_ref();
+    let live = root.get("live").and_then(|v| v.get_ref().as_bool()) == Some(true);
+    // Stages that are declared later may use any profile.
+    let used: BTreeSet<Name> = if live {
+        let own = own_names(root);
+        let all = cluster.keys().filter(|name| !own.contains(name.as_str()));
+        all.cloned().collect()
+    } else {
+        cluster_profile_names(text)
+    };
+    for (name, profile) in used.iter().filter_map(|name| cluster.get_key_value(name)) {
         let Profile {
             heap,
             overhead,

@@ -7,6 +7,7 @@ use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath}
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::MemoryFailureMode;
 
+use super::live::LiveJob;
 use super::node_constraints::NodeConstraints;
 use super::runtime::{GcLogSetting, RuntimeFlags, TaskRuntime};
 use super::template::{Placeholder, PlaceholderTemplate};
@@ -31,7 +32,7 @@ pub struct JobSpec {
     /// Shared executors, by name. Never empty.
     pub executors: Vec<ExecutorSpec>,
     /// Stages, in the order of the file. `after` may refer to a later stage, but never forms a
-    /// cycle. Never empty.
+    /// cycle. Empty only in a live job.
     pub stages: Vec<StageSpec>,
     /// Limits on attempts.
     pub retry: RetrySpec,
@@ -39,6 +40,8 @@ pub struct JobSpec {
     pub access: AppAccess,
     /// Treatments that override the default by sub-cause.
     pub treatments: Treatments,
+    /// Set for a live job, which accepts stages and tasks while it runs.
+    pub live: Option<Box<LiveJob>>,
 }
 
 impl JobSpec {
@@ -162,7 +165,7 @@ pub struct StageSpec {
     pub name: Name,
     /// Index of the first task.
     pub first: u32,
-    /// Number of tasks. At least 1.
+    /// Number of tasks. 0 for a live stage, whose tasks are submitted while the job runs.
     pub count: u32,
     /// Stages that must finish before.
     pub after: Vec<Name>,
@@ -205,6 +208,8 @@ pub struct StageSpec {
     /// Files that the node puts into the working directory of the executors before they start.
     /// Tasks run in this directory, if there is any file.
     pub files: Vec<FetchedFile>,
+    /// Program and arguments of the fork server that starts the attempts, in each executor.
+    pub fork_server: Option<Vec<String>>,
 }
 
 impl StageSpec {

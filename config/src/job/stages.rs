@@ -14,7 +14,7 @@ use super::profiles::{ProfileTable, named};
 use super::runtime::{self, ExitCodes, MemoryQuantities, TaskRuntime};
 use super::spec::{ExecutorSpec, GrowthSetting, MAX_TASKS, StageSpec, TaskGroups, TaskLimit};
 use super::template::PlaceholderTemplate;
-use super::{files, input, output};
+use super::{files, input, live, output};
 use crate::problem::ProblemCollector;
 use crate::toml_reader::{self, KeyHint, TomlSection, hint};
 
@@ -51,6 +51,10 @@ const KIND: KeyHint = hint(
     "tasks of one kind learn from each other",
     "write kind = \"NAME\", or leave it out for the stage's own name",
 );
+const FORK_SERVER: KeyHint = hint(
+    "it starts the attempts of the stage from a process that has loaded their modules",
+    "write a list of texts such as fork_server = [\"python3\", \"-m\", \"headroom.fork_server\"]",
+);
 const ARRAY: KeyHint = hint(
     "each index is one task",
     "write array = \"0-19\", or count = 20",
@@ -61,6 +65,8 @@ struct StageDraft {
     name: Option<Spanned<Name>>,
     after: Spanned<Vec<String>>,
     count: u32,
+    /// True for a live stage, whose tasks are submitted while the job runs.
+    live: bool,
     place: Range<usize>,
     spec: Option<StageSpec>,
 }
@@ -72,16 +78,19 @@ pub(super) struct StageContext<'a> {
     pub(super) profiles: &'a ProfileTable,
     pub(super) executors: &'a ExecutorSets,
     pub(super) codes: &'a ExitCodes,
+    /// True in a live job: a stage without `array` and `count` is a live stage.
+    pub(super) live: bool,
 }
 
 pub(super) fn read(root: &mut TomlSection<'_>, job: StageContext<'_>) -> Vec<StageSpec> {
     let sections = root.table_array("stage", STAGES);
-    if sections.is_empty() && root.place("stage").is_empty() {
+    if sections.is_empty() && root.place("stage").is_empty() && !job.live {
         root.reject("stage", "the job has no stage", STAGES.why, STAGES.fix);
     }
     let mut drafts: Vec<StageDraft> = sections.into_iter().map(|s| one(s, job)).collect();
     unique_names(&drafts, root.problems());
     order(&mut drafts, root.problems());
+    reject_waits_for_live_stages(&drafts, root.problems());
     let tasks = drafts.iter().fold(0u32, |n, d| n.saturating_add(d.count));
     if let Some(last) = drafts.last().filter(|_| tasks > MAX_TASKS) {
         let what = format!("{tasks} tasks in one job");
@@ -109,7 +118,11 @@ fn one(mut s: TomlSection<'_>, job: StageContext<'_>) -> StageDraft {
     if let Some(name) = &name {
         s.set_path(format!("stage.{}", name.get_ref()));
     }
-    let (first, count) = array(&mut s);
+    let live = job.live && !s.has("array") && !s.has("count");
+    let (first, count) = array(&mut s, live);
+    if live {
+        live::reject_keys_of_arrays(&s);
+    }
     let after = s
         .read("after", AFTER, toml_reader::texts)
         .unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
@@ -120,8 +133,43 @@ fn one(mut s: TomlSection<'_>, job: StageContext<'_>) -> StageDraft {
         name,
         after,
         count,
+        live,
         place,
         spec,
+    }
+}
+
+/// Compiles one stage that a client declares while the job runs. `s` contains its name.
+pub(super) fn declared(mut s: TomlSection<'_>, job: StageContext<'_>) -> Option<StageSpec> {
+    for key in ["array", "count"] {
+        if s.has(key) {
+            let why = "its tasks are submitted while the job runs";
+            s.reject(key, format!("{key} in a declared stage"), why, "remove it");
+        }
+    }
+    s.set_path("stage".to_owned());
+    one(s, job).spec
+}
+
+/// Checks that no stage waits for a live stage, which never counts as done before the job ends.
+fn reject_waits_for_live_stages(drafts: &[StageDraft], r: &ProblemCollector<'_>) {
+    let is_live = |name: &str| {
+        drafts
+            .iter()
+            .filter(|draft| draft.live)
+            .filter_map(|draft| draft.name.as_ref())
+            .any(|live| live.get_ref().as_str() == name)
+    };
+    for draft in drafts {
+        for after in draft.after.get_ref().iter().filter(|after| is_live(after)) {
+            r.add(
+                draft.after.span(),
+                "stage.after",
+                format!("a stage comes after \"{after}\", which is a live stage"),
+                "a live stage takes tasks until the job ends",
+                "give that stage an array, or remove the name from `after`",
+            );
+        }
     }
 }
 
@@ -150,6 +198,7 @@ fn stage(
     let codes = job.codes.of(runtime);
     let heap_exit_codes = s.read_or("heap_exit_codes", CODES, codes, exit_codes);
     let timeout = s.read_value("timeout", TIMEOUT, toml_reader::duration);
+    let fork_server = s.read_value("fork_server", FORK_SERVER, program);
     let files = files::read(s);
     let kind = s.read_value("kind", KIND, |v| short_name(&toml_reader::text(v)?));
     let input = input::read(s, count);
@@ -186,6 +235,7 @@ fn stage(
         input_locality,
         input_hosts,
         files,
+        fork_server,
     })
 }
 
@@ -216,8 +266,9 @@ fn cpus_per_task(s: &mut TomlSection<'_>, set: Option<&ExecutorSpec>) -> u32 {
     cpus.map_or(1, Spanned::into_inner)
 }
 
-/// Reads `array` or `count`: first index and number of tasks; otherwise one task.
-fn array(s: &mut TomlSection<'_>) -> (u32, u32) {
+/// Reads `array` or `count`: first index and number of tasks; otherwise one task, or none in a live
+/// stage.
+fn array(s: &mut TomlSection<'_>, live: bool) -> (u32, u32) {
     let array = s.read("array", ARRAY, |v| span_of_indexes(&toml_reader::text(v)?));
     let count = s.read("count", ARRAY, toml_reader::count(1, MAX_TASKS));
     if s.has("array") && s.has("count") {
@@ -231,7 +282,7 @@ fn array(s: &mut TomlSection<'_>) -> (u32, u32) {
     array
         .map(Spanned::into_inner)
         .or(count.map(|c| (0, c.into_inner())))
-        .unwrap_or((0, 1))
+        .unwrap_or((0, u32::from(!live)))
 }
 
 fn span_of_indexes(text: &str) -> Result<(u32, u32), String> {
@@ -337,6 +388,16 @@ fn words(value: &DeValue<'_>) -> Result<Vec<PlaceholderTemplate>, String> {
         .collect::<Result<_, _>>()?;
     match words.first() {
         None => Err("the command is empty".to_owned()),
+        Some(program) if program.is_empty() => Err("the program's name is empty".to_owned()),
+        Some(_) => Ok(words),
+    }
+}
+
+/// A program with arguments, without templates.
+fn program(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let words = toml_reader::texts(value)?;
+    match words.first() {
+        None => Err("the list is empty".to_owned()),
         Some(program) if program.is_empty() => Err("the program's name is empty".to_owned()),
         Some(_) => Ok(words),
     }

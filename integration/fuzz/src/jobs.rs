@@ -88,6 +88,7 @@ fn task(job: &JobSpec, stage: &StageSpec, index: u32, text: &str) {
         previous: "",
         output: None,
         remedies: &[],
+        submitted: None,
     };
     let start = spec::task_start(job, stage, attempt, Some("/base"));
     assert!(!start.command.is_empty());

@@ -45,6 +45,9 @@ pub(super) fn event_words(event: &MasterEvent) -> String {
         }
         MasterEvent::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
         MasterEvent::LineDown { container } => format!("connection to {container} lost"),
+        MasterEvent::SubmitterJoined { client, .. } => format!("submitter {client} connected"),
+        MasterEvent::Submission { .. } => "a message of a submitter".into(),
+        MasterEvent::SubmitterLeft { .. } => "a submitter disconnected".into(),
         MasterEvent::Stop => "stop".into(),
         MasterEvent::Timer => "timer".into(),
     }

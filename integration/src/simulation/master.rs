@@ -262,6 +262,7 @@ impl Simulation {
                 app,
                 token,
                 port: 1,
+                submission_token: None,
             };
             journal.records.push(JournalRecord::Begin(begin));
             MasterCore::new(spec, setup)
@@ -674,6 +675,7 @@ impl Simulation {
                 } => p.session.resize(container, resource, &mut effects),
                 // Jobs of the simulation name no inputs.
                 MasterEffect::Measure { .. } => {}
+                MasterEffect::Answer { .. } => {}
                 MasterEffect::Sync => p.session.sync_now(tick),
                 MasterEffect::Finish(outcome) => {
                     p.core

@@ -86,6 +86,14 @@ impl MasterCore {
             }
             JournalRecord::Ranked { task, priority } => self.apply_ranked(*task, *priority),
             JournalRecord::Scaled { set, count } => self.apply_scaled(*set, *count),
+            JournalRecord::StageDeclared { .. }
+            | JournalRecord::TasksAccepted { .. }
+            | JournalRecord::SubmitterJoined { .. }
+            | JournalRecord::SubmitterForgotten { .. }
+            | JournalRecord::ResultsAcknowledged { .. }
+            | JournalRecord::ValueReturned { .. }
+            | JournalRecord::TasksCancelled { .. }
+            | JournalRecord::JobClosed { .. } => self.apply_submission(record),
             JournalRecord::Over {
                 succeeded,
                 diagnostics,
@@ -98,6 +106,7 @@ impl MasterCore {
         self.causes.insert(cause);
         if let Some(t) = self.tasks.get_mut(key) {
             message.clone_into(&mut t.note);
+            t.given_up = Some(cause);
         }
         self.change(key, StateChange::GivenUp);
     }
@@ -366,6 +375,7 @@ impl MasterCore {
             }
             TaskDecision::GiveUp { cause, message } => {
                 task.note.clone_from(message);
+                task.given_up = Some(*cause);
                 self.causes.insert(*cause);
                 StateChange::GivenUp
             }
@@ -509,12 +519,12 @@ impl MasterCore {
                 }
                 self.fleet.clear_reservation(key);
                 self.ledger.moved(&before, &after);
-                if let Some(stage) = self.tasks.stage_mut(key.stage).filter(|_| was_final) {
-                    stage.left = stage.left.saturating_sub(1);
-                    stage.failed += u32::from(failed);
+                if was_final {
+                    self.tasks.count_end(key, failed);
                 }
                 self.enqueue(key);
                 self.view.mark_dirty(key);
+                self.note_submitted(key);
             }
             Err(illegal) => self.illegal.push(illegal),
         }

@@ -8,7 +8,7 @@ use super::MasterCore;
 use crate::executors::RequestPurpose;
 use crate::policy::AttemptPlace;
 use crate::spec;
-use crate::taskset::{LifecycleState, TaskInstance, TaskPosition};
+use crate::taskset::{ForgottenTasks, LifecycleState, TaskInstance, TaskPosition};
 
 impl MasterCore {
     /// Panics with the name of a violated invariant.
@@ -48,6 +48,7 @@ impl MasterCore {
             self.check_task(key, task, &seated);
         }
         self.check_figures();
+        self.check_submitted();
         self.check_drained();
         for wanted in self.fleet.desired_requests() {
             assert!(
@@ -182,21 +183,79 @@ impl MasterCore {
         }
     }
 
+    /// Checks the tasks of a live job: each has exactly one result after its end, and only tasks
+    /// that wait for others are blocked.
+    fn check_submitted(&self) {
+        let ended = |key: TaskPosition| self.tasks.get(key).map(TaskInstance::is_final);
+        self.submitted.assert_invariants(ended);
+        for (stage, s) in self.tasks.stages().iter().enumerate() {
+            let count = self.job.stages.get(stage).map(|spec| spec.count);
+            let open: Vec<TaskPosition> = self.tasks.unfinished(stage).collect();
+            let counted = self.tasks.of_stage(stage).filter(|(_, t)| !t.is_final());
+            assert_eq!(
+                open,
+                counted.map(|(key, _)| key).collect::<Vec<_>>(),
+                "unfinished tasks of stage {stage}"
+            );
+            assert_eq!(
+                usize::try_from(s.left).ok(),
+                Some(open.len()),
+                "stage {stage}"
+            );
+            if !s.live {
+                continue;
+            }
+            let all = self.tasks.of_stage(stage).count();
+            let all = u32::try_from(all).expect("few") + s.forgotten.done + s.forgotten.failed;
+            assert_eq!(count, Some(all), "tasks of stage {stage}");
+            for (key, task) in self.tasks.of_stage(stage).filter(|(_, t)| !t.is_final()) {
+                let id = &task.id;
+                let accepted = self.submitted.get(key);
+                let accepted = accepted.unwrap_or_else(|| panic!("{id}: is not known"));
+                let doomed = self.submitted.is_doomed(key);
+                assert_eq!(
+                    task.state == LifecycleState::Blocked,
+                    doomed || !accepted.waits_for.is_empty(),
+                    "{id}: blocked tasks are those that wait for others"
+                );
+            }
+        }
+    }
+
+    /// The durable state of submitted tasks, for comparisons.
+    pub fn submissions_text(&self) -> String {
+        format!("{:?}", self.submitted)
+    }
+
     fn check_figures(&self) {
         let count = |wanted: fn(&LifecycleState) -> bool| {
             self.tasks.iter().filter(|(_, t)| wanted(&t.state)).count()
         };
+        let forgotten = |figure: fn(&ForgottenTasks) -> u32| -> usize {
+            let stages = self.tasks.stages().iter();
+            stages
+                .map(|s| usize::try_from(figure(&s.forgotten)).expect("few"))
+                .sum()
+        };
         let totals = self.ledger.totals();
+        let escalated = self.tasks.iter().filter(|(_, t)| t.escalated).count();
         let pairs = [
-            (totals.done, count(|s| *s == LifecycleState::Done)),
-            (totals.failed, count(|s| *s == LifecycleState::Failed)),
+            (
+                totals.done,
+                count(|s| *s == LifecycleState::Done) + forgotten(|f| f.done),
+            ),
+            (
+                totals.failed,
+                count(|s| *s == LifecycleState::Failed) + forgotten(|f| f.failed),
+            ),
             (
                 totals.running,
                 count(|s| matches!(s, LifecycleState::Running { .. })),
             ),
+            (totals.escalated, escalated + forgotten(|f| f.escalated)),
             (
-                totals.escalated,
-                self.tasks.iter().filter(|(_, t)| t.escalated).count(),
+                totals.tasks,
+                self.tasks.iter().count() + forgotten(|f| f.done + f.failed),
             ),
         ];
         for (reported, counted) in pairs {

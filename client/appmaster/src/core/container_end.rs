@@ -227,14 +227,16 @@ impl MasterCore {
     /// True when at least 19 in 20 of the stage's finished tasks used no more than `size`; false
     /// while none has finished.
     fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
-        let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
+        let of_stage = self.tasks.of_stage(stage);
         let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
         let peak = |(key, task): (TaskPosition, &TaskInstance)| {
             task.attempts
                 .last()
                 .map_or_else(|| self.folded.peak(key), |row| row.peak)
         };
-        let peaks: Vec<Bytes> = done.filter_map(peak).collect();
+        let forgotten = self.tasks.stages().get(stage).map(|s| &s.forgotten.peaks);
+        let forgotten = forgotten.into_iter().flatten().copied();
+        let peaks: Vec<Bytes> = done.filter_map(peak).chain(forgotten).collect();
         let fitting = peaks.iter().filter(|p| **p <= size).count();
         !peaks.is_empty() && fitting * 20 >= peaks.len() * 19
     }

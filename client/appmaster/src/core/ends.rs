@@ -5,6 +5,7 @@ use headroom_config::{MemoryQuantities, TaskRuntime};
 use headroom_types::exit::{MemorySample, TaskReport};
 use headroom_types::{AppliedTreatment, Bytes, ContainerId, ExitCharge, ExitReason, Treatment};
 use headroom_wire::v1::job::AttemptRow;
+use headroom_wire::v1::submission::MAX_VALUE_BYTES;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::node_exclusion::is_of_the_node;
@@ -82,6 +83,7 @@ impl MasterCore {
             row.dimension = Some(failure.dimension);
         }
         let need = if class == AttemptEndClass::Success {
+            self.keep_value(now, key, report, out);
             needed(report, &row, runtime)
         } else {
             None
@@ -100,6 +102,33 @@ impl MasterCore {
             },
             out,
         );
+    }
+
+    /// Records the value that a task of a live stage returned.
+    fn keep_value(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskPosition,
+        report: &TaskReport,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let returned = report.value.is_some() || report.value_too_large.is_some();
+        if !returned || self.submitted.get(key).is_none() {
+            return;
+        }
+        let fits = |value: &&String| value.len() <= MAX_VALUE_BYTES;
+        let size = |value: &String| Bytes::new(u64::try_from(value.len()).unwrap_or(u64::MAX));
+        let value = report.value.as_ref().filter(fits).cloned();
+        let too_large = match value {
+            Some(_) => None,
+            None => report.value_too_large.or(report.value.as_ref().map(size)),
+        };
+        let returned = JournalRecord::ValueReturned {
+            task: key,
+            value,
+            too_large,
+        };
+        self.record(now, returned, out);
     }
 
     /// Decides on an attempt that has ended, and records both.

@@ -6,16 +6,18 @@
 //!    ──row reported once──► counted in `folded`, attempts dropped
 //! ```
 //!
+//! A task of a live stage is forgotten after its result was acknowledged, and loses its row then.
+//!
 //! None of this state is durable: a master that takes over reads all attempts from its journal, and
 //! reports and drops them again. A patch that could not be sent restores its attempts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_config::JobSpec;
 use headroom_types::{Bytes, TaskId};
 use headroom_wire::v1::job::{FoldedTasks, TaskRow};
 
-use crate::taskset::{JobTaskTable, LifecycleState, TaskPosition};
+use crate::taskset::{JobTaskTable, TaskPosition};
 
 /// Number of tasks that always keep a row, counted in the order of the stages. The first task of
 /// each stage keeps its row as well.
@@ -26,6 +28,8 @@ const FIRST_ROWS: u32 = 10_000;
 pub(super) struct FoldedRows {
     /// Peak memory by stage and task index.
     tasks: BTreeMap<usize, BTreeMap<u32, Option<Bytes>>>,
+    /// Forgotten tasks of live stages whose rows the resource manager may still have.
+    forgotten: BTreeSet<TaskPosition>,
 }
 
 impl FoldedRows {
@@ -55,12 +59,15 @@ impl FoldedRows {
             .iter()
             .take(key.stage)
             .fold(0, |sum, stage| sum.saturating_add(stage.count));
-        let plain = row.rung == 1
-            && row.attempts.len() == 1
-            && row.attempts.iter().all(|a| a.grown.is_empty());
-        let task = tasks
-            .get_mut(key)
-            .filter(|task| task.state == LifecycleState::Done && plain)?;
+        // A live task keeps its attempts until its result is acknowledged.
+        if tasks
+            .stages()
+            .get(key.stage)
+            .is_some_and(|stage| stage.live)
+        {
+            return None;
+        }
+        let task = tasks.get_mut(key).filter(|task| task.is_plain_success())?;
         // The first task of each stage shows the initial size of its tasks.
         if key.index == 0 || before.saturating_add(key.index) < FIRST_ROWS {
             return None;
@@ -85,19 +92,48 @@ impl FoldedRows {
         }
     }
 
+    /// Notes that a task of a live stage was forgotten, so that its row is removed.
+    pub(super) fn note_forgotten(&mut self, key: TaskPosition) {
+        self.forgotten.insert(key);
+    }
+
+    /// True when rows of forgotten tasks have to be removed.
+    pub(super) fn has_forgotten(&self) -> bool {
+        !self.forgotten.is_empty()
+    }
+
+    /// Removes and returns the next task whose row has to be removed.
+    pub(super) fn take_forgotten(&mut self) -> Option<TaskPosition> {
+        self.forgotten.pop_first()
+    }
+
+    /// All rows are about to be replaced, so that none has to be removed.
+    pub(super) fn clear_forgotten(&mut self) {
+        self.forgotten.clear();
+    }
+
     /// Number of tasks without a row, by stage.
-    pub(super) fn counts(&self, job: &JobSpec) -> Vec<FoldedTasks> {
+    pub(super) fn counts(&self, job: &JobSpec, tasks: &JobTaskTable) -> Vec<FoldedTasks> {
         let of = |(stage, tasks): (&usize, &BTreeMap<u32, Option<Bytes>>)| {
             let done = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
             Some(FoldedTasks {
                 stage: job.stages.get(*stage)?.name.clone(),
                 done,
+                failed: 0,
             })
         };
+        let live = job.stages.iter().zip(tasks.stages());
+        let live = live.filter(|(_, s)| s.forgotten.done + s.forgotten.failed > 0);
+        let live = live.map(|(spec, stage)| FoldedTasks {
+            stage: spec.name.clone(),
+            done: stage.forgotten.done,
+            failed: stage.forgotten.failed,
+        });
         self.tasks
             .iter()
             .filter(|(_, tasks)| !tasks.is_empty())
             .filter_map(of)
+            .chain(live)
             .collect()
     }
 }

@@ -38,6 +38,11 @@ impl JobInputSizes {
             ratios: BTreeMap::new(),
         }
     }
+    /// Adds a stage without known inputs; `kind` is the first stage of the same kind.
+    pub(super) fn add_stage(&mut self, kind: usize) {
+        self.planned.push(Vec::new());
+        self.kind_of.push(kind);
+    }
     /// Records the measured inputs of a stage.
     pub(super) fn measured(&mut self, stage: usize, sizes: &[Option<Bytes>]) {
         if let Some(planned) = self.planned.get_mut(stage) {

@@ -86,27 +86,13 @@ impl MasterCore {
         family: &JobHistory,
         out: &mut Vec<MasterEffect>,
     ) {
+        if self.job.live.is_some() {
+            self.presence.history = Some(Box::new(family.clone()));
+        }
         if !self.learning.takes_history() || self.outcome().is_some() {
             return;
         }
-        let peaks = |kind: &TaskKindHistory| {
-            kind.tasks
-                .iter()
-                .map(|need| (need.peak, need.runtime_ms))
-                .collect()
-        };
-        let history_of = |(stage, spec): (usize, &StageSpec)| {
-            let plain = spec.input.is_none() && spec.runtime.memory() == MemoryQuantities::One;
-            let kind = family
-                .kinds
-                .iter()
-                .find(|kind| kind.name == spec.name.as_str())
-                .filter(|_| plain)?;
-            Some(KnownStage {
-                stage,
-                tasks: peaks(kind),
-            })
-        };
+        let history_of = |(stage, spec): (usize, &StageSpec)| known_stage(family, stage, spec);
         let stages: Vec<KnownStage> = self
             .job
             .stages
@@ -115,6 +101,24 @@ impl MasterCore {
             .filter_map(history_of)
             .collect();
         if !stages.is_empty() {
+            self.record(now, JournalRecord::Known { stages }, out);
+        }
+    }
+
+    /// Includes the usage history of the stage that was declared last.
+    pub(super) fn learn_history_of_last_stage(
+        &mut self,
+        now: EventTimestamp,
+        out: &mut Vec<MasterEffect>,
+    ) {
+        let last = self.job.stages.len().saturating_sub(1);
+        let (Some(spec), Some(history)) = (self.job.stages.get(last), &self.presence.history)
+        else {
+            return;
+        };
+        let known = known_stage(history, last, spec).filter(|_| !self.learning.is_off());
+        if let Some(known) = known {
+            let stages = vec![known];
             self.record(now, JournalRecord::Known { stages }, out);
         }
     }
@@ -191,7 +195,7 @@ impl MasterCore {
             }
             let open: Vec<TaskPosition> = stages
                 .into_iter()
-                .flat_map(|stage| self.tasks.keys_of(stage))
+                .flat_map(|stage| self.tasks.unfinished(stage))
                 .filter(|key| self.is_open(*key))
                 .collect();
             open.iter().for_each(|key| self.size_now(*key));
@@ -370,6 +374,26 @@ impl MasterCore {
             format!("{escalated} of {count} tasks of stage {} had to be given another size, more than {most} in 100", spec.name)
         })
     }
+}
+
+/// The history of a stage; `None` if there is none, or if it does not apply.
+fn known_stage(family: &JobHistory, stage: usize, spec: &StageSpec) -> Option<KnownStage> {
+    let plain = spec.input.is_none() && spec.runtime.memory() == MemoryQuantities::One;
+    let peaks = |kind: &TaskKindHistory| {
+        kind.tasks
+            .iter()
+            .map(|need| (need.peak, need.runtime_ms))
+            .collect()
+    };
+    let kind = family
+        .kinds
+        .iter()
+        .find(|kind| kind.name == spec.name.as_str())
+        .filter(|_| plain)?;
+    Some(KnownStage {
+        stage,
+        tasks: peaks(kind),
+    })
 }
 
 /// Minimum number of escalated tasks for which a stage is called badly sized.

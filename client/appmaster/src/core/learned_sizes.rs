@@ -75,6 +75,19 @@ impl LearnedSizes {
             reported: ReportedSizes::default(),
         }
     }
+    /// Adds the last stage of the job, which was declared while the job runs.
+    pub(super) fn add_last_stage(&mut self, job: &JobSpec) {
+        let Some(stage) = job.stages.last() else {
+            return;
+        };
+        let alike = |other: &StageSpec| other.kind() == stage.kind();
+        let kind = job.stages.iter().position(alike).unwrap_or(0);
+        self.kind_of.push(kind);
+        self.inputs.add_stage(kind);
+        if job.freeze_timeout(stage).is_none() {
+            self.sizer.expect_kills();
+        }
+    }
     /// Lets the sizer expect kills: these tasks run where no limit can be raised, so that a limit
     /// that is too small costs an attempt.
     pub(super) fn expect_kills(&mut self) {

@@ -383,6 +383,7 @@ impl MasterCore {
             previous,
             output,
             remedies: &open.remedies,
+            submitted: self.submitted.get(key).map(|task| &*task.submitted),
         };
         let start = spec::task_start(&self.job, stage, attempt, self.setup.base_dir.as_deref());
         Some(send(&open.container, ToExecutor::Start(Box::new(start))))

@@ -33,6 +33,7 @@ impl MasterCore {
     ) {
         self.learn_largest(largest);
         self.view.touch_all(&self.tasks);
+        self.folded.clear_forgotten();
         match self.phase {
             MasterPhase::Over(_) | MasterPhase::Replaying => return,
             MasterPhase::Unregistered => self.first_registration(now, &containers, out),
@@ -73,6 +74,7 @@ impl MasterCore {
         self.join_runs(now, out);
         self.forget_ended_elsewhere(now, containers, out);
         self.restore_exclusions(now);
+        self.begin_lease(now);
         for executor in self
             .fleet
             .executors
@@ -386,14 +388,15 @@ impl MasterCore {
         let keys = match purpose {
             RequestPurpose::Own(key) => vec![key],
             RequestPurpose::Set(set) => {
-                let waits = |key: &TaskPosition, task: &TaskInstance| {
-                    self.set_of.get(key.stage) == Some(&set)
-                        && task.size.place == AttemptPlace::Shared
+                let of_set = |stage: &usize| self.set_of.get(*stage) == Some(&set);
+                let waits = |key: &TaskPosition| {
+                    let shared = |task: &TaskInstance| task.size.place == AttemptPlace::Shared;
+                    self.tasks.get(*key).is_some_and(shared)
                 };
-                self.tasks
-                    .iter()
-                    .filter(|(key, task)| waits(key, task))
-                    .map(|(key, _)| key)
+                (0..self.set_of.len())
+                    .filter(of_set)
+                    .flat_map(|stage| self.tasks.unfinished(stage))
+                    .filter(waits)
                     .collect()
             }
         };

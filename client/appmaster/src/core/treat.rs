@@ -124,10 +124,15 @@ impl MasterCore {
     /// True when a finished task of the stage has needed at least half of this attempt's memory.
     fn another_needed(&self, key: TaskPosition, row: &AttemptRow) -> bool {
         let half = row.profile.memory().mul_ratio(1, 2);
-        let done = self.tasks.iter().filter(|(other, task)| {
-            other.stage == key.stage && task.row_state() == TaskState::Done
-        });
+        let of_stage = self.tasks.of_stage(key.stage);
+        let done = of_stage.filter(|(_, task)| task.row_state() == TaskState::Done);
+        let forgotten = self
+            .tasks
+            .stages()
+            .get(key.stage)
+            .map(|s| &s.forgotten.peaks);
         done.filter_map(|(_, task)| task.attempts.last()?.peak)
+            .chain(forgotten.into_iter().flatten().copied())
             .any(|peak| peak >= half)
     }
 }

@@ -18,7 +18,7 @@ const MAX_PATCH_WEIGHT: usize = 5000;
 impl MasterCore {
     /// True when changes wait to be reported.
     pub fn has_unreported_changes(&self) -> bool {
-        !self.view.is_empty()
+        !self.view.is_empty() || self.folded.has_forgotten()
     }
 
     /// The next patch of unreported changes. Pass it to [`MasterCore::restore_patch`] if it could
@@ -42,9 +42,15 @@ impl MasterCore {
             folded.extend(self.folded.fold(&self.job, &mut self.tasks, key, &row));
             rows.push(row);
         }
+        while spent < MAX_PATCH_WEIGHT
+            && let Some(key) = self.folded.take_forgotten()
+        {
+            spent += 1;
+            folded.extend(self.task_id(key));
+        }
         let full = self.view.take_full();
         let totals = JobTotals {
-            folded: self.folded.counts(&self.job),
+            folded: self.folded.counts(&self.job, &self.tasks),
             ..self.ledger.totals().clone()
         };
         JobViewPatch {
@@ -64,7 +70,31 @@ impl MasterCore {
                 self.view.mark_dirty(key);
             }
         }
+        for id in &patch.folded {
+            if let Some(key) = self
+                .position_of(id)
+                .filter(|key| self.tasks.is_forgotten(*key))
+            {
+                self.folded.note_forgotten(key);
+            }
+        }
         self.view.restore(patch.full, patch.events);
+    }
+
+    /// The id of a task, which may be forgotten.
+    pub(super) fn task_id(&self, key: TaskPosition) -> Option<TaskId> {
+        let stage = self.job.stages.get(key.stage)?;
+        Some(TaskId {
+            stage: stage.name.clone(),
+            index: stage.first.checked_add(key.index)?,
+        })
+    }
+
+    /// The position of a task, which may be forgotten.
+    fn position_of(&self, id: &TaskId) -> Option<TaskPosition> {
+        let stage = self.job.stages.iter().position(|s| s.name == id.stage)?;
+        let index = id.index.checked_sub(self.job.stages.get(stage)?.first)?;
+        Some(TaskPosition { stage, index })
     }
 
     pub(super) fn report_job_started(&mut self, now: EventTimestamp) {

@@ -83,6 +83,7 @@ struct Inner {
     updates: Vec<ApplicationUpdate>,
     next_container: u64,
     master_url: Option<String>,
+    submission_token: Option<String>,
     killed: bool,
 }
 
@@ -179,6 +180,15 @@ impl Cluster {
     pub fn seen(&self) -> Seen {
         self.inner.lock().expect("not poisoned").seen.clone()
     }
+    /// Address and secret of the submission channel of the present master.
+    pub fn submission_address(&self) -> Option<(String, String)> {
+        let inner = self.inner.lock().expect("not poisoned");
+        Some((inner.master_url.clone()?, inner.submission_token.clone()?))
+    }
+    /// Forgets the address of a master that has ended.
+    pub fn forget_master(&self) {
+        self.with(|i| (i.master_url, i.submission_token) = (None, None));
+    }
     pub fn kill(&self) {
         self.with(|i| i.killed = true);
     }
@@ -230,6 +240,9 @@ impl Cluster {
                 .into_iter()
                 .map(|row| (row.task.to_string(), row)),
         );
+        for folded in &patch.folded {
+            i.seen.rows.remove(&folded.to_string());
+        }
         i.seen.events.extend(patch.events);
         i.seen.totals = patch.totals;
     }
@@ -340,7 +353,7 @@ async fn submit(
 async fn register(State(cluster): State<Cluster>, Json(body): Json<RegisterMaster>) -> Response {
     let registered = cluster.with(|i| {
         i.seen.registrations += 1;
-        i.master_url = body.master_url;
+        (i.master_url, i.submission_token) = (body.master_url, body.submission_token);
         MasterRegistered {
             epoch: Epoch(i.epoch),
             largest: Resource::new(Bytes::from_gib(4), Cpus::from_cores(8)),

@@ -143,6 +143,7 @@ impl SimulatedCluster {
                     b.slots
                 );
                 self.files.make(start.output.as_deref());
+                self.starts.insert(attempt.clone(), (*start).clone());
                 b.running.insert(attempt.clone(), *start);
                 self.start(container, attempt);
             }

@@ -11,6 +11,7 @@ impl SimulatedCluster {
     pub(super) fn master_dies(&mut self) {
         self.die_after = None;
         self.master_up = false;
+        self.clients_lose_master();
         self.attempt += 1;
         self.core = MasterCore::replay(self.job.clone(), setup(self.attempt), &self.records);
         self.core.assert_invariants();

@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
 mod behaviour;
+mod client;
 mod executor_events;
 mod files;
 mod masters;
@@ -29,10 +30,12 @@ use headroom_wire::v1::application_master::{
     ApplicationUpdateKind, ContainerGrant, Placement, PlacementRequest,
 };
 use headroom_wire::v1::job::{JobEvent, JobViewPatch, MemoryFailureMode, TaskRow};
+use headroom_wire::v1::submission::FromSubmitter;
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
 pub use behaviour::TaskBehaviour;
 use behaviour::{total, verdict};
+pub use client::SimulatedClient;
 pub use files::Files;
 
 /// The start of a job file: its name, and executors `main` with memory, processors, count and
@@ -125,6 +128,10 @@ enum SimulatedEvent {
     Ordered(Box<ApplicationUpdateKind>),
     Registered(Epoch),
     Exited(u64),
+    ClientSays(usize, Box<FromSubmitter>),
+    ClientConnects(usize),
+    ClientLeaves(usize),
+    ClientAcks(usize),
     Deliver(MasterEvent),
     Timer,
 }
@@ -140,6 +147,12 @@ pub struct MasterScenario {
     files: Files,
     mirrored: bool,
     inputs: BTreeMap<PathBuf, Bytes>,
+    clients: Vec<SimulatedClient>,
+    /// Times, clients and messages.
+    submissions: Vec<(u64, usize, FromSubmitter)>,
+    /// Times and clients that disconnect then, or connect again.
+    departures: Vec<(u64, usize)>,
+    returns: Vec<(u64, usize)>,
     run: bool,
 }
 
@@ -172,6 +185,10 @@ impl MasterScenario {
             files: Files::default(),
             mirrored: false,
             inputs: BTreeMap::new(),
+            clients: Vec::new(),
+            submissions: Vec::new(),
+            departures: Vec::new(),
+            returns: Vec::new(),
             run: false,
         }
     }
@@ -218,6 +235,26 @@ impl MasterScenario {
     pub fn file(mut self, name: &str, mib: u64) -> Self {
         self.inputs
             .insert(Path::new(BASE).join(name), Bytes::from_mib(mib));
+        self
+    }
+    /// A client of a live job, which acknowledges each result after this time.
+    pub fn client(mut self, name: &str, ack_ms: u64) -> Self {
+        self.clients.push(SimulatedClient::new(name, ack_ms));
+        self
+    }
+    /// At this time a client sends a message.
+    pub fn submission(mut self, at_ms: u64, client: usize, message: FromSubmitter) -> Self {
+        self.submissions.push((at_ms, client, message));
+        self
+    }
+    /// At this time a client disconnects.
+    pub fn client_leaves(mut self, at_ms: u64, client: usize) -> Self {
+        self.departures.push((at_ms, client));
+        self
+    }
+    /// At this time a client connects again.
+    pub fn client_returns(mut self, at_ms: u64, client: usize) -> Self {
+        self.returns.push((at_ms, client));
         self
     }
     pub fn run(mut self) -> SimulatedCluster {
@@ -276,6 +313,10 @@ pub struct SimulatedCluster {
     pub launches: BTreeMap<RequestId, LaunchSpec>,
     pub placements: BTreeMap<RequestId, Placement>,
     closed: Option<usize>,
+    pub clients: Vec<SimulatedClient>,
+    connections: u64,
+    /// Start messages of all attempts.
+    pub starts: BTreeMap<TaskAttemptId, TaskStart>,
 }
 
 /// Working directory of tasks in a real cluster.
@@ -343,7 +384,20 @@ impl SimulatedCluster {
             launches: BTreeMap::new(),
             placements: BTreeMap::new(),
             closed: None,
+            clients: s.clients.clone(),
+            connections: 0,
+            starts: BTreeMap::new(),
         };
+        for (at_ms, client, message) in &s.submissions {
+            let message = Box::new(message.clone());
+            world.later(*at_ms, SimulatedEvent::ClientSays(*client, message));
+        }
+        for (at_ms, client) in &s.departures {
+            world.later(*at_ms, SimulatedEvent::ClientLeaves(*client));
+        }
+        for (at_ms, client) in &s.returns {
+            world.later(*at_ms, SimulatedEvent::ClientConnects(*client));
+        }
         world.plan(&s.faults);
         world.later(0, SimulatedEvent::Registered(Epoch(1)));
         world
@@ -530,6 +584,10 @@ impl SimulatedCluster {
                 }
             }
             SimulatedEvent::Exited(number) => self.exited(number),
+            SimulatedEvent::ClientSays(n, message) => self.client_says(n, *message),
+            SimulatedEvent::ClientConnects(n) => self.client_connects(n),
+            SimulatedEvent::ClientLeaves(n) => self.client_leaves(n),
+            SimulatedEvent::ClientAcks(n) => self.client_acks(n),
         }
     }
 
@@ -583,6 +641,7 @@ impl SimulatedCluster {
         for cursor in again {
             self.later(1, SimulatedEvent::Exited(cursor));
         }
+        self.clients_connect();
     }
 
     fn step(&mut self, event: MasterEvent) {
@@ -620,6 +679,10 @@ impl SimulatedCluster {
                     );
                 }
                 MasterEffect::Sync => {}
+                MasterEffect::Answer {
+                    connection,
+                    message,
+                } => self.client_hears(connection, *message),
                 MasterEffect::Measure { stage } => {
                     let sizes = self
                         .core
@@ -645,6 +708,7 @@ impl SimulatedCluster {
         let patch = self.core.take_patch();
         self.take(patch);
         self.sync();
+        self.deliver_results();
     }
 
     /// Compares with a master that takes over: it would give the same sizes, and has the same
@@ -669,6 +733,12 @@ impl SimulatedCluster {
             other.totals(),
             self.core.totals(),
             "totals after {} records",
+            self.records.len()
+        );
+        assert_eq!(
+            other.submissions_text(),
+            self.core.submissions_text(),
+            "submitted tasks after {} records",
             self.records.len()
         );
     }

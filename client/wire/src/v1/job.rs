@@ -167,16 +167,27 @@ pub struct JobTotals {
 pub struct FoldedTasks {
     /// The stage.
     pub stage: Name,
-    /// Number of tasks.
+    /// Number of tasks that succeeded.
     pub done: u32,
+    /// Number of tasks that failed; only in live jobs.
+    #[serde(default, skip_serializing_if = "is_none_failed")]
+    pub failed: u32,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_none_failed(failed: &u32) -> bool {
+    *failed == 0
 }
 
 impl JobTotals {
     /// The number of tasks without a row, over all stages.
     pub fn folded_tasks(&self) -> u32 {
-        self.folded
-            .iter()
-            .fold(0, |sum, stage| sum.saturating_add(stage.done))
+        self.folded.iter().fold(0, |sum: u32, stage| {
+            sum.saturating_add(stage.done).saturating_add(stage.failed)
+        })
     }
 }
 

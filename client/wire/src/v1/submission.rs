@@ -267,6 +267,36 @@ impl std::fmt::Debug for SubmissionChannelAccess {
     }
 }
 
+/// The part of a client's first line that is the same in every version: version and secret.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+pub struct SubmitterPreamble {
+    /// Always `submitter`.
+    kind: String,
+    /// Version of all following messages.
+    pub version: u32,
+    /// The secret of the channel.
+    #[serde(default)]
+    pub token: String,
+}
+
+impl SubmitterPreamble {
+    /// Parses the first line of a connection; `None` if it is not that of a client of any version.
+    pub fn read(line: &str) -> Option<SubmitterPreamble> {
+        serde_json::from_str(line)
+            .ok()
+            .filter(|first: &SubmitterPreamble| first.kind == "submitter")
+    }
+}
+
+impl std::fmt::Debug for SubmitterPreamble {
+    /// Omits the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubmitterPreamble")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
 impl FromSubmitter {
     /// All kinds of this version.
     pub const KINDS: [&'static str; 8] = [

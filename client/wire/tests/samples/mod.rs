@@ -202,6 +202,7 @@ pub(crate) fn totals() -> job::JobTotals {
         folded: vec![job::FoldedTasks {
             stage: "map".parse().expect("name"),
             done: 7,
+            failed: 0,
         }],
         shadow: Some(job::ShadowTotals {
             fit: 3,

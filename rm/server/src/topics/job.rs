@@ -173,16 +173,24 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
             }
         }
     }
-    for FoldedTasks { stage, done } in folded {
+    for FoldedTasks {
+        stage,
+        done,
+        failed,
+    } in folded
+    {
         let Some(stage) = stages.get_mut(stage.as_str()) else {
             continue;
         };
         stage.tasks = stage
             .tasks
-            .saturating_add(usize::try_from(*done).unwrap_or(usize::MAX));
+            .saturating_add(usize::try_from(done.saturating_add(*failed)).unwrap_or(usize::MAX));
         let missing = stage.tasks.min(SQUARES).saturating_sub(stage.squares.len());
         stage.squares.extend(std::iter::repeat_n('d', missing));
         *stage.states.entry(word(TaskState::Done)).or_default() += done;
+        if *failed > 0 {
+            *stage.states.entry(word(TaskState::Failed)).or_default() += failed;
+        }
     }
     let row = |name: &str, s: &StageAggregates| {
         json!({

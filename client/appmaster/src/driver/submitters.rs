@@ -1,0 +1,197 @@
+//! The connections of the clients of a live job, as the loop sees them: answers in their order, and
+//! results and states as far as the clients read them.
+//!
+//! Results are read from the core when there is room in the queue of a connection, so that a slow
+//! client costs no memory. Half of each queue is kept for answers. A client that does not even read
+//! its answers is disconnected; it connects again with its cursor.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headroom_wire::v1::submission::{SubmittedTaskState, ToSubmitter};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::core::MasterCore;
+use crate::event::{JobOutcome, SubmitterConnection};
+use crate::submitter_link::MAX_QUEUED_ANSWERS;
+
+/// Minimum interval between two messages with states, or with the credit.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval after which results are sent that did not fit into a queue.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum number of states in a message; far below the maximum length of a line.
+const MAX_STATES: usize = 2000;
+/// Part of a queue that results may fill. The rest is for answers.
+const MAX_QUEUED_RESULTS: usize = MAX_QUEUED_ANSWERS / 2;
+
+/// The connection of one client.
+struct SubmitterWriter {
+    sender: mpsc::Sender<ToSubmitter>,
+    writer: JoinHandle<()>,
+    /// Cursor of the last result that the client has processed or that is in the queue.
+    sent: u64,
+    /// True after the client was welcomed. It gets no results before.
+    is_welcome: bool,
+    /// The credit that the client knows.
+    credit: u32,
+}
+
+/// The connections of all clients.
+pub(super) struct SubmitterWriters {
+    lines: BTreeMap<SubmitterConnection, SubmitterWriter>,
+    next_report: Instant,
+    /// True while results wait for room in a queue.
+    waits_for_room: bool,
+}
+
+impl SubmitterWriters {
+    pub(super) fn new() -> Self {
+        SubmitterWriters {
+            lines: BTreeMap::new(),
+            next_report: Instant::now(),
+            waits_for_room: false,
+        }
+    }
+
+    /// Adds a connection. `after` is the cursor of the last result that its client has processed.
+    pub(super) fn add(
+        &mut self,
+        connection: SubmitterConnection,
+        after: u64,
+        sender: mpsc::Sender<ToSubmitter>,
+        writer: JoinHandle<()>,
+    ) {
+        let line = SubmitterWriter {
+            sender,
+            writer,
+            sent: after,
+            is_welcome: false,
+            credit: 0,
+        };
+        self.lines.insert(connection, line);
+    }
+
+    /// True for a connection that is open.
+    pub(super) fn contains(&self, connection: SubmitterConnection) -> bool {
+        self.lines.contains_key(&connection)
+    }
+
+    /// Removes a connection. False if it was not there.
+    pub(super) fn remove(&mut self, connection: SubmitterConnection) -> bool {
+        self.lines.remove(&connection).is_some()
+    }
+
+    /// Sends an answer. False if the connection ends: with this message, or because the client does
+    /// not read.
+    pub(super) fn answer(&mut self, connection: SubmitterConnection, message: ToSubmitter) -> bool {
+        let Some(line) = self.lines.get_mut(&connection) else {
+            return true;
+        };
+        let ends = match &message {
+            ToSubmitter::Welcome { credit, .. } => {
+                (line.is_welcome, line.credit) = (true, *credit);
+                false
+            }
+            ToSubmitter::Accepted { credit, .. } | ToSubmitter::Credit { credit } => {
+                line.credit = *credit;
+                false
+            }
+            ToSubmitter::Refused { subject, .. } => subject.is_none(),
+            ToSubmitter::Over { .. } => true,
+            ToSubmitter::StageAccepted { .. }
+            | ToSubmitter::States { .. }
+            | ToSubmitter::Ended(_)
+            | ToSubmitter::Alive => false,
+        };
+        let sent = line.sender.try_send(message).is_ok();
+        if !sent {
+            tracing::warn!(
+                ?connection,
+                "a client does not read its messages, closing its connection"
+            );
+        }
+        if ends || !sent {
+            self.lines.remove(&connection);
+        }
+        !ends && sent
+    }
+
+    /// Time at which [`SubmitterWriters::flush`] is due, besides after every change.
+    pub(super) fn next_flush(&self, core: &MasterCore) -> Option<Instant> {
+        if self.lines.is_empty() {
+            return None;
+        }
+        let room = self.waits_for_room.then(|| Instant::now() + RETRY_INTERVAL);
+        let credit = core.submission_credit();
+        let grown = |line: &SubmitterWriter| line.is_welcome && line.credit < credit;
+        let grown = self.lines.values().any(grown);
+        let report = (core.has_state_changes() || grown).then_some(self.next_report);
+        room.into_iter().chain(report).min()
+    }
+
+    /// Sends results for which there is room, and at times the changed states and the credit. All
+    /// records of the core must be durable.
+    pub(super) fn flush(&mut self, core: &mut MasterCore) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let last = core.last_result();
+        self.waits_for_room = false;
+        let behind = |line: &&mut SubmitterWriter| line.is_welcome && line.sent < last;
+        for line in self.lines.values_mut().filter(behind) {
+            let room = line.sender.capacity().saturating_sub(MAX_QUEUED_RESULTS);
+            for result in core.results_after(line.sent, room) {
+                line.sent = result.cursor;
+                // There is room, and only this loop sends.
+                let _ = line.sender.try_send(ToSubmitter::Ended(Box::new(result)));
+            }
+            self.waits_for_room |= line.sent < last;
+        }
+        let now = Instant::now();
+        if now < self.next_report {
+            return;
+        }
+        self.next_report = now + REPORT_INTERVAL;
+        let states = core.take_state_changes(MAX_STATES);
+        let credit = core.submission_credit();
+        for line in self.lines.values_mut().filter(|line| line.is_welcome) {
+            line.report(&states, credit);
+        }
+    }
+
+    /// Ends all connections of a job with this outcome, after the results that fit.
+    pub(super) fn end(
+        &mut self,
+        core: &mut MasterCore,
+        outcome: &JobOutcome,
+    ) -> Vec<JoinHandle<()>> {
+        self.flush(core);
+        let over = MasterCore::over_message(outcome);
+        let lines = std::mem::take(&mut self.lines).into_values();
+        lines
+            .map(|line| {
+                // A client that does not read learns the outcome from the resource manager.
+                let _ = line.sender.try_send(over.clone());
+                line.writer
+            })
+            .collect()
+    }
+}
+
+impl SubmitterWriter {
+    /// Sends states and a larger credit if there is room. The next report contains the credit
+    /// otherwise; states that are lost follow with the result.
+    fn report(&mut self, states: &[SubmittedTaskState], credit: u32) {
+        if !states.is_empty() && self.sender.capacity() > MAX_QUEUED_RESULTS {
+            let tasks = states.to_vec();
+            let _ = self.sender.try_send(ToSubmitter::States { tasks });
+        }
+        let has_room = self.sender.capacity() > MAX_QUEUED_RESULTS;
+        if credit > self.credit && has_room {
+            self.credit = credit;
+            let _ = self.sender.try_send(ToSubmitter::Credit { credit });
+        }
+    }
+}
