@@ -41,6 +41,24 @@ impl JobFile {
         self
     }
 
+    /// Makes the job live: clients add its tasks while it runs. `lease` is a time such as `60s`.
+    #[must_use]
+    pub fn live(mut self, lease: &str) -> Self {
+        let keys = format!("version = 1\nlive = true\nlease = \"{lease}\"");
+        self.text = self.text.replacen("version = 1", &keys, 1);
+        self
+    }
+
+    /// Adds a stage whose tasks clients add; their arguments follow `command`.
+    #[must_use]
+    pub fn live_stage(mut self, name: &str, command: &[&str]) -> Self {
+        let _ = write!(
+            self.text,
+            "[[stage]]\nname = \"{name}\"\ncommand = {command:?}\n"
+        );
+        self
+    }
+
     /// Replaces Headroom's own executor with this program. Call it before the first stage.
     #[must_use]
     pub fn executor(mut self, program: &[&str]) -> Self {

@@ -62,6 +62,7 @@ pages! {
     jvm_job: "jvm-job.md",
     spark: "spark.md",
     array_job: "array-job.md",
+    live_jobs: "live-jobs.md",
     containers_with_curl: "containers-with-curl.md",
     installing: "installing.md",
     adding_a_node: "adding-a-node.md",

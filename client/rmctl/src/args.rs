@@ -11,6 +11,7 @@ mod global;
 mod job;
 mod kill;
 mod launch;
+mod live_job;
 mod logs;
 mod objects;
 mod operator;
@@ -52,6 +53,7 @@ pub(crate) use global::{ColorMode, GlobalOptions, TrustArgs};
 pub(crate) use job::JobReplayArgs;
 pub(crate) use job::JobSubcommand;
 pub(crate) use kill::KillArgs;
+pub(crate) use live_job::JobAddArgs;
 pub(crate) use logs::LogsArgs;
 pub(crate) use objects::{
     AppSubcommand, ContainerResizeArgs, ContainerSubcommand, LifetimeArgument, NodeDrainArgs,

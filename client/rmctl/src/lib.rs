@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod argument_line;
 #[cfg(feature = "dev")]
 mod attached;
 mod bundle;

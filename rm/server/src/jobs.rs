@@ -4,7 +4,7 @@
 //! pointers. They are in memory while an application lives; the last state is stored as one opaque
 //! document.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headroom_config::MetricsGranularity;
@@ -16,6 +16,7 @@ use headroom_wire::v1::job::{AttemptRow, JobEvent, JobTotals, JobView, JobViewPa
 
 use crate::attempt_metrics::AttemptMetrics;
 use crate::from_wire::cut;
+use crate::index_ranges::IndexRanges;
 
 /// Limit on rows of one application.
 const MAX_ROWS: usize = 50_000;
@@ -39,14 +40,14 @@ struct StoredJobRows {
     totals: JobTotals,
     tasks: BTreeMap<TaskId, Arc<TaskRow>>,
     /// Tasks that are only counted. A repeated patch does not add their rows again.
-    folded: BTreeMap<Name, BTreeSet<u32>>,
+    folded: BTreeMap<Name, IndexRanges>,
 }
 
 impl StoredJobRows {
     fn is_folded(&self, task: &TaskId) -> bool {
         self.folded
             .get(&task.stage)
-            .is_some_and(|of_stage| of_stage.contains(&task.index))
+            .is_some_and(|of_stage| of_stage.contains(task.index))
     }
 }
 

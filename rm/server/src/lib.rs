@@ -23,6 +23,7 @@ pub mod from_wire;
 mod handle;
 mod http;
 mod inbox;
+mod index_ranges;
 mod input;
 mod jobs;
 mod limit_warnings;

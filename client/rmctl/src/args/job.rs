@@ -14,6 +14,7 @@ use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::confirm::ConfirmOptions;
 use super::kill::KillArgs;
+use super::live_job::JobAddArgs;
 use super::output::{ListOptions, WatchedListOptions};
 use super::submission::SubmitArgs;
 use crate::complete;
@@ -72,6 +73,23 @@ pub(crate) enum JobSubcommand {
         /// Return without waiting for the answer of the job's master
         #[arg(long)]
         no_wait: bool,
+    },
+    /// Add tasks to a live job
+    Add(JobAddArgs),
+    /// Close a live job: it accepts no more tasks, and ends when all its tasks have ended
+    Close {
+        /// The live job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+    },
+    /// Cancel tasks of a live job by their keys, and wait for their end
+    CancelTasks {
+        /// The live job
+        #[arg(add = Completer::new(complete::jobs))]
+        job: String,
+        /// Keys of the tasks
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
     },
     /// Write a new job file
     Init {

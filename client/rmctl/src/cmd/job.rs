@@ -7,7 +7,7 @@ use headroom_types::Name;
 use super::job_trace::fetch_trace;
 #[cfg(feature = "dev")]
 use super::replay;
-use super::{attach, drafts, history, kill, ps, scale, submit};
+use super::{attach, drafts, history, kill, live_job, ps, scale, submit};
 use crate::args::JobSubcommand;
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
@@ -30,6 +30,11 @@ pub(crate) async fn run(context: &CommandContext, what: JobSubcommand) -> Comman
             reason,
             no_wait,
         } => scale::run(context, &job, count, reason, no_wait).await,
+        JobSubcommand::Add(args) => live_job::add(context, args).await,
+        JobSubcommand::Close { job } => live_job::close(context, &job).await,
+        JobSubcommand::CancelTasks { job, keys } => {
+            live_job::cancel_tasks(context, &job, keys).await
+        }
         JobSubcommand::Init { name, to } => drafts::init(context, &name, to.as_deref()),
         JobSubcommand::Validate { file } => drafts::validate(context, &file).await,
         JobSubcommand::Plan { file } => drafts::plan(context, &file).await,

@@ -38,6 +38,7 @@ pub(crate) mod requests;
 pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod status;
+pub(crate) mod submission;
 pub(crate) mod table;
 pub(crate) mod tags;
 pub(crate) mod tasks;
