@@ -243,8 +243,6 @@ pub struct SubmittedTaskResult {
     pub attempts: Vec<AttemptRow>,
 }
 
-<<<<<<< HEAD
-=======
 /// `POST /v1/apps/{app}/channel-token`: access to the master of a live job, for a client that can
 /// reach the master itself.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,7 +267,6 @@ impl std::fmt::Debug for SubmissionChannelAccess {
     }
 }
 
->>>>>>> h-liver
 /// The part of a client's first line that is the same in every version: version and secret.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 pub struct SubmitterPreamble {
@@ -296,33 +293,6 @@ impl std::fmt::Debug for SubmitterPreamble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SubmitterPreamble")
             .field("version", &self.version)
-<<<<<<< HEAD
-            .finish_non_exhaustive()
-    }
-}
-
-/// `POST /v1/apps/{app}/channel-token`: access to the master of a live job, for a client that can
-/// reach the master itself.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SubmissionChannelAccess {
-    /// Address of the master: `tcp://HOST:PORT`, or `tls://HOST:PORT#` and the SHA-256 hash of its
-    /// certificate. A restarted master has another address.
-    pub url: String,
-    /// The `token` of the first line. Secret.
-    pub token: String,
-    /// End of its validity; `None` if it is valid while the job runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires: Option<UnixMillis>,
-}
-
-impl std::fmt::Debug for SubmissionChannelAccess {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SubmissionChannelAccess")
-            .field("url", &self.url)
-            .field("expires", &self.expires)
-=======
->>>>>>> h-liver
             .finish_non_exhaustive()
     }
 }
