@@ -267,7 +267,10 @@ pub fn task_start(
         timeout_ms: stage.timeout.map(millis),
         freeze_timeout_ms: job.freeze_timeout(stage).map(millis),
         output: attempt.output.map(str::to_owned),
-        input: attempt.submitted.and_then(|task| task.input.clone()),
+        // With an input, even an empty one, the executor also reads the value of the program.
+        input: attempt
+            .submitted
+            .map(|task| task.input.clone().unwrap_or_default()),
         fork_server: stage.fork_server.clone().unwrap_or_default(),
     }
 }

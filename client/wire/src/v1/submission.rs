@@ -98,8 +98,8 @@ pub struct SubmittedTask {
     /// Environment variables, in addition to those of the stage.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Text for the program, which reads it from the file `HEADROOM_INPUT_FILE`. At most
-    /// [`MAX_INPUT_BYTES`].
+    /// Text for the program, which reads it from the file `HEADROOM_INPUT_FILE`; empty if absent. At
+    /// most [`MAX_INPUT_BYTES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
     /// Memory of its first attempt in place of the stage's. Bytes.
