@@ -158,7 +158,7 @@ impl ModelJob {
                 self.kept_from = self.kept_from.max(cursor);
                 Vec::new()
             }
-            FromSubmitter::Alive => Vec::new(),
+            FromSubmitter::Leave | FromSubmitter::Alive => Vec::new(),
         }
     }
 }
@@ -431,6 +431,7 @@ fn batches_stay_within_the_credit_and_the_line() {
             | FromSubmitter::CancelAll
             | FromSubmitter::Close
             | FromSubmitter::Ack { .. }
+            | FromSubmitter::Leave
             | FromSubmitter::Alive => None,
         });
         sizes.extend(batches);

@@ -146,6 +146,10 @@ impl MasterCore {
                 }
             }
             FromSubmitter::Ack { cursor } => self.acknowledge(now, &client, cursor, out),
+            FromSubmitter::Leave => {
+                self.presence.leave(&client, now.tick);
+                self.record(now, JournalRecord::SubmitterForgotten { client }, out);
+            }
             FromSubmitter::Alive => {}
         }
     }

@@ -49,6 +49,13 @@ impl SubmitterPresence {
             self.alone_since = Some(now);
         }
     }
+    /// Removes all connections of a client that does not come back.
+    pub(super) fn leave(&mut self, client: &str, now: Tick) {
+        self.connections.retain(|_, other| other != client);
+        if self.connections.is_empty() {
+            self.alone_since = Some(now);
+        }
+    }
     /// The client of a connection; `None` if it was not welcomed.
     pub(super) fn client(&self, connection: SubmitterConnection) -> Option<&String> {
         self.connections.get(&connection)

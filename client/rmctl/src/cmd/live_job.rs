@@ -65,7 +65,7 @@ pub(super) async fn add(context: &CommandContext, args: JobAddArgs) -> CommandRe
             context.term.line(&result_line(result, context.term.paint));
         }
     }
-    channel.flush_and_disconnect().await;
+    channel.leave().await;
     Ok(addition.report(context, &app.id, args.wait))
 }
 
@@ -186,7 +186,7 @@ pub(super) async fn close(context: &CommandContext, job: &str) -> CommandResult 
                     SubmissionEvent::Over { .. } | SubmissionEvent::Connected { closed: true, .. },
                 ) => return Ok(()),
                 Some(SubmissionEvent::Connected { closed: false, .. }) => {
-                    channel.flush_and_disconnect().await;
+                    channel.leave().await;
                 }
                 Some(SubmissionEvent::Refused { error }) => {
                     return Err(CommandFailure::from(ClientError::Problem(error)));
@@ -259,7 +259,7 @@ pub(super) async fn cancel_tasks(
     if let Ok(ended) = tokio::time::timeout(EFFECT_TIMEOUT, ends).await {
         ended?;
     }
-    channel.flush_and_disconnect().await;
+    channel.leave().await;
     let text = MachineOutput::list(&results).text(&context.output, |result| result.key.clone());
     context.show(text, || {
         let lines = results
