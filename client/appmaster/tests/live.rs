@@ -141,6 +141,28 @@ fn a_task_grows_like_any_other_and_its_result_lists_all_attempts() {
 }
 
 #[test]
+fn the_end_of_the_job_waits_for_results_of_a_client_unless_it_has_left() {
+    let with_second_client = |leaves: bool| {
+        // The second client acknowledges nothing for an hour.
+        let job = live(JOB).client("other", 3_600_000);
+        let job = job.submission(20, 0, numbered("b", 3));
+        let job = match leaves {
+            true => job.submission(900, 1, FromSubmitter::Leave),
+            false => job,
+        };
+        job.submission(1_000, 0, FromSubmitter::Close)
+            .mirrored()
+            .run()
+    };
+    let (waits, left) = (with_second_client(false), with_second_client(true));
+    for world in [&waits, &left] {
+        assert_eq!(ending(world).0, JobEndKind::Succeeded);
+    }
+    assert!(waits.now_ms >= 3_600_000, "{}", waits.now_ms);
+    assert!(left.now_ms < 20_000, "{}", left.now_ms);
+}
+
+#[test]
 fn tasks_follow_earlier_ones_and_are_cancelled_if_one_fails() {
     let bad = TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }; 4]);
     let items = vec![

@@ -58,9 +58,10 @@ pub(crate) fn screen(
         text.push_str(&look.advice(format!("… {more} more: rmctl ps {} -o wide\n", app.id)));
     }
     if counted > 0 {
+        let verb = if counted == 1 { "has" } else { "have" };
         let counted = count(counted, "task");
         text.push_str(&look.advice(format!(
-            "{counted} that succeeded at their first attempt have no row\n"
+            "{counted} that succeeded at the first attempt {verb} no row\n"
         )));
     }
     text + &look.advice(next(app, paint))
