@@ -78,6 +78,7 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
         sizes: RungSizes,
         cap_source: str,
         on_demand: Callable[[], None],
+        on_registered: Callable[[Any, str], None],
     ) -> None:
         #: Memory of workers by rung.
         self.sizes = sizes
@@ -87,6 +88,7 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
         self.registered: Set[str] = set()
         self._cap_source = cap_source
         self._on_demand = on_demand
+        self._on_registered = on_registered
         self._rungs: Dict[Any, TaskRung] = {}
 
     # Interface of Dask's plugins.
@@ -96,6 +98,7 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
         state = scheduler.workers.get(worker)
         if state is not None:
             self.registered.add(state.extra.get(CONTAINER_FIELD, ""))
+            self._on_registered(state.name, worker)
 
     def transition(self, key: Any, start: Any, finish: Any, *args: Any, **kwargs: Any) -> None:
         """Forgets the size of a task with the task, and reports a waiting task."""
@@ -304,7 +307,8 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
             return "already-removed"
         worker = self.workers.get(address)
         is_broken = stimulus_id.startswith(_BROKEN_CONNECTION)
-        if worker is None or expected or not is_broken or self.status != Status.running:
+        has_report = worker is not None and bool(worker.extra.get(CONTAINER_FIELD))
+        if expected or not has_report or not is_broken or self.status != Status.running:
             return await super().remove_worker(
                 address, stimulus_id=stimulus_id, expected=expected, close=close
             )
