@@ -72,6 +72,9 @@ DEFAULT_EXPORT = (
     "LD_LIBRARY_PATH",
 )
 
+#: Lines of standard error in the exception of a job without a result.
+_TAIL_LINES = 30
+
 _ARRAY_VARIABLE = "SUBMITIT_HEADROOM_ARRAY"
 _DELAY_VARIABLE = "SUBMITIT_HEADROOM_SIGNAL_DELAY"
 
@@ -134,6 +137,9 @@ class HeadroomJobEnvironment(job_environment.JobEnvironment):
         "local_rank": "SUBMITIT_HEADROOM_LOCAL_RANK",
     }
 
+    #: Handler of signals; ``None`` outside of a running call.
+    _handler: Optional[_EndSignalHandler] = None
+
     @property
     def array_job_id(self) -> Optional[str]:
         """The application of an array."""
@@ -152,6 +158,7 @@ class HeadroomJobEnvironment(job_environment.JobEnvironment):
     def _handle_signals(self, paths: utils.JobPaths, submission: utils.DelayedSubmission) -> None:
         """Sets up checkpoints, the time limit, and the report of a ``MemoryError``."""
         handler = _EndSignalHandler(self, paths, submission)
+        self._handler = handler
         signal.signal(signal.SIGCONT, handler.bypass)
         # Headroom sends SIGTERM before it ends the container of a preempted job.
         signal.signal(signal.SIGTERM, handler.on_signal)
@@ -171,9 +178,7 @@ class HeadroomJobEnvironment(job_environment.JobEnvironment):
         submitit_logger.get_logger().info(
             f"Job {self.job_id} runs again ({countdown} remaining timeouts)"
         )
-        handler = signal.getsignal(signal.SIGTERM)
-        owner = getattr(handler, "__self__", None)
-        if isinstance(owner, _EndSignalHandler) and owner.handled != signal.SIGTERM:
+        if self._handler is not None and self._handler.handled != signal.SIGTERM:
             raise RestartRequested
 
 
@@ -379,6 +384,9 @@ class HeadroomJob(core.Job[ResultType]):
             lines.append(end.report.text)
         if end.diagnostics and end.diagnostics not in "".join(lines):
             lines.append(f"reason: {end.diagnostics}")
+        printed = (self.stderr() or "").splitlines()[-_TAIL_LINES:]
+        if printed:
+            lines += ["end of standard error:", *printed]
         lines.append(f"logs: {self.paths.stderr} · {self.paths.stdout}")
         kind = JobMemoryError if state == "OUT_OF_MEMORY" else utils.UncompletedJobError
         return kind("\n".join(lines))
