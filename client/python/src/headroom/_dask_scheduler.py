@@ -267,6 +267,8 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
         self.read_log: Optional[Callable[[str], Any]] = None
         self._reports: Dict[str, asyncio.Future[Optional[ContainerEnd]]] = {}
         self._removals: Set[asyncio.Task[Any]] = set()
+        #: Registered workers above rung 1.
+        self._large_workers: Set[Any] = set()
         super().__init__(*args, **kwargs)
 
     def address_in(self, container: str) -> Optional[str]:
@@ -369,6 +371,11 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
 
     # A worker above rung 1 runs only the tasks that need it, one at a time.
 
+    def remove_resources(self, worker: str) -> None:
+        """Part of the removal of a worker."""
+        self._large_workers.discard(self.workers.get(worker))
+        super().remove_resources(worker)
+
     def decide_worker_non_rootish(self, ts: Any) -> Any:
         """The worker for a task; first its size rises to that of its inputs."""
         if self.recovery is not None and ts.dependencies and not ts.actor:
@@ -382,15 +389,16 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
             rung_of_resource(name) is not None for name in ts.resource_restrictions
         ):
             return valid
-        large = {worker for worker in self.workers.values() if rung_of_worker(worker) > 1}
-        if not large:
+        if not self._large_workers:
             return valid
-        return (set(self.running) if valid is None else valid) - large
+        return (set(self.running) if valid is None else valid) - self._large_workers
 
     def check_idle_saturated(self, ws: Any, occ: float = -1.0) -> None:
         """Keeps workers above rung 1 out of the sets from which Dask takes workers for any task."""
         super().check_idle_saturated(ws, occ)
         if rung_of_worker(ws) > 1:
+            if self.workers.get(ws.address) is ws:
+                self._large_workers.add(ws)
             self.idle.pop(ws.address, None)
             self.idle_task_count.discard(ws)
             self.saturated.discard(ws)

@@ -477,7 +477,7 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
                 self._large.workers.pop(str(worker.name), None)
             self.loop.add_callback(worker.close)
         elif not worker.is_displaced and worker.status == Status.running:
-            # A worker that was told to close may be about to leave the cluster.
+            # A worker that closed by itself may be about to leave the cluster.
             wait = 1.0 if end.reason == "exit" else 0.1
             self.loop.call_later(wait, self._relaunch, worker)
 
