@@ -95,7 +95,8 @@ def failure(
         "verdict": verdict,
         "log_tail": log_tail,
     }
-    if remote is None and verdict == "exit" and reason.get("code") == 3:
+    raised = verdict in MEMORY_REASONS or reason.get("code") == 3
+    if remote is None and raised:
         remote = _memory_error_in(log_tail)
     error: HeadroomError
     if verdict in MEMORY_REASONS or (verdict == "exit" and remote is not None):
@@ -141,7 +142,7 @@ def _memory_error(
         text = f"{call} raised {remote[0]} far below its size"
         fix = "Request less at once: a larger size does not help."
     else:
-        text = f"{call} needs more memory than it may get: it was killed at {sizes}"
+        text = f"{call} needs more memory than it may get: it ran out of memory at {sizes}"
         if cap is not None:
             text += f" (cap={format_bytes(cap)})"
             fix = "Raise cap=, or give each call less data."
