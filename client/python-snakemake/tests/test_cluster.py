@@ -57,7 +57,7 @@ def command_of(cluster: str, *options: str) -> list[str]:
 def run(
     folder: Path, cluster: str, *options: str, env: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Runs the workflow; returns the exit code, and what Snakemake printed."""
+    """Runs the workflow; returns the exit code and the output of Snakemake."""
     done = subprocess.run(
         command_of(cluster, *options),
         cwd=folder,
