@@ -47,10 +47,14 @@ macro_rules! pages {
 
         #[test]
         fn every_page_is_followed() -> Result<()> {
+            // The tests of the Python packages cover these.
+            let python = ["dask.md", "python.md", "snakemake.md", "submitit.md"];
             let followed = ["README.md", "spark-cluster-mode.md", $($page),*];
             for entry in fs::read_dir(docs(""))? {
                 let name = entry?.file_name().to_string_lossy().into_owned();
-                ensure!(followed.contains(&name.as_str()), "no test runs the commands of docs/guides/{name}");
+                let name = name.as_str();
+                let is_followed = followed.contains(&name) || python.contains(&name);
+                ensure!(is_followed, "no test runs the commands of docs/guides/{name}");
             }
             Ok(())
         }

@@ -57,7 +57,7 @@ def command_of(cluster: str, *options: str) -> list[str]:
 def run(
     folder: Path, cluster: str, *options: str, env: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Runs the workflow; returns the exit code, and what Snakemake printed."""
+    """Runs the workflow; returns the exit code and the output of Snakemake."""
     done = subprocess.run(
         command_of(cluster, *options),
         cwd=folder,
@@ -136,6 +136,14 @@ def test_a_job_that_fits_no_node_fails_with_a_sentence(tmp_path: Path, cluster: 
     assert "Error in rule digest" in text, text
 
 
+def test_a_refused_submission_is_an_error_of_the_job(tmp_path: Path, cluster: str) -> None:
+    workflow(tmp_path, [1], 'mem_mb=100, headroom_queue="root.none"')
+    code, text = run(tmp_path, cluster, "--headroom-name", "refused")
+    assert code != 0
+    assert "Headroom did not accept the job" in text, text
+    assert "root.none" in text
+
+
 def test_cancelling_ends_all_applications(tmp_path: Path, cluster: str) -> None:
     workflow(tmp_path, [1, 1, 1], "mem_mb=100", command="touch started.{wildcards.i}; sleep 300")
     with open(tmp_path / "log", "wb") as log:
@@ -205,6 +213,17 @@ def test_the_second_run_starts_with_the_learned_size(tmp_path: Path, cluster: st
         growths.append(text.count("grows in place"))
     # The learned size is close to the need, so that a job may come near it and grow once.
     assert growths[1] <= 8 < growths[0]
+
+
+def test_the_rule_of_the_guide_runs(tmp_path: Path, cluster: str) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "snakemake.md"
+    (rule,) = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "Snakefile").write_text(f'rule all:\n    input: "out/a.txt"\n\n{rule}')
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("some text")
+    code, text = run(tmp_path, cluster, "--headroom-name", "guide")
+    assert code == 0, text
+    assert (tmp_path / "out" / "a.txt").read_text().startswith("b94f6f125c79e3a5")
 
 
 def test_jobs_get_the_selected_variables(tmp_path: Path, cluster: str) -> None:

@@ -419,8 +419,8 @@ class FakeCluster:
         row["peak"] = min(task.memory, 10 * MIB)
         kind = reason["kind"]
         more: Dict[str, Any] = {"reason": reason, "log_tail": tail}
-        if value is not None:
-            more["value"] = value
+        if value is not None and reason == {"kind": "exit", "code": 0}:
+            more["value"] = value  # only successful attempts return a value
         if task.cancelled:
             self._ended(master, task, "cancelled", {"message": "cancelled", "reason": reason})
         elif kind in ("task_oom", "heap_oom"):

@@ -159,6 +159,37 @@ def test_a_client_that_dies_leaves_nothing(cluster, tmp_path):
     wait_until(lambda: rest.get(f"/v1/apps/{app}")["containers"] == 0, 60)
 
 
+def processes(app, word):
+    """Pids of an application's processes whose command line contains a word."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read()
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                command = file.read().decode("utf-8", "replace")
+        except OSError:
+            continue
+        if f"HEADROOM_APP={app}\0".encode() in environment and word in command:
+            found.append(int(name))
+    return found
+
+
+@pytest.mark.parametrize("victim", ["appmaster", "executor", "fork_server"])
+def test_a_killed_process_of_the_job_loses_no_call(cluster, victim):
+    def work(n):
+        time.sleep(0.05)
+        return n
+
+    with headroom.Executor(2, memory="64MiB", addr=cluster, name="faults") as ex:
+        futures = [ex.submit(work, n) for n in range(40)]
+        assert futures[10].result(120) == 10
+        victims = processes(ex.app, victim)
+        assert victims
+        os.kill(victims[0], signal.SIGKILL)
+        assert [future.result(240) for future in futures] == list(range(40))
+
+
 def test_the_demonstration(cluster, capsys):
     from headroom.__main__ import main
 

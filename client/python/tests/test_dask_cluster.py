@@ -318,6 +318,27 @@ def test_a_job_survives_the_restart_of_the_agents(nodes: NodeHarness) -> None:
         assert cluster.memory_failures >= 1
 
 
+def test_workers_leave_a_node_that_is_drained(nodes: NodeHarness) -> None:
+    with make_cluster(nodes, 2, memory="1GiB") as cluster, Client(cluster) as client:
+        client.wait_for_workers(2, timeout=60)
+        futures = client.map(use_memory, range(30), [5] * 30, [0.3] * 30)
+        kept = client.submit(use_memory, 9, 5, key="kept")
+        assert kept.result() == 81
+        node = nodes.containers(cluster.app)[0]["node"]
+        nodes.client.post(f"/v1/nodes/{node}/drain", {"reason": "test"})
+        try:
+            wait_until(
+                lambda: all(r["node"] != node for r in nodes.containers(cluster.app)),
+                "the node is empty",
+            )
+            assert client.gather(futures) == [n * n for n in range(30)]
+            assert all(task.suspicious == 0 for task in cluster.scheduler.tasks.values())
+            client.wait_for_workers(2, timeout=60)
+        finally:
+            nodes.client.post(f"/v1/nodes/{node}/undrain", {})
+        nodes.wait_for_nodes()
+
+
 def test_the_containers_of_a_killed_client_end(nodes: NodeHarness) -> None:
     program = textwrap.dedent(
         f"""

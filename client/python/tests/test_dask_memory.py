@@ -186,14 +186,13 @@ sys.path.insert(0, {path!r})
 from headroom import _dask_worker as worker
 board = worker.start_measuring({limit})
 threads = worker.ThreadBoard(board)
+kept = []
 
 def run(key, size):
     threads[threading.get_ident()] = key
-    kept = []
     for _ in range(size):
         kept.append(bytearray(b"x" * (1 << 20)))
-        time.sleep(0.002)
-    time.sleep(0.5)
+        time.sleep(0.004)
 
 workers = [threading.Thread(target=run, args=pair) for pair in (("small", 5), ("large", 120))]
 [thread.start() for thread in workers]

@@ -262,6 +262,33 @@ def test_shutdown(fake):
     assert not os.path.exists(ex._job._store.path)
 
 
+def test_shutdown_that_cancels_lets_running_calls_end(fake, tmp_path):
+    path = tmp_path / "go"
+
+    def wait_for(path):
+        while not path.exists():
+            time.sleep(0.01)
+        return "ended"
+
+    ex = headroom.Executor(addr=fake.address, warm=False)
+    futures = [ex.submit(wait_for, path) for _ in range(10)]
+    wait_until(lambda: sum(f.running() for f in futures) == 2)
+    ex.shutdown(wait=False, cancel_futures=True)
+    path.touch()
+    ex.shutdown(wait=True)
+    assert [f.result(0) for f in futures if not f.cancelled()] == ["ended", "ended"]
+
+
+def test_a_killed_executor(fake):
+    ex = headroom.Executor(addr=fake.address, warm=False)
+    future = ex.submit(touch_and_wait, os.devnull)
+    wait_until(future.running)
+    ex.kill()
+    with pytest.raises(errors.TaskLost, match="by its client|killed by a user"):
+        future.result(60)
+    assert fake.masters[ex.app].over is False
+
+
 def test_an_exception_in_the_block_ends_the_calls(fake, tmp_path):
     path = tmp_path / "runs"
     with pytest.raises(KeyboardInterrupt):

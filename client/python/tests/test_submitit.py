@@ -137,6 +137,11 @@ def sleep_forever(started: str) -> None:
     time.sleep(600)
 
 
+def ignore_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    time.sleep(600)
+
+
 def variables() -> Dict[str, str]:
     return dict(os.environ)
 
@@ -310,6 +315,18 @@ def test_the_time_limit_of_a_job_without_checkpoint_is_an_error(
     job = short.submit(sleep_forever, str(tmp_path / "started"))
     with pytest.raises(utils.FailedJobError, match="not checkpointable"):
         job.result()
+
+
+def test_a_call_that_never_returns_to_python_ends_at_the_time_limit(
+    executor: Any, tmp_path: Path
+) -> None:
+    short = HeadroomExecutor(tmp_path / "log")
+    short.update_parameters(mem_gb=0.1, timeout_min=0.1, learn=False)
+    job = short.submit(ignore_signals)
+    # The message has the place in the call.
+    with pytest.raises(utils.UncompletedJobError, match="in ignore_signals"):
+        job.result()
+    assert job.state == "FAILED"
 
 
 def test_cancelling_ends_one_job_of_an_array(executor: Any, tmp_path: Path) -> None:

@@ -271,13 +271,18 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
     # End.
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """Kills the applications of all jobs."""
+        """Kills all applications.
+
+        ``active_jobs`` is empty while the status is checked, so the applications are those that
+        are watched.
+        """
+        if self._watcher is None:
+            return
         with self._batch_lock:
             self._is_cancelled = True
             self._held.clear()
-            apps = sorted({str(info.external_jobid).split("/")[0] for info in active_jobs})
             body = {"reason": "Snakemake was cancelled"}
-            for app in apps:
+            for app in self._watcher.watched:
                 try:
                     self._client.post(f"/v1/apps/{quote(app)}/kill", body)
                 except HeadroomError as error:

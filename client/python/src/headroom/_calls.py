@@ -30,6 +30,8 @@ __all__ = [
 FORM_VERSION = 1
 #: Largest value of a task. Bytes of text.
 MAX_VALUE_BYTES = 16 << 10
+#: End of the name of a file with the outcomes of a task with several calls.
+PROGRESS_SUFFIX = ".progress"
 #: Exit code of a call whose allocation failed.
 MEMORY_EXIT_CODE = 3
 

@@ -103,7 +103,7 @@ class ContainerEnd:
     log_tail: str = ""
 
     MEMORY_REASONS = frozenset({"heap_oom", "overhead_oom", "task_oom", "stalled_at_limit"})
-    #: Ends that are charged to nobody.
+    #: Ends that are not charged to the program.
     FREE_REASONS = frozenset({"ancestor_oom", "node_lost", "node_oom", "preempted", "stopped"})
 
     @property
@@ -447,7 +447,7 @@ class ContainerSession:
             self._is_dirty = self._is_dirty or bool(self._unsent)
         self._emit(events)
         if reply["stop"]:
-            self._end("the application was killed; `rmctl describe` shows by whom")
+            self._end("the application was killed; `rmctl describe` shows the reason")
 
     # Update thread.
 

@@ -78,6 +78,7 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
         sizes: RungSizes,
         cap_source: str,
         on_demand: Callable[[], None],
+        on_registered: Callable[[Any, str], None],
     ) -> None:
         #: Memory of workers by rung.
         self.sizes = sizes
@@ -87,6 +88,7 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
         self.registered: Set[str] = set()
         self._cap_source = cap_source
         self._on_demand = on_demand
+        self._on_registered = on_registered
         self._rungs: Dict[Any, TaskRung] = {}
 
     # Interface of Dask's plugins.
@@ -96,6 +98,7 @@ class MemoryRecovery(SchedulerPlugin):  # type: ignore[misc]
         state = scheduler.workers.get(worker)
         if state is not None:
             self.registered.add(state.extra.get(CONTAINER_FIELD, ""))
+            self._on_registered(state.name, worker)
 
     def transition(self, key: Any, start: Any, finish: Any, *args: Any, **kwargs: Any) -> None:
         """Forgets the size of a task with the task, and reports a waiting task."""
@@ -264,6 +267,8 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
         self.read_log: Optional[Callable[[str], Any]] = None
         self._reports: Dict[str, asyncio.Future[Optional[ContainerEnd]]] = {}
         self._removals: Set[asyncio.Task[Any]] = set()
+        #: Registered workers above rung 1.
+        self._large_workers: Set[Any] = set()
         super().__init__(*args, **kwargs)
 
     def address_in(self, container: str) -> Optional[str]:
@@ -304,7 +309,8 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
             return "already-removed"
         worker = self.workers.get(address)
         is_broken = stimulus_id.startswith(_BROKEN_CONNECTION)
-        if worker is None or expected or not is_broken or self.status != Status.running:
+        has_report = worker is not None and bool(worker.extra.get(CONTAINER_FIELD))
+        if expected or not has_report or not is_broken or self.status != Status.running:
             return await super().remove_worker(
                 address, stimulus_id=stimulus_id, expected=expected, close=close
             )
@@ -365,6 +371,11 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
 
     # A worker above rung 1 runs only the tasks that need it, one at a time.
 
+    def remove_resources(self, worker: str) -> None:
+        """Part of the removal of a worker."""
+        self._large_workers.discard(self.workers.get(worker))
+        super().remove_resources(worker)
+
     def decide_worker_non_rootish(self, ts: Any) -> Any:
         """The worker for a task; first its size rises to that of its inputs."""
         if self.recovery is not None and ts.dependencies and not ts.actor:
@@ -378,15 +389,16 @@ class HeadroomScheduler(Scheduler):  # type: ignore[misc]
             rung_of_resource(name) is not None for name in ts.resource_restrictions
         ):
             return valid
-        large = {worker for worker in self.workers.values() if rung_of_worker(worker) > 1}
-        if not large:
+        if not self._large_workers:
             return valid
-        return (set(self.running) if valid is None else valid) - large
+        return (set(self.running) if valid is None else valid) - self._large_workers
 
     def check_idle_saturated(self, ws: Any, occ: float = -1.0) -> None:
         """Keeps workers above rung 1 out of the sets from which Dask takes workers for any task."""
         super().check_idle_saturated(ws, occ)
         if rung_of_worker(ws) > 1:
+            if self.workers.get(ws.address) is ws:
+                self._large_workers.add(ws)
             self.idle.pop(ws.address, None)
             self.idle_task_count.discard(ws)
             self.saturated.discard(ws)

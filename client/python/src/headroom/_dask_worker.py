@@ -27,6 +27,8 @@ CONTAINER_FIELD = "headroom_container"
 RECORD_PREFIX = "headroom-memory: "
 #: Time between two measurements. Seconds.
 SAMPLE_INTERVAL = 0.01
+#: Time between two measurements while no task runs. Seconds.
+IDLE_INTERVAL = 0.04
 #: Share of the limit above which measurements are written.
 RECORD_ABOVE = 0.5
 #: Share of the limit above which a change of the running tasks alone is written.
@@ -166,8 +168,9 @@ class UseMeter:
                 self._uses[task.thread] = TaskUse(task.serial, task.name)
             self._uses[task.thread].children = children.get(task.thread, 0)
         growth = 0 if self._resident is None else resident - self._resident
+        # A thread that is new runs its first task: all its faults belong to it.
         new = {
-            thread: max(0, faults[thread] - self._faults.get(thread, faults[thread]))
+            thread: max(0, faults[thread] - self._faults.get(thread, 0))
             for thread in self._uses
             if thread in faults
         }
@@ -256,20 +259,31 @@ def _children_of(pid: int, thread: int, left: int = 64) -> int:
     return total
 
 
+def _faults_by_thread(pid: int, tasks: List[RunningTask]) -> Dict[int, int]:
+    """Page faults of the threads with a task. A thread that ended is left out."""
+    found = {}
+    for task in tasks:
+        try:
+            found[task.thread] = _faults_of(f"/proc/{pid}/task/{task.thread}/stat")
+        except OSError:
+            continue
+    return found
+
+
 def measure(board: TaskBoard, pid: int, limit: int) -> None:
     """Measures process ``pid`` until it ends."""
     meter = UseMeter()
     writer = RecordWriter(limit)
+    tasks: List[RunningTask] = []
     while os.getppid() == pid:
-        time.sleep(SAMPLE_INTERVAL)
+        time.sleep(SAMPLE_INTERVAL if tasks else IDLE_INTERVAL)
         tasks = list(board.running())
         try:
             if not tasks:
                 meter.update([], _resident_of(pid), _faults_of(f"/proc/{pid}/stat"), {}, {})
                 continue
-            faults = {}
-            for task in tasks:
-                faults[task.thread] = _faults_of(f"/proc/{pid}/task/{task.thread}/stat")
+            faults = _faults_by_thread(pid, tasks)
+            tasks = [task for task in tasks if task.thread in faults]
             children = {task.thread: _children_of(pid, task.thread) for task in tasks}
             resident = _resident_of(pid)
             meter.update(tasks, resident, _faults_of(f"/proc/{pid}/stat"), faults, children)

@@ -239,6 +239,7 @@ class Executor(_CallSubmitter):
         first = parse_memory(memory, "memory")
         settings = load_settings(addr, context=context)
         rest = self._connect(settings, local)
+        opened: Optional[SessionStore] = None
         try:
             on_this_host = rest.settings.is_local
             extra = IMPORTS_RESERVE if imports else 0
@@ -268,6 +269,8 @@ class Executor(_CallSubmitter):
             app, self._layout = submit_job(rest, job)
             self._job = LiveJob(rest, app, job, opened, parse_time(lost_after, "lost_after"))
         except BaseException:
+            if opened is not None:
+                opened.close()
             self._stop_cluster()
             raise
         self._rest = rest

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from headroom import _verdict
 from headroom._calls import (
+    PROGRESS_SUFFIX,
     CallInput,
     ErrorParts,
     encode_payload,
@@ -195,6 +196,8 @@ class LiveJob(ChannelHandler):
                 f"{INLINE_ARGUMENTS} bytes give Executor(store=DIRECTORY) a directory that the "
                 "client and all nodes see, or pass the path of a file"
             )
+        if store is not None and len(task.calls) > 1:
+            task.files.append(os.path.join(store.path, key + PROGRESS_SUFFIX))
         text = CallInput(
             python=_PYTHON,
             function=None if same else self._function_payload(task.function),
@@ -353,21 +356,35 @@ class LiveJob(ChannelHandler):
 
     def _resolve_failed(self, task: _Task, result: Dict[str, Any], outcomes: List[bytes]) -> None:
         """The call that the task was in fails; the others of the task run again."""
+        calls = task.calls
         remote = _memory_error(outcomes[-1]) if outcomes else None
         if remote is not None:
             outcomes = outcomes[:-1]
-        calls = task.calls
-        if len(calls) > 1 and not result.get("value"):
-            # The attempt did not report how far it came: each call runs alone.
-            for call in calls:
-                self._submit_again(task, [call])
-            return
+        elif len(calls) > 1 and not result.get("value"):
+            progress = self._progress(task)
+            if progress is None:
+                # The attempt did not report how far it came: each call runs alone.
+                for call in calls:
+                    self._submit_again(task, [call])
+                return
+            outcomes = progress
         self._deliver(calls, outcomes)
         for call in calls[len(outcomes) : len(outcomes) + 1]:
             call.future._finish(None, self._failure(call, result, remote))
         rest = calls[len(outcomes) + 1 :]
         if rest:
             self._submit_again(task, rest)
+
+    def _progress(self, task: _Task) -> Optional[List[bytes]]:
+        """Outcomes of a failed task with several calls, from its file in the store."""
+        for path in task.files:
+            if path.endswith(PROGRESS_SUFFIX):
+                try:
+                    with open(path, "rb") as file:
+                        return parse_stored(file.read())
+                except (OSError, ValueError):
+                    return None
+        return None
 
     def _submit_again(self, task: _Task, calls: List[Call]) -> None:
         left = [call for call in calls if not call.future.cancelled()]

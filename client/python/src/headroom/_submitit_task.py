@@ -18,7 +18,11 @@ from typing import List, NoReturn
 from submitit.core.submission import process_job
 from submitit.core.utils import JobPaths
 
-from headroom.submitit import HeadroomJobEnvironment, MemoryFailure, RestartRequested
+from headroom._submitit_environment import (
+    HeadroomJobEnvironment,
+    MemoryFailure,
+    RestartRequested,
+)
 
 #: Exit code after a ``MemoryError``, with the marker file.
 MEMORY_EXIT_CODE = 3

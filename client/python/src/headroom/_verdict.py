@@ -95,6 +95,9 @@ def failure(
         "verdict": verdict,
         "log_tail": log_tail,
     }
+    raised = verdict in MEMORY_REASONS or reason.get("code") == 3
+    if remote is None and raised:
+        remote = _memory_error_in(log_tail)
     error: HeadroomError
     if verdict in MEMORY_REASONS or (verdict == "exit" and remote is not None):
         error = _memory_error(result, call, cap, remote, common)
@@ -115,6 +118,13 @@ def failure(
     return error
 
 
+def _memory_error_in(log_tail: str) -> Optional[Tuple[str, str]]:
+    """Text and traceback of a ``MemoryError`` at the end of standard error."""
+    lines = log_tail.strip().splitlines()
+    found = bool(lines) and "MemoryError" in lines[-1].partition(":")[0]
+    return (lines[-1], log_tail) if found else None
+
+
 def _memory_error(
     result: Dict[str, Any],
     call: str,
@@ -129,10 +139,10 @@ def _memory_error(
     detail = str(result.get("message") or "").strip().rstrip(".")
     fixes = [line for attempt in attempts[-1:] for line in attempt.evidence]
     if common["verdict"] == "exit" and remote is not None:
-        text = f"{call} asked for more memory than the node gives to one request: {remote[0]}"
-        fix = "Ask for less at once: a larger container does not help."
+        text = f"{call} raised {remote[0]} far below its size"
+        fix = "Request less at once: a larger size does not help."
     else:
-        text = f"{call} needs more memory than it may get: it was killed at {sizes}"
+        text = f"{call} needs more memory than it may get: it ran out of memory at {sizes}"
         if cap is not None:
             text += f" (cap={format_bytes(cap)})"
             fix = "Raise cap=, or give each call less data."

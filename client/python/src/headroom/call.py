@@ -20,6 +20,7 @@ from typing import Any, Callable, List, NoReturn, Optional, Tuple
 from headroom._calls import (
     MAX_VALUE_BYTES,
     MEMORY_EXIT_CODE,
+    PROGRESS_SUFFIX,
     CallInput,
     ErrorParts,
     decode_outcomes,
@@ -97,7 +98,7 @@ class _ProgressFile:
     """Outcomes of a task with several calls, for its next attempt."""
 
     def __init__(self, folder: str, key: str) -> None:
-        self._path = os.path.join(folder, f"{key}.progress") if folder else ""
+        self._path = os.path.join(folder, key + PROGRESS_SUFFIX) if folder else ""
 
     def read(self) -> List[str]:
         """Complete lines of earlier attempts."""

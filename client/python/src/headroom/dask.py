@@ -17,32 +17,23 @@ does not fit into the largest worker fails with :class:`headroom.errors.MemoryEx
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import json
 import logging
-import os
 import re
-import site
-import socket
 import sys
 import time
-import urllib.parse
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-import dask
 import distributed
-from dask.utils import parse_bytes, parse_timedelta
+from dask.utils import parse_timedelta
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import ProcessInterface, SpecCluster
 from distributed.protocol.pickle import dumps
 from distributed.security import Security
-from distributed.utils import get_ip
 from tornado.ioloop import PeriodicCallback
 
 from headroom._container_session import (
-    ContainerEnd,
     ContainerExited,
     ContainerGranted,
     ContainerRequest,
@@ -53,8 +44,24 @@ from headroom._container_session import (
     SessionEnded,
     SessionEvent,
 )
-from headroom._dask_memory import RungSizes, rung_resource
-from headroom._dask_scheduler import EVENT_TOPIC, HeadroomScheduler, MemoryRecovery
+from headroom._dask_large import LargeWorkerPool
+from headroom._dask_launch import (
+    Size,
+    WorkerLaunch,
+    application_name,
+    checked_options,
+    checked_size,
+    failed_start_sentence,
+    has_local_nodes,
+    own_address,
+)
+from headroom._dask_memory import RungSizes
+from headroom._dask_scheduler import (
+    EVENT_TOPIC,
+    HeadroomScheduler,
+    MemoryRecovery,
+    rung_of_worker,
+)
 from headroom._http import RestClient, load_settings
 from headroom.errors import HeadroomError, SettingsError, format_bytes
 
@@ -66,16 +73,14 @@ logger = logging.getLogger("headroom.dask")
 TESTED_VERSIONS = ((2024, 8, 0), (2026, 8, 0))
 #: Time between two looks at the workers. Seconds.
 TICK_INTERVAL = 0.5
-#: Wait for a larger container before an ordinary worker makes room. Seconds.
-ROOM_TIMEOUT = 2.0
+#: Longest wait for a worker that takes the data of one that must leave. Seconds.
+MOVE_TIMEOUT = 30.0
 #: Longest wait for the end of all containers in :meth:`HeadroomCluster.close`. Seconds.
 CLOSE_TIMEOUT = 20.0
 #: Workers that end in a row before they reach the scheduler.
 MAX_FAILED_STARTS = 3
 #: Bytes of a log that are searched for measurements.
 LOG_BYTES = 65536
-
-Size = Union[str, int]
 
 
 def _check_version(text: str) -> None:
@@ -138,7 +143,7 @@ class ContainerWorker(ProcessInterface):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Asks for the container. Does not wait for it."""
-        self._headroom_cluster._launch(self)
+        self._headroom_cluster.launch(self)
         await super().start()
 
     async def close(self) -> None:
@@ -184,6 +189,7 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
     """
 
     status: Any
+    _worker_class = ContainerWorker
 
     def __init__(
         self,
@@ -212,8 +218,8 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         silence_logs: Any = logging.WARNING,
         shutdown_on_close: bool = True,
     ) -> None:
-        self._memory = _checked_size("memory", memory)
-        self._max_memory = None if max_memory is None else _checked_size("max_memory", max_memory)
+        self._memory = checked_size("memory", memory)
+        self._max_memory = None if max_memory is None else checked_size("max_memory", max_memory)
         if self._max_memory is not None and self._max_memory < self._memory:
             raise SettingsError(
                 f"max_memory is {format_bytes(self._max_memory)} and memory is "
@@ -226,34 +232,38 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
             security = Security.temporary()
         self._cpus = cpus
         self._labels = tuple(labels)
-        self._python = python or sys.executable
-        self._env = dict(env or {})
-        self._worker_options = dict(worker_options or {})
         self._max_large_workers = max_large_workers
         self._idle_timeout = float(parse_timedelta(idle_timeout, default="s"))
         self._rest = RestClient(load_settings(addr))
         self._session = ContainerSession(
             self._rest,
-            _application_name(name or Path(sys.argv[0] or "dask").stem),
+            application_name(name or Path(sys.argv[0] or "dask").stem),
             self._on_session_event,
             queue=queue,
         )
         self._by_request: Dict[str, ContainerWorker] = {}
-        self._large: Dict[str, ContainerWorker] = {}
+        self._large: Optional[LargeWorkerPool] = None
         self._next_serial = 0
         self._failed_starts = 0
         self._failure: Optional[str] = None
-        self._is_local = self._has_local_nodes()
+        is_local = has_local_nodes(self._rest)
+        self._worker_launch = WorkerLaunch(
+            python=python or sys.executable,
+            env=dict(env or {}),
+            options=checked_options(worker_options),
+            is_local=is_local,
+            security=security or Security(),
+        )
         self._tick_callback: Optional[PeriodicCallback] = None
         self._tick_task: Optional[asyncio.Task[None]] = None
         spec = {
-            "cls": ContainerWorker,
+            "cls": self._worker_class,
             "options": {"cluster": self, "nthreads": nthreads, "memory_limit": self._memory},
         }
         scheduler = {
             "cls": HeadroomScheduler,
             "options": {
-                "host": host or ("127.0.0.1" if self._is_local else self._own_address()),
+                "host": host or ("127.0.0.1" if is_local else own_address(self._rest)),
                 "protocol": protocol,
                 "security": security or None,
                 "dashboard": dashboard_address is not None,
@@ -315,7 +325,12 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
             largest = self._session.largest
             cap = min(self._max_memory or largest, largest)
             source = "max_memory" if self._max_memory == cap else "add a larger node"
-            recovery = MemoryRecovery(RungSizes(self._memory, cap), source, self._on_demand)
+            recovery = MemoryRecovery(
+                RungSizes(self._memory, cap), source, self._on_demand, self._on_registered
+            )
+            self._large = LargeWorkerPool(
+                self, recovery, self._max_large_workers, self._idle_timeout
+            )
             self.scheduler.recovery = recovery
             self.scheduler.read_log = self._read_log
             self.scheduler.add_plugin(recovery, name=recovery.name)
@@ -339,8 +354,8 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
             self._tick_callback.stop()
         if self._tick_task is not None:
             self._tick_task.cancel()
-        for worker in list(self._large.values()):
-            await worker.close()
+        if self._large is not None:
+            await self._large.close()
         try:
             await super()._close()
         finally:
@@ -367,7 +382,7 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
 
     # Containers.
 
-    def _launch(self, worker: ContainerWorker) -> None:
+    def launch(self, worker: ContainerWorker) -> None:
         """Asks for a container of a worker."""
         if worker.request is not None or self._failure is not None:
             return
@@ -381,64 +396,13 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
                 request=worker.request,
                 memory=worker.memory_limit,
                 cpus=self._cpus,
-                launch=self._launch_spec(worker),
+                launch=self._worker_launch.spec(
+                    worker.scheduler_address, worker.name, worker.nthreads, worker.rung
+                ),
                 priority=0 if worker.rung == 1 else 1,
                 labels=self._labels,
             )
         )
-
-    def _launch_spec(self, worker: ContainerWorker) -> Dict[str, Any]:
-        options = dict(self._worker_options)
-        resources = dict(options.pop("resources", {}))
-        resources.update({rung_resource(rung): 1 for rung in range(2, worker.rung + 1)})
-        files = {"headroom_dask_worker.py": _worker_program()}
-        if self.security.require_encryption or self.security.tls_worker_cert:
-            files.update(self._security_files())
-            options["security"] = {
-                "tls_ca_file": "ca.pem",
-                "tls_worker_cert": "cert.pem",
-                "tls_worker_key": "key.pem",
-                "require_encryption": True,
-            }
-        files["worker.json"] = json.dumps(
-            {
-                "scheduler": worker.scheduler_address,
-                "name": worker.name,
-                "nthreads": 1 if worker.rung > 1 else worker.nthreads,
-                "resources": resources,
-                "worker_options": options,
-            }
-        )
-        return {
-            "command": [self._python, "headroom_dask_worker.py", "worker.json"],
-            "env": self._environment(),
-            "files": files,
-            "stop_grace_ms": 5000,
-        }
-
-    def _security_files(self) -> Dict[str, str]:
-        names = {
-            "ca.pem": self.security.tls_ca_file,
-            "cert.pem": self.security.tls_worker_cert,
-            "key.pem": self.security.tls_worker_key,
-        }
-        return {
-            name: value if "-----BEGIN" in value else Path(value).read_text(encoding="utf-8")
-            for name, value in names.items()
-            if value
-        }
-
-    def _environment(self) -> Dict[str, str]:
-        settings: Dict[str, Any] = {}
-        # Dask's nanny would set these before it starts a worker.
-        for key in ("distributed.nanny.pre-spawn-environ", "distributed.nanny.environ"):
-            settings.update(dask.config.get(key, default=None) or {})
-        pairs = {name: str(value) for name, value in settings.items()}
-        pairs["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
-        if self._is_local:
-            pairs["PYTHONPATH"] = os.pathsep.join(_import_path())
-        pairs.update(self._env)
-        return pairs
 
     def _release(self, worker: ContainerWorker) -> None:
         """Gives back the container of a worker, and does not replace it."""
@@ -480,11 +444,11 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
             worker = self._by_request.get(event.request)
             if worker is not None:
                 logger.info("worker %s will be preempted: %s", worker.name, event.sentence)
-                self._retire([worker.name])
+                self.loop.add_callback(self._move_workers, [worker])
         elif isinstance(event, NodeDrainStarted):
             workers = [w for w in self._by_request.values() if w.node == event.node]
             logger.info("node %s is drained: %d workers move", event.node, len(workers))
-            self._retire([worker.name for worker in workers])
+            self.loop.add_callback(self._move_workers, workers)
         elif isinstance(event, SessionEnded):
             self._fail(event.sentence)
 
@@ -505,21 +469,27 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         elif end.is_memory_failure or end.exit_code != 0:
             self._failed_starts += 1
             if self._failed_starts >= MAX_FAILED_STARTS:
-                self._fail(_failed_start_sentence(worker, end))
+                self._fail(failed_start_sentence(MAX_FAILED_STARTS, worker.memory_limit, end))
                 return
         if worker.rung > 1:
             # Another one is requested when a task waits for it.
-            self._large.pop(str(worker.name), None)
+            if self._large is not None:
+                self._large.workers.pop(str(worker.name), None)
             self.loop.add_callback(worker.close)
         elif not worker.is_displaced and worker.status == Status.running:
-            # A worker that was told to close may be about to leave the cluster.
+            # A worker that closed by itself may be about to leave the cluster.
             wait = 1.0 if end.reason == "exit" else 0.1
             self.loop.call_later(wait, self._relaunch, worker)
+
+    def _on_registered(self, name: Any, address: str) -> None:
+        for request, worker in self._by_request.items():
+            if worker.name == name and worker.request == request:
+                worker.address = address
 
     def _relaunch(self, worker: ContainerWorker) -> None:
         is_wanted = self.workers.get(worker.name) is worker and worker.name in self.worker_spec
         if self.status == Status.running and is_wanted and not worker.is_displaced:
-            self._launch(worker)
+            self.launch(worker)
 
     def _fail(self, sentence: str) -> None:
         """Ends the cluster's attempts to start workers. Tasks without a worker fail."""
@@ -542,10 +512,34 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, self._session.read_log, container, LOG_BYTES)
 
-    def _retire(self, names: List[Any]) -> None:
-        """Moves the data of workers away and closes them. Ordinary ones are replaced."""
-        if names:
-            self.loop.add_callback(self._retire_now, names)
+    async def _move_workers(self, workers: List[ContainerWorker]) -> None:
+        """Closes workers one after the other, with their data moved away. They are replaced."""
+        for worker in workers:
+            until = time.monotonic() + MOVE_TIMEOUT
+            while (
+                not self._has_receiver(worker)
+                and len(self.worker_spec) > 1
+                and time.monotonic() < until
+            ):
+                await asyncio.sleep(TICK_INTERVAL)
+            if self.status != Status.running:
+                return
+            if self._has_receiver(worker):
+                await self._retire_now([worker.name])
+            is_left = worker.container is not None and self.scheduler.address_in(worker.container)
+            if is_left and worker.rung == 1:
+                logger.info(
+                    "worker %s leaves without its data, which is computed again", worker.name
+                )
+                self._release(worker)
+                self.loop.call_later(1.0, self._relaunch, worker)
+
+    def _has_receiver(self, worker: ContainerWorker) -> bool:
+        """True if another worker could take the data of this one."""
+        return any(
+            other.name != worker.name and rung_of_worker(other) == 1
+            for other in self.scheduler.running
+        )
 
     async def _retire_now(self, names: List[Any]) -> None:
         try:
@@ -558,189 +552,38 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         except Exception:
             logger.exception("workers %s could not be retired", names)
 
+    async def move_and_release(self, worker: ContainerWorker) -> None:
+        """Moves the data of a worker away if possible, and gives its container back."""
+        if worker.container is not None and self.scheduler.address_in(worker.container):
+            await self._retire_now([worker.name])
+        self._release(worker)
+
     # Workers above rung 1.
+
+    def new_large_worker(self, name: str, memory: int, rung: int) -> ContainerWorker:
+        """A worker for tasks of a rung, which asks for its container when it is awaited."""
+        worker = ContainerWorker(
+            self.scheduler.contact_address or self.scheduler.address,
+            name=name,
+            cluster=self,
+            nthreads=1,
+            memory_limit=memory,
+            rung=rung,
+        )
+        self._created.add(worker)
+        return worker
 
     def _on_demand(self) -> None:
         if self._tick_task is None or self._tick_task.done():
             self._tick_task = asyncio.ensure_future(self._adjust())
 
     async def _adjust(self) -> None:
-        recovery = self._recovery
-        if recovery is None or self.status != Status.running:
+        if self._large is None or self.status != Status.running:
             return
         try:
             self._fail_waiting_tasks()
-            await self._start_large(recovery)
-            await self._stop_idle_large(recovery)
-            await self._make_room()
+            await self._large.adjust()
         except asyncio.CancelledError:
             raise
         except Exception:
             logger.exception("the workers could not be adjusted; it is tried again")
-
-    async def _start_large(self, recovery: MemoryRecovery) -> None:
-        demand = recovery.runnable(self.scheduler)
-        for rung in sorted(demand, reverse=True):
-            # A worker serves the tasks of its rung and of all lower ones.
-            needed = sum(count for other, count in demand.items() if other >= rung)
-            present = sum(1 for worker in self._large.values() if worker.rung >= rung)
-            room = self._max_large_workers - len(self._large)
-            for _ in range(max(0, min(needed - present, room))):
-                self._next_serial += 1
-                name = f"rung-{rung}-{self._next_serial}"
-                worker = ContainerWorker(
-                    self.scheduler.contact_address or self.scheduler.address,
-                    name=name,
-                    cluster=self,
-                    nthreads=1,
-                    memory_limit=recovery.sizes.of(rung),
-                    rung=rung,
-                )
-                self._created.add(worker)
-                self._large[name] = worker
-                logger.info(
-                    "a worker of %s is requested for rung %d",
-                    format_bytes(worker.memory_limit),
-                    rung,
-                )
-                await worker
-
-    async def _stop_idle_large(self, recovery: MemoryRecovery) -> None:
-        now = time.monotonic()
-        top = max(recovery.demand(self.scheduler), default=1)
-        useless = [
-            name for name, worker in self._large.items() if self._is_useless(worker, top, now)
-        ]
-        for name in useless:
-            worker = self._large[name]
-            if name in self.scheduler.aliases:
-                await self._retire_now([name])
-            del self._large[name]
-            await worker.close()
-            logger.info("worker %s is idle and released", name)
-        if not self._large:
-            self._end_displacement()
-
-    def _is_useless(self, worker: ContainerWorker, top: int, now: float) -> bool:
-        address = self.scheduler.aliases.get(worker.name)
-        state = self.scheduler.workers.get(address) if address else None
-        # Its data may not fit into other workers: it stays until they are released.
-        has_data = state is not None and state.nbytes > self._memory / 4
-        is_busy = state is not None and bool(state.processing)
-        # A smaller worker than the waiting tasks need keeps the room that they wait for.
-        is_needed = top > 1 and (worker.rung >= top or now - worker.needed_at < ROOM_TIMEOUT)
-        if is_busy or has_data or is_needed:
-            worker.needed_at = now
-            return False
-        limit = ROOM_TIMEOUT if top > worker.rung else self._idle_timeout
-        return now - worker.needed_at > limit
-
-    async def _make_room(self) -> None:
-        """Ordinary workers leave their memory to a larger one that waits for it too long."""
-        now = time.monotonic()
-        waiting = [
-            worker
-            for worker in self._large.values()
-            if worker.container is None and now - worker.requested_at > ROOM_TIMEOUT
-        ]
-        if not waiting:
-            return
-        ordinary = [w for w in self.workers.values() if w.rung == 1 and not w.is_displaced]
-        pending = [w for w in ordinary if w.container is None]
-        victims = pending or self._least_busy(ordinary)
-        missing = max(worker.memory_limit for worker in waiting)
-        for worker in victims[: max(1, -(-missing // self._memory))]:
-            worker.is_displaced = True
-            logger.info("worker %s makes room for a larger one", worker.name)
-            if worker.name in self.scheduler.aliases:
-                await self._retire_now([worker.name])
-            self._release(worker)
-        for worker in waiting:
-            worker.requested_at = now
-
-    def _least_busy(self, workers: List[ContainerWorker]) -> List[ContainerWorker]:
-        def load(worker: ContainerWorker) -> Tuple[int, int]:
-            address = self.scheduler.aliases.get(worker.name)
-            state = self.scheduler.workers.get(address) if address else None
-            return (len(state.processing), state.nbytes) if state is not None else (0, 0)
-
-        return sorted(workers, key=load)
-
-    def _end_displacement(self) -> None:
-        for worker in self.workers.values():
-            if worker.is_displaced:
-                worker.is_displaced = False
-                if worker.status == Status.running:
-                    self._launch(worker)
-
-    # Addresses.
-
-    def _has_local_nodes(self) -> bool:
-        """True if every node of the cluster is on this host."""
-        if not self._rest.settings.is_local:
-            return False
-        nodes = self._rest.get("/v1/nodes")
-        hosts = [urllib.parse.urlsplit(node.get("url") or "").hostname or "" for node in nodes]
-        return all(host in ("localhost", "::1", "") or host.startswith("127.") for host in hosts)
-
-    def _own_address(self) -> str:
-        """The address of this host towards the resource manager."""
-        parts = urllib.parse.urlsplit(self._rest.address)
-        if self._rest.settings.is_local or parts.hostname is None:
-            return str(get_ip())
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((parts.hostname, parts.port or 7070))
-            return str(probe.getsockname()[0])
-
-
-def _checked_size(key: str, value: Size) -> int:
-    try:
-        size = int(parse_bytes(value))
-    except ValueError:
-        size = 0
-    if size < 1 << 20:
-        raise SettingsError(f"{key} is {value!r}: give a size such as '2GiB'")
-    return size
-
-
-def _application_name(text: str) -> str:
-    """A name of an application, from any text.
-
-    >>> _application_name("my script!"), _application_name("--")
-    ('my-script', 'dask')
-    """
-    name = re.sub(r"[^A-Za-z0-9_-]", "-", text)[:48].strip("-_")
-    return name or "dask"
-
-
-def _import_path() -> List[str]:
-    """The directories from which this process imports modules that are not installed."""
-    installed = [*site.getsitepackages(), site.getusersitepackages(), sys.prefix, sys.base_prefix]
-    found = []
-    for entry in sys.path:
-        directory = os.path.abspath(entry or ".")
-        is_installed = any(directory.startswith(root + os.sep) for root in installed)
-        if os.path.isdir(directory) and not is_installed and directory not in found:
-            found.append(directory)
-    return found
-
-
-def _worker_program() -> str:
-    found = importlib.util.find_spec("headroom._dask_worker")
-    if found is None or found.origin is None:
-        raise ImportError("the module headroom._dask_worker is missing; install headroom again")
-    return Path(found.origin).read_text(encoding="utf-8")
-
-
-def _failed_start_sentence(worker: ContainerWorker, end: ContainerEnd) -> str:
-    lines = [line.strip() for line in end.log_tail.splitlines() if line.strip()]
-    last = lines[-1] if lines else "no output"
-    if end.is_memory_failure:
-        last = (
-            f"{format_bytes(worker.memory_limit)} of memory do not hold an idle worker; "
-            "give more memory"
-        )
-    return (
-        f"{MAX_FAILED_STARTS} workers in a row ended before they reached the scheduler; the last "
-        f"one, container {end.container} on {end.node}, {end.in_words}: {last}"
-    )

@@ -7,20 +7,16 @@ Submitit finds the classes of this module by the entry points of the package. A 
 from __future__ import annotations
 
 import dataclasses
-import faulthandler
 import getpass
 import os
 import shlex
-import signal
 import sys
 import threading
 import time
-import types
 import uuid
 from pathlib import Path
 from typing import (
     Any,
-    ClassVar,
     Dict,
     List,
     Mapping,
@@ -33,12 +29,18 @@ from typing import (
 )
 from urllib.parse import quote
 
-from submitit.core import core, job_environment, utils
+from submitit.core import core, utils
 from submitit.core import logger as submitit_logger
 
 from headroom._batch import MAX_STAGE_NAME, BatchJob, escape_places, learned_size, name_of
 from headroom._batch_watch import BatchWatcher, TaskEnd
 from headroom._http import ClientSettings, RestClient, load_settings
+from headroom._submitit_environment import (
+    ARRAY_VARIABLE,
+    DEFAULT_SIGNAL_DELAY,
+    DELAY_VARIABLE,
+    HeadroomJobEnvironment,
+)
 from headroom.errors import ClusterUnreachable, HeadroomError, RequestRefused
 
 __all__ = ["HeadroomExecutor", "HeadroomJob", "HeadroomJobEnvironment", "JobMemoryError"]
@@ -52,9 +54,6 @@ DEFAULT_MEM_GB = 2.0
 
 #: Time limit of a job without ``timeout_min``. Minutes; that of the other executors of submitit.
 DEFAULT_TIMEOUT_MIN = 5
-
-#: Time between the checkpoint and the end of the time limit. Seconds.
-DEFAULT_SIGNAL_DELAY = 90
 
 #: Longest interval between two status calls for all jobs. Seconds.
 STATUS_INTERVAL = 1
@@ -72,125 +71,12 @@ DEFAULT_EXPORT = (
     "LD_LIBRARY_PATH",
 )
 
-_ARRAY_VARIABLE = "SUBMITIT_HEADROOM_ARRAY"
-_DELAY_VARIABLE = "SUBMITIT_HEADROOM_SIGNAL_DELAY"
-
-
-class MemoryFailure(BaseException):
-    """A call raised ``MemoryError``. Not an ``Exception``, which submitit stores as a result."""
-
-
-class RestartRequested(BaseException):
-    """The call wrote a checkpoint at the end of its time, and runs again."""
+#: Lines of standard error in the exception of a job without a result.
+_TAIL_LINES = 30
 
 
 class JobMemoryError(utils.UncompletedJobError, MemoryError):
     """A job that needs more memory than it may get. The text has its sizes and the remedy."""
-
-
-# The program of the task.
-
-
-class _EndSignalHandler(job_environment.SignalHandler):
-    """Writes checkpoints: before a preemption, and before the end of the time limit."""
-
-    def __init__(
-        self,
-        env: HeadroomJobEnvironment,
-        paths: utils.JobPaths,
-        delayed: utils.DelayedSubmission,
-    ) -> None:
-        super().__init__(env, paths, delayed)
-        self.is_time_over = False
-        #: The signal that is handled.
-        self.handled: Optional[int] = None
-
-    def has_timed_out(self) -> bool:
-        """Whether the time limit is the reason. Submitit estimates it from the run time."""
-        return self.is_time_over
-
-    def on_signal(self, signum: int, frame: Optional[types.FrameType] = None) -> None:
-        """Handles the first signal; a second one would interrupt the checkpoint."""
-        if self.handled is not None:
-            return
-        self.handled = signum
-        self.checkpoint_and_try_requeue(signum, frame)
-
-    def on_time_over(self) -> None:
-        """Called by the timer, in its own thread."""
-        self.is_time_over = True
-        os.kill(os.getpid(), HeadroomJobEnvironment._usr_sig())
-
-
-class HeadroomJobEnvironment(job_environment.JobEnvironment):
-    """The environment of a task of Headroom."""
-
-    _env: ClassVar[Dict[str, str]] = {
-        "job_id": "HEADROOM_APP",
-        "num_tasks": "SUBMITIT_HEADROOM_NUM_TASKS",
-        "num_nodes": "SUBMITIT_HEADROOM_NUM_NODES",
-        "node": "SUBMITIT_HEADROOM_NODE_ID",
-        "global_rank": "SUBMITIT_HEADROOM_GLOBAL_RANK",
-        "local_rank": "SUBMITIT_HEADROOM_LOCAL_RANK",
-    }
-
-    @property
-    def array_job_id(self) -> Optional[str]:
-        """The application of an array."""
-        return os.environ.get("HEADROOM_APP") if os.environ.get(_ARRAY_VARIABLE) else None
-
-    @property
-    def array_task_id(self) -> Optional[str]:
-        """The index in an array."""
-        return os.environ.get("HEADROOM_INDEX") if os.environ.get(_ARRAY_VARIABLE) else None
-
-    @property
-    def attempt(self) -> int:
-        """Number of the attempt, from 1. It is above 1 after a kill or a preemption."""
-        return int(os.environ.get("HEADROOM_ATTEMPT", "1"))
-
-    def _handle_signals(self, paths: utils.JobPaths, submission: utils.DelayedSubmission) -> None:
-        """Sets up checkpoints, the time limit, and the report of a ``MemoryError``."""
-        handler = _EndSignalHandler(self, paths, submission)
-        signal.signal(signal.SIGCONT, handler.bypass)
-        # Headroom sends SIGTERM before it ends the container of a preempted job.
-        signal.signal(signal.SIGTERM, handler.on_signal)
-        signal.signal(self._usr_sig(), handler.on_signal)
-        limit = submission._timeout_min * 60
-        if limit > 0:
-            delay = float(os.environ.get(_DELAY_VARIABLE, DEFAULT_SIGNAL_DELAY))
-            timer = threading.Timer(max(limit - delay, limit / 2), handler.on_time_over)
-            timer.daemon = True
-            timer.start()
-            # Ends a call that does not return from native code to Python, and prints its place.
-            faulthandler.dump_traceback_later(limit, exit=True)
-        _report_memory_errors(submission)
-
-    def _requeue(self, countdown: int) -> None:
-        """Headroom runs a task again that it ends. After another signal, the task restarts."""
-        submitit_logger.get_logger().info(
-            f"Job {self.job_id} runs again ({countdown} remaining timeouts)"
-        )
-        handler = signal.getsignal(signal.SIGTERM)
-        owner = getattr(handler, "__self__", None)
-        if isinstance(owner, _EndSignalHandler) and owner.handled != signal.SIGTERM:
-            raise RestartRequested
-
-
-def _report_memory_errors(submission: utils.DelayedSubmission) -> None:
-    """Turns a ``MemoryError`` of the call into a :class:`MemoryFailure`."""
-    run = submission.result
-
-    def result() -> Any:
-        try:
-            return run()
-        except MemoryError as error:
-            raise MemoryFailure(str(error)) from error
-
-    vars(submission)["result"] = result
-
-
-# The client.
 
 
 class HeadroomInfoWatcher(core.InfoWatcher):
@@ -379,6 +265,9 @@ class HeadroomJob(core.Job[ResultType]):
             lines.append(end.report.text)
         if end.diagnostics and end.diagnostics not in "".join(lines):
             lines.append(f"reason: {end.diagnostics}")
+        printed = (self.stderr() or "").splitlines()[-_TAIL_LINES:]
+        if printed:
+            lines += ["end of standard error:", *printed]
         lines.append(f"logs: {self.paths.stderr} · {self.paths.stdout}")
         kind = JobMemoryError if state == "OUT_OF_MEMORY" else utils.UncompletedJobError
         return kind("\n".join(lines))
@@ -527,9 +416,9 @@ class HeadroomExecutor(core.PicklingExecutor):
         env = {name: os.environ[name] for name in names if name in os.environ}
         env.update({name: str(value) for name, value in (given.get("env") or {}).items()})
         env["SUBMITIT_EXECUTOR"] = self.name()
-        env[_DELAY_VARIABLE] = str(given.get("signal_delay_s", DEFAULT_SIGNAL_DELAY))
+        env[DELAY_VARIABLE] = str(given.get("signal_delay_s", DEFAULT_SIGNAL_DELAY))
         if is_array:
-            env[_ARRAY_VARIABLE] = "1"
+            env[ARRAY_VARIABLE] = "1"
         if given.get("stderr_to_stdout"):
             env["SUBMITIT_STDERR_TO_STDOUT"] = "1"
         return {name: escape_places(value) for name, value in env.items()}
