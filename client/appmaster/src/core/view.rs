@@ -53,6 +53,7 @@ impl MasterCore {
             tasks: rows,
             folded,
             events,
+            enlarged: Vec::new(),
         }
     }
 
