@@ -88,7 +88,7 @@ private[headroom] object LearnedSizes extends Logging {
             }
           // Only the number of processors would differ: such an executor is not larger.
           if (size.memory > largest || size.memory == base.memory) None
-          else Some(Rung(math.max(3, task.rung), cpusPerTask, size))
+          else Some(Rung(math.max(2, task.rung), cpusPerTask, size))
       }
     }
   }
