@@ -3,22 +3,39 @@
 //! `integration/spark/install` installs the versions and builds the plugin. The runner calls it
 //! before the tests and passes the directory in the environment.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use headroom_wire::v1::apps::AppView;
+use headroom_types::{AppId, Bytes};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::job::TaskRow;
 
-use crate::cluster::{Cluster, ProgramOutput, until};
+use crate::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
 
 /// The versions that the tests install.
 pub const VERSIONS: [&str; 2] = ["3.5.9", "4.1.4"];
+/// Environment variable with more versions to test, separated by spaces or commas.
+const MORE_VARIABLE: &str = "HEADROOM_SPARK_VERSIONS";
 /// Environment variable with the directory of the installed versions.
 const DIR_VARIABLE: &str = "HEADROOM_SPARK_DIR";
 /// Timeout for one application: starts of several JVMs on a loaded machine.
 pub const APPLICATION: Duration = Duration::from_secs(240);
+
+/// These versions, and those that the environment adds.
+pub fn versions_with(usual: &[&str]) -> Vec<String> {
+    let more = std::env::var(MORE_VARIABLE).unwrap_or_default();
+    let mut all: Vec<String> = usual.iter().map(|version| (*version).to_owned()).collect();
+    for version in more.split([' ', ',']).filter(|version| !version.is_empty()) {
+        if !all.iter().any(|known| known == version) {
+            all.push(version.to_owned());
+        }
+    }
+    all
+}
 
 /// An installed Spark with the plugin for it.
 #[derive(Clone, Debug)]
@@ -205,6 +222,13 @@ pub fn master_url(cluster: &Cluster) -> String {
     format!("{scheme}://{address}")
 }
 
+/// The application that was submitted last.
+pub fn newest_app(cluster: &Cluster) -> Result<AppView> {
+    let apps = cluster.call(cluster.client().apps())?;
+    let newest = apps.iter().max_by_key(|app| app.submitted);
+    cluster.app(&newest.context("no application")?.id)
+}
+
 /// The only application of a cluster.
 pub fn only_app(cluster: &Cluster) -> Result<AppView> {
     let apps = cluster.call(cluster.client().apps())?;
@@ -212,6 +236,78 @@ pub fn only_app(cluster: &Cluster) -> Result<AppView> {
         bail!("{} applications", apps.len())
     };
     cluster.app(&app.id)
+}
+
+/// Checks that the application ended with success and left no container.
+pub fn ended_clean(cluster: &Cluster, output: &ProgramOutput) -> Result<AppView> {
+    ensure!(
+        output.code == 0,
+        "the driver ended with {}:\n{}\n{}",
+        output.code,
+        output.stdout,
+        last_lines(&output.stderr, 60)
+    );
+    let app = until("the application to finish", SOON, || {
+        let app = newest_app(cluster)?;
+        Ok(app.state.is_final().then_some(app))
+    })?;
+    ensure!(app.state == AppState::Finished, "{app:#?}");
+    without_containers(cluster, &app.id)?;
+    Ok(app)
+}
+
+/// Waits until all containers of an application have ended.
+pub fn without_containers(cluster: &Cluster, app: &AppId) -> Result<()> {
+    until("all containers to end", SOON, || {
+        let all = cluster.call(cluster.client().containers(Some(app)))?;
+        Ok(all.iter().all(|c| c.state == "exited").then_some(()))
+    })
+}
+
+/// Tasks that had a memory failure, with their rows.
+pub fn with_memory_failures(app: &AppView) -> Vec<&TaskRow> {
+    app.job
+        .iter()
+        .flat_map(|job| &job.tasks)
+        .filter(|row| row.attempts.iter().any(|a| a.dimension.is_some()))
+        .collect()
+}
+
+/// Two nodes with one address and one shuffle service each, a directory of Java that gives executors
+/// the address and the port of their node, and the port of the shuffle service of `node-2`.
+pub fn two_nodes(spark: &SparkInstallation) -> Result<(Cluster, tempfile::TempDir, u16)> {
+    let (first, second) = (free_port()?, free_port()?);
+    let of_node = format!("case $HEADROOM_NODE in node-2) port={second};; *) port={first};; esac");
+    let configuration = format!(
+        "[isolation]\nrun_as = \"agent\"\nallow_root = true\nprivate_tmp = false\n\
+         [aux_services.spark-shuffle]\nmemory = \"512MiB\"\n\
+         command = [\"sh\", \"-c\", \"{of_node}; exec java -Xmx256m \
+         -Dspark.shuffle.service.port=$port -cp '{}/jars/*:{}' \
+         org.apache.spark.deploy.headroom.ShuffleService\"]\n",
+        spark.home().display(),
+        spark.plugin().display(),
+    );
+    let node = NodeShape {
+        memory: Bytes::from_mib(1700),
+        cpus: 4,
+        enforcer: None,
+    };
+    let cluster = Cluster::start_configured(&[node, node], &configuration)?;
+    let java = tempfile::tempdir()?;
+    fs::create_dir(java.path().join("bin"))?;
+    let program = java.path().join("bin/java");
+    fs::write(
+        &program,
+        format!(
+            "#!/bin/bash\n{of_node}\n\
+             for n in $(seq 600); do (: > /dev/tcp/127.0.0.1/$port) 2> /dev/null && break; sleep 0.2; done\n\
+             [ $HEADROOM_NODE = node-2 ] && export SPARK_LOCAL_IP=127.0.0.2\n\
+             exec java -Dspark.shuffle.service.port=$port \"$@\"\n"
+        ),
+    )?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(java.path(), fs::Permissions::from_mode(0o755))?;
+    Ok((cluster, java, second))
 }
 
 /// The path of a program in `integration/spark/jobs`.

@@ -14,8 +14,9 @@ use headroom_wire::v1::apps::{AppState, AppView, AttemptView};
 use headroom_wire::v1::job::TaskRow;
 use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
 use integration::spark::{
-    APPLICATION, SparkDriver, SparkInstallation, VERSIONS, job_file, last_lines, lines_of,
-    master_url, only_app,
+    APPLICATION, SparkDriver, SparkInstallation, VERSIONS, ended_clean, job_file, last_lines,
+    lines_of, master_url, only_app, two_nodes, versions_with, with_memory_failures,
+    without_containers,
 };
 
 /// Enough for two executors of 896 MiB and a larger one beside them.
@@ -25,31 +26,6 @@ fn shape() -> NodeShape {
         cpus: 8,
         enforcer: None,
     }
-}
-
-/// Checks that the application ended with success and left no container.
-fn ended_clean(cluster: &Cluster, output: &ProgramOutput) -> Result<AppView> {
-    ensure!(
-        output.code == 0,
-        "the driver ended with {}:\n{}\n{}",
-        output.code,
-        output.stdout,
-        last_lines(&output.stderr, 60)
-    );
-    let app = until("the application to finish", SOON, || {
-        let app = only_app(cluster)?;
-        Ok(app.state.is_final().then_some(app))
-    })?;
-    ensure!(app.state == AppState::Finished, "{app:#?}");
-    without_containers(cluster, &app.id)?;
-    Ok(app)
-}
-
-fn without_containers(cluster: &Cluster, app: &AppId) -> Result<()> {
-    until("all containers to end", SOON, || {
-        let all = cluster.call(cluster.client().containers(Some(app)))?;
-        Ok(all.iter().all(|c| c.state == "exited").then_some(()))
-    })
 }
 
 /// A job of short stages that goes on until it is ended.
@@ -83,22 +59,14 @@ impl WaitingJob {
     }
 }
 
-/// Tasks that had a memory failure, with their rows.
-fn with_memory_failures(app: &AppView) -> Vec<&TaskRow> {
-    app.job
-        .iter()
-        .flat_map(|job| &job.tasks)
-        .filter(|row| row.attempts.iter().any(|a| a.dimension.is_some()))
-        .collect()
-}
-
 #[test]
 fn a_job_with_shuffles_and_sql_gives_the_right_results() -> Result<()> {
-    for version in VERSIONS {
-        let spark = SparkInstallation::of(version)?;
+    for version in versions_with(&VERSIONS) {
+        let spark = SparkInstallation::of(&version)?;
         let cluster = Cluster::start(&[shape()])?;
         let output = spark.submit(&master_url(&cluster), &[], "basics.py", &[])?;
         let app = ended_clean(&cluster, &output)?;
+        shows_its_part_of_the_log(&cluster, &app.id)?;
         let results = lines_of(&output, "RESULT");
         ensure!(
             results
@@ -121,9 +89,24 @@ fn a_job_with_shuffles_and_sql_gives_the_right_results() -> Result<()> {
     Ok(())
 }
 
+/// The log of a task is a part of the log of its executor, with a note that names all of it.
+fn shows_its_part_of_the_log(cluster: &Cluster, app: &AppId) -> Result<()> {
+    let printed = cluster.rmctl(&["logs", &format!("{app}/stage-0/1")])?;
+    ensure!(printed.code == 0, "{printed:?}");
+    let first = printed.stdout.lines().next().unwrap_or_default();
+    ensure!(
+        first.contains("task 1.0 in stage 0.0 (TID 1)"),
+        "{printed:?}"
+    );
+    ensure!(
+        printed.stderr.contains("is shared with other tasks"),
+        "{printed:?}"
+    );
+    Ok(())
+}
+
 #[test]
-fn a_skewed_group_by_fails_on_stock_spark_and_finishes_with_more_heap_for_three_tasks() -> Result<()>
-{
+fn a_skewed_group_by_fails_on_stock_spark() -> Result<()> {
     let spark = SparkInstallation::of("4.1.4")?;
     // Executors that fail in a row would else end the application before a task failed four times.
     let endless = ["spark.deploy.maxExecutorRetries=-1"];
@@ -134,14 +117,23 @@ fn a_skewed_group_by_fails_on_stock_spark_and_finishes_with_more_heap_for_three_
         stock.code,
         last_lines(&stock.stderr, 30)
     );
+    Ok(())
+}
+
+#[test]
+fn a_skewed_group_by_finishes_with_more_heap_for_three_tasks() -> Result<()> {
+    for version in versions_with(&["4.1.4"]) {
+        finishes_with_more_heap_for_three_tasks(&SparkInstallation::of(&version)?)?;
+    }
+    Ok(())
+}
+
+fn finishes_with_more_heap_for_three_tasks(spark: &SparkInstallation) -> Result<()> {
     let cluster = Cluster::start(&[shape()])?;
     let output = spark.submit(&master_url(&cluster), &[], "skew.py", &["10000"])?;
     let app = ended_clean(&cluster, &output)?;
     let results = lines_of(&output, "RESULT");
-    ensure!(
-        results == ["[Row(sum(key)=780, sum(n)=610000, sum(l)=40000)]"],
-        "{results:?}"
-    );
+    ensure!(results == [SKEW_RESULT], "{results:?}");
     let failed = with_memory_failures(&app);
     ensure!(!failed.is_empty(), "no task ran out of memory");
     for attempt in failed.iter().flat_map(|row| &row.attempts) {
@@ -159,6 +151,80 @@ fn a_skewed_group_by_fails_on_stock_spark_and_finishes_with_more_heap_for_three_
         // Only the heap grows: the configured overhead is 384 MiB.
         ensure!(row.profile.overhead == Bytes::from_mib(384), "{row:#?}");
     }
+    Ok(())
+}
+
+/// The sum over all rows of `skew.py` with 10,000 rows in each ordinary group.
+const SKEW_RESULT: &str = "[Row(sum(key)=780, sum(n)=610000, sum(l)=40000)]";
+
+#[test]
+fn the_second_run_of_an_application_starts_with_the_sizes_that_the_first_one_needed() -> Result<()>
+{
+    let spark = SparkInstallation::of("4.1.4")?;
+    let cluster = Cluster::start(&[shape()])?;
+    // One task at a time has a whole heap: then the same tasks run out of it in every run.
+    let settings = ["spark.executor.cores=1"];
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let output = spark.submit(&master_url(&cluster), &settings, "skew.py", &["10000"])?;
+        runs.push(ended_clean(&cluster, &output)?);
+        ensure!(
+            lines_of(&output, "RESULT") == [SKEW_RESULT],
+            "{}",
+            output.stdout
+        );
+    }
+    let sizes = |app: &AppView| -> Vec<(String, Bytes)> {
+        let rows = app.job.iter().flat_map(|job| &job.tasks);
+        rows.filter(|row| row.rung > 1)
+            .map(|row| (row.task.to_string(), row.profile.memory()))
+            .collect()
+    };
+    let failed = with_memory_failures(&runs[0]);
+    ensure!(!failed.is_empty(), "the first run learns");
+    ensure!(
+        with_memory_failures(&runs[1]).is_empty(),
+        "the second run has no memory failure: {:#?}",
+        with_memory_failures(&runs[1])
+    );
+    ensure!(
+        sizes(&runs[0]) == sizes(&runs[1]),
+        "the same tasks have the same sizes: {:#?} {:#?}",
+        sizes(&runs[0]),
+        sizes(&runs[1])
+    );
+    let suggested = cluster.rmctl(&["job", "suggest", "skew"])?;
+    ensure!(
+        suggested
+            .stdout
+            .contains("start with the memory that they needed in an earlier job: 3"),
+        "{suggested:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_python_worker_that_grows_slowly_gets_a_larger_container_before_it_is_killed() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let cluster = Cluster::start(&[shape()])?;
+    let settings = ["spark.executor.instances=1", "spark.executor.cores=1"];
+    let output = spark.submit(&master_url(&cluster), &settings, "slow_growth.py", &[])?;
+    let app = ended_clean(&cluster, &output)?;
+    ensure!(
+        lines_of(&output, "RESULT") == ["[(True, True, True)]"],
+        "{}",
+        output.stdout
+    );
+    ensure!(with_memory_failures(&app).is_empty(), "{app:#?}");
+    ensure!(
+        output
+            .stderr
+            .contains("is near its limit of 896 MiB: its container grows to 1088 MiB"),
+        "{}",
+        last_lines(&output.stderr, 40)
+    );
+    let events = cluster.rmctl(&["events", "--reason", "ContainerResized"])?;
+    ensure!(events.stdout.contains("has 1.1 GiB"), "{}", events.stdout);
     Ok(())
 }
 
@@ -266,6 +332,33 @@ fn off_heap_memory_that_ran_out_is_cured_and_the_history_server_reads_the_event_
     Ok(())
 }
 
+#[test]
+fn a_barrier_stage_runs_again_at_its_size_with_speculation_on() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let cluster = Cluster::start(&[shape()])?;
+    let dir = tempfile::tempdir()?;
+    let marker = dir.path().join("filled").display().to_string();
+    let settings = [
+        "spark.headroom.growInPlace=false",
+        "spark.speculation=true",
+        "spark.speculation.multiplier=1.1",
+        "spark.speculation.quantile=0.3",
+    ];
+    let output = spark.submit(&master_url(&cluster), &settings, "barrier.py", &[&marker])?;
+    let app = ended_clean(&cluster, &output)?;
+    ensure!(lines_of(&output, "RESULT") == ["4954"], "{}", output.stdout);
+    ensure!(
+        output.stderr.contains("ran out of overhead memory"),
+        "an executor is lost"
+    );
+    let raised = app.job.iter().flat_map(|job| &job.tasks);
+    ensure!(
+        raised.filter(|row| row.rung > 1).count() == 0,
+        "its tasks have no rungs: {app:#?}"
+    );
+    Ok(())
+}
+
 /// A node with Spark's shuffle service, which authenticates its callers.
 fn with_shuffle_service(spark: &SparkInstallation) -> Result<(Cluster, Vec<String>)> {
     let port = free_port()?;
@@ -318,6 +411,61 @@ fn no_map_task_runs_again_after_executors_and_the_shuffle_service_were_killed() 
     until("the shuffle files to be removed", SOON, || {
         Ok((!dir.exists()).then_some(()))
     })
+}
+
+#[test]
+fn a_job_survives_the_loss_of_a_node_with_its_shuffle_service() -> Result<()> {
+    let spark = SparkInstallation::of("4.1.4")?;
+    let (mut cluster, java, port) = two_nodes(&spark)?;
+    let java_home = format!("spark.headroom.javaHome={}", java.path().display());
+    let settings = [
+        java_home.as_str(),
+        "spark.shuffle.service.enabled=true",
+        "spark.scheduler.minRegisteredResourcesRatio=1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime=200s",
+        // A single counted failure would end the job.
+        "spark.task.maxFailures=1",
+    ];
+    let (mapped, go) = (java.path().join("mapped"), java.path().join("go"));
+    let files = [mapped.display().to_string(), go.display().to_string()];
+    let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+    let driver = spark.start(&master_url(&cluster), &settings, "node_loss.py", &arguments)?;
+    until("the map side", APPLICATION, || {
+        Ok(mapped.exists().then_some(()))
+    })?;
+    let app = only_app(&cluster)?.id;
+    let all = cluster.call(cluster.client().containers(Some(&app)))?;
+    let lost: Vec<_> = all
+        .iter()
+        .filter(|c| c.state == "running" && c.node.as_str() == "node-2")
+        .collect();
+    ensure!(lost.len() == 1, "an executor on each node: {all:#?}");
+    let executor = cluster.container_pid(lost[0])?;
+    cluster.kill_daemon("node-2")?;
+    Cluster::kill_process(executor)?;
+    let service = format!("spark.shuffle.service.port={port} .*[h]eadroom.ShuffleService");
+    let killed = Command::new("pkill")
+        .args(["-9", "-f", &service])
+        .status()?;
+    ensure!(killed.success(), "the shuffle service of the lost node ran");
+    fs::write(&go, "")?;
+    let output = driver.wait(APPLICATION)?;
+    ensure!(
+        output.code == 0,
+        "{}\n{}",
+        output.stdout,
+        last_lines(&output.stderr, 60)
+    );
+    ensure!(lines_of(&output, "RESULT") == ["True"], "{}", output.stdout);
+    ensure!(
+        lines_of(&output, "AGAIN") == ["True True"],
+        "only lost map outputs are computed again: {}",
+        output.stdout
+    );
+    let app = cluster.until_ended(&app)?;
+    let totals = &app.job.as_ref().context("a view of the job")?.totals;
+    ensure!(totals.memory_kills == 0 && totals.failed == 0, "{app:#?}");
+    Ok(())
 }
 
 #[test]

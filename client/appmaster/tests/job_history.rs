@@ -41,6 +41,7 @@ fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<JobHistory> {
         runs: 3,
         last: UnixMillis(1),
         kinds,
+        enlarged: Vec::new(),
     })
 }
 

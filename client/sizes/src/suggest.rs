@@ -175,6 +175,7 @@ mod tests {
             runs: 1,
             last: UnixMillis(1),
             kinds,
+            enlarged: Vec::new(),
         }
     }
 

@@ -309,6 +309,7 @@ mod tests {
             input: None,
             treatment: None,
             remedies: Vec::new(),
+            log_marker: None,
         }
     }
     fn profile(memory: u64) -> Profile {

@@ -13,10 +13,12 @@ use headroom_telemetry::names::AM_TASKS;
 use headroom_types::{AppId, Name, Reason, TaskId, UnixMillis};
 use headroom_wire::v1::events::LoggedEvent;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobTotals, JobView, JobViewPatch, TaskRow};
+use headroom_wire::v1::job_history::EnlargedTask;
 
 use crate::attempt_metrics::AttemptMetrics;
 use crate::from_wire::cut;
 use crate::index_ranges::IndexRanges;
+use crate::usage_history::MAX_ENLARGED;
 
 /// Limit on rows of one application.
 const MAX_ROWS: usize = 50_000;
@@ -24,6 +26,8 @@ const MAX_ROWS: usize = 50_000;
 const MAX_ATTEMPTS: usize = 64;
 /// Maximum text of one event or note. Bytes.
 const MAX_TEXT: usize = 2048;
+/// Maximum marker of an attempt in the log of its container. Bytes.
+const MAX_MARKER: usize = 128;
 /// Maximum log tail of one attempt. Bytes.
 const MAX_TAIL: usize = 4096;
 
@@ -41,6 +45,8 @@ struct StoredJobRows {
     tasks: BTreeMap<TaskId, Arc<TaskRow>>,
     /// Tasks that are only counted. A repeated patch does not add their rows again.
     folded: BTreeMap<Name, IndexRanges>,
+    /// Tasks with more memory than configured, for the usage history, by name.
+    enlarged: BTreeMap<String, EnlargedTask>,
 }
 
 impl StoredJobRows {
@@ -49,6 +55,15 @@ impl StoredJobRows {
             .get(&task.stage)
             .is_some_and(|of_stage| of_stage.contains(task.index))
     }
+
+    /// Adds sizes for the usage history, up to its limit. Unbounded entries are ignored.
+    fn enlarge(&mut self, tasks: Vec<EnlargedTask>) {
+        for task in tasks.into_iter().filter(EnlargedTask::is_bounded) {
+            if self.enlarged.len() < MAX_ENLARGED || self.enlarged.contains_key(&task.name) {
+                self.enlarged.insert(task.name.clone(), task);
+            }
+        }
+    }
 }
 
 /// Task rows of one application at one moment.
@@ -56,6 +71,7 @@ impl StoredJobRows {
 pub(crate) struct JobRowSnapshot {
     totals: JobTotals,
     tasks: Vec<Arc<TaskRow>>,
+    enlarged: Vec<EnlargedTask>,
 }
 
 /// Whether a patch may create the rows of an application.
@@ -91,6 +107,7 @@ impl JobRowStore {
             tasks,
             folded,
             events,
+            enlarged,
         } = patch;
         let mut tallies = self.tallies();
         let given_up = |e: &&JobEvent| e.reason == Reason::EscalationExhausted.as_str();
@@ -114,7 +131,9 @@ impl JobRowStore {
         if full {
             // Another application attempt may have another journal, in which these tasks must run.
             rows.folded.clear();
+            rows.enlarged.clear();
         }
+        rows.enlarge(enlarged);
         for row in tasks
             .into_iter()
             .filter(|row| !rows.is_folded(&row.task))
@@ -147,6 +166,7 @@ impl JobRowStore {
         Some(JobRowSnapshot {
             totals: rows.totals.clone(),
             tasks: rows.tasks.values().cloned().collect(),
+            enlarged: rows.enlarged.values().cloned().collect(),
         })
     }
 
@@ -228,6 +248,11 @@ impl JobRowSnapshot {
         self.tasks.iter().map(|row| &**row)
     }
 
+    /// Tasks with more memory than configured, for the usage history.
+    pub(crate) fn enlarged(&self) -> &[EnlargedTask] {
+        &self.enlarged
+    }
+
     /// The job view that callers receive.
     pub(crate) fn view(&self) -> JobView {
         JobView {
@@ -290,6 +315,7 @@ fn bounded(mut row: TaskRow) -> TaskRow {
             shadow.why = cut(std::mem::take(&mut shadow.why), MAX_TEXT);
         }
         attempt.log_tail = cut(std::mem::take(&mut attempt.log_tail), MAX_TAIL);
+        attempt.log_marker = attempt.log_marker.take().map(|text| cut(text, MAX_MARKER));
     }
     row
 }
@@ -354,6 +380,7 @@ mod tests {
             input: None,
             treatment: None,
             remedies: Vec::new(),
+            log_marker: None,
         };
         TaskRow {
             task: task.parse().expect("id"),

@@ -346,7 +346,11 @@ impl ManagerLoop {
             if over.contains(&app) {
                 let at = known.ended.unwrap_or_else(|| self.clock.unix_now());
                 let (user, rows) = (&known.spec.user, snapshot.rows());
-                let update = self.shared.families.learn(user, app.name(), at, rows);
+                let enlarged = snapshot.enlarged();
+                let update = self
+                    .shared
+                    .families
+                    .learn(user, app.name(), at, rows, enlarged);
                 update
                     .into_iter()
                     .for_each(|update| self.documents.keep_history(update));

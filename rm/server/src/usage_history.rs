@@ -5,14 +5,16 @@
 //! Handlers read it and share the entries. It is outside of the core: no decision of the core
 //! depends on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use headroom_rm_store::{SavedJobHistory, SavedKind};
+use headroom_rm_store::{SavedEnlargedTask, SavedJobHistory, SavedKind};
 use headroom_sizes::suggest::suggest;
 use headroom_types::{Bytes, ExitCharge, Name, UnixMillis};
 use headroom_wire::v1::job::{TaskRow, TaskState};
-use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow, TaskKindHistory, TaskMemoryNeed};
+use headroom_wire::v1::job_history::{
+    EnlargedTask, JobHistory, JobHistoryRow, TaskKindHistory, TaskMemoryNeed,
+};
 use headroom_wire::v1::suggestions::Suggestion;
 
 /// Limit on families. When it is reached, the one with the oldest last run is removed.
@@ -21,6 +23,8 @@ const FAMILIES: usize = 512;
 const KINDS: usize = 64;
 /// Limit on tasks of one kind; the latest are kept.
 const TASKS: usize = 250;
+/// Limit on tasks with more memory than configured in one family; the latest are kept.
+pub(crate) const MAX_ENLARGED: usize = 2000;
 
 type JobHistoryKey = (String, Name);
 
@@ -61,18 +65,20 @@ impl UsageHistory {
         }
     }
 
-    /// Adds the needs of those tasks that succeeded. Returns `None` if no task succeeded.
+    /// Adds the needs of those tasks that succeeded, and the sizes of enlarged tasks. Returns `None`
+    /// without either.
     pub(crate) fn learn<'a>(
         &self,
         user: &str,
         name: &Name,
         at: UnixMillis,
         rows: impl Iterator<Item = &'a TaskRow>,
+        enlarged: &[EnlargedTask],
     ) -> Option<JobHistoryUpdate> {
         let lessons: Vec<(&str, TaskMemoryNeed)> = rows
             .filter_map(|row| Some((row.task.stage.as_str(), need(row)?)))
             .collect();
-        if lessons.is_empty() {
+        if lessons.is_empty() && enlarged.is_empty() {
             return None;
         }
         let mut known = self.known();
@@ -92,6 +98,7 @@ impl UsageHistory {
                 runs: 0,
                 last: at,
                 kinds: Vec::new(),
+                enlarged: Vec::new(),
             })
         };
         let family = known.entry(key).or_insert_with(fresh);
@@ -101,6 +108,7 @@ impl UsageHistory {
         lessons
             .into_iter()
             .for_each(|(kind, need)| add(&mut changed.kinds, kind, need));
+        renew(&mut changed.enlarged, enlarged);
         Some(JobHistoryUpdate {
             family: Arc::clone(family),
             gone,
@@ -243,6 +251,15 @@ fn add(kinds: &mut Vec<TaskKindHistory>, name: &str, need: TaskMemoryNeed) {
     }
 }
 
+/// Replaces the sizes of these tasks, and removes the oldest ones above the limit.
+fn renew(known: &mut Vec<EnlargedTask>, latest: &[EnlargedTask]) {
+    let names: BTreeSet<&str> = latest.iter().map(|task| task.name.as_str()).collect();
+    known.retain(|task| !names.contains(task.name.as_str()));
+    known.extend_from_slice(latest);
+    let surplus = known.len().saturating_sub(MAX_ENLARGED);
+    known.drain(..surplus);
+}
+
 fn restored(saved: SavedJobHistory) -> JobHistory {
     let kinds = saved.kinds.into_iter().map(|kind| TaskKindHistory {
         name: kind.name,
@@ -254,6 +271,31 @@ fn restored(saved: SavedJobHistory) -> JobHistory {
         runs: saved.runs,
         last: saved.last,
         kinds: kinds.collect(),
+        enlarged: saved.enlarged.into_iter().map(enlarged_task).collect(),
+    }
+}
+
+fn enlarged_task(saved: SavedEnlargedTask) -> EnlargedTask {
+    let SavedEnlargedTask {
+        name,
+        rung,
+        cpus,
+        memory,
+    } = saved;
+    EnlargedTask {
+        name,
+        rung,
+        cpus,
+        memory,
+    }
+}
+
+fn saved_enlarged_task(task: &EnlargedTask) -> SavedEnlargedTask {
+    SavedEnlargedTask {
+        name: task.name.clone(),
+        rung: task.rung,
+        cpus: task.cpus,
+        memory: task.memory.clone(),
     }
 }
 
@@ -290,6 +332,7 @@ pub(crate) fn saved(family: &JobHistory) -> SavedJobHistory {
         runs: family.runs,
         last: family.last,
         kinds: kinds.collect(),
+        enlarged: family.enlarged.iter().map(saved_enlarged_task).collect(),
     }
 }
 
@@ -326,7 +369,7 @@ mod tests {
         at: u64,
         rows: &[TaskRow],
     ) -> Option<JobHistoryUpdate> {
-        families.learn(user, &name(job), UnixMillis(at), rows.iter())
+        families.learn(user, &name(job), UnixMillis(at), rows.iter(), &[])
     }
 
     #[test]
@@ -470,6 +513,42 @@ mod tests {
                 .len(),
             KINDS
         );
+    }
+
+    fn enlarged(task: &str, mib: u64) -> EnlargedTask {
+        EnlargedTask {
+            name: task.to_owned(),
+            rung: 3,
+            cpus: 1,
+            memory: BTreeMap::from([(name("heap"), Bytes::from_mib(mib))]),
+        }
+    }
+
+    #[test]
+    fn enlarged_tasks_are_replaced_by_name_and_bounded() {
+        let families = UsageHistory::default();
+        let learn = |at, tasks: &[EnlargedTask]| {
+            let rows = std::iter::empty();
+            families.learn("ann", &name("count"), UnixMillis(at), rows, tasks)
+        };
+        assert_eq!(learn(1, &[]), None, "there is nothing to keep");
+        learn(2, &[enlarged("a/1", 1024), enlarged("a/2", 1024)]);
+        let update = learn(3, &[enlarged("a/1", 2048)]).expect("a size");
+        assert_eq!(
+            update.family.enlarged,
+            [enlarged("a/2", 1024), enlarged("a/1", 2048)]
+        );
+        let again = UsageHistory::restored(vec![saved(&update.family)]);
+        assert_eq!(
+            again.get("ann", &name("count")),
+            Some(update.family),
+            "it is unchanged after save and restore"
+        );
+        let many: Vec<EnlargedTask> = (0..MAX_ENLARGED)
+            .map(|n| enlarged(&format!("b/{n}"), 512))
+            .collect();
+        let update = learn(4, &many).expect("sizes");
+        assert_eq!(update.family.enlarged, many, "the oldest are removed");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //!
 //! The core does not know it, and a cluster works without it. The server decides how much is kept.
 
-use headroom_types::{Name, UnixMillis};
+use std::collections::BTreeMap;
+
+use headroom_types::{Bytes, Name, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use crate::replay_error::ReplayError;
@@ -24,6 +26,22 @@ pub struct SavedJobHistory {
     pub last: UnixMillis,
     /// Its kinds of tasks.
     pub kinds: Vec<SavedKind>,
+    /// Sizes of single tasks; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enlarged: Vec<SavedEnlargedTask>,
+}
+
+/// The size with which one task succeeded after it ran out of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedEnlargedTask {
+    /// The name of the task in every run.
+    pub name: String,
+    /// Its rung.
+    pub rung: u32,
+    /// Its processors.
+    pub cpus: u32,
+    /// Its memory by part. Bytes.
+    pub memory: BTreeMap<Name, Bytes>,
 }
 
 /// The history of one kind.
@@ -79,6 +97,7 @@ mod tests {
             runs: 2,
             last: UnixMillis(9),
             kinds,
+            enlarged: Vec::new(),
         };
         let key = record_key("a/b", &name);
         assert_eq!(key, "family/612f62/count");

@@ -43,7 +43,7 @@ mod damage;
 pub use access::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;
-pub use history::{SavedJobHistory, SavedKind};
+pub use history::{SavedEnlargedTask, SavedJobHistory, SavedKind};
 pub use idempotency::SavedResponse;
 pub use journal::RecordJournal;
 pub use open::{OpenedStore, open};

@@ -357,6 +357,7 @@ impl MasterCore {
             input,
             treatment: None,
             remedies: super::treat::remedies(task),
+            log_marker: None,
         };
         self.record(
             now,

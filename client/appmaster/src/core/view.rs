@@ -59,6 +59,7 @@ impl MasterCore {
             tasks: rows,
             folded,
             events,
+            enlarged: Vec::new(),
         }
     }
 

@@ -180,6 +180,7 @@ mod tests {
             input: None,
             treatment: None,
             remedies: Vec::new(),
+            log_marker: None,
         }
     }
 

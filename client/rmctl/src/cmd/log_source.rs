@@ -21,6 +21,8 @@ pub(super) struct LogSource {
     pub(super) prefix: String,
     pub(super) container: ContainerId,
     pub(super) file: String,
+    /// Text that begins and ends the wanted lines, if several tasks share the file.
+    pub(super) marker: Option<String>,
 }
 
 /// Prints text of a log, with its prefix.
@@ -70,6 +72,7 @@ pub(super) async fn sources(
         prefix: String::new(),
         container,
         file: own.to_owned(),
+        marker: None,
     };
     if args.master {
         let all = client.containers(Some(&app.id)).await?;
@@ -94,17 +97,13 @@ pub(super) async fn sources(
     }
     match part {
         TargetPart::Container(id) => Ok(vec![whole(id.clone())]),
-        TargetPart::Attempt(id) => Ok(vec![of_attempt(
-            target::attempt(app, id)?.1,
-            args.stderr,
-            "",
-        )]),
+        TargetPart::Attempt(id) => Ok(vec![of_attempt(target::attempt(app, id)?.1, args, "")]),
         TargetPart::Task(id) => {
             let row = target::task(app, id)?;
             Ok(row
                 .attempts
                 .last()
-                .map(|a| of_attempt(a, args.stderr, &prefix(args, &a.attempt)))
+                .map(|a| of_attempt(a, args, &prefix(args, &a.attempt)))
                 .into_iter()
                 .collect())
         }
@@ -125,9 +124,30 @@ pub(super) async fn sources(
                     a.attempt.to_string()
                 }
             };
-            Ok(last
-                .map(|a| of_attempt(a, args.stderr, &prefix(a)))
-                .collect())
+            let mut sources: Vec<LogSource> = Vec::new();
+            for attempt in last {
+                let source = match part {
+                    // The whole log of a container once, instead of a part for each of its tasks.
+                    TargetPart::Whole if attempt.log_marker.is_some() => {
+                        let own = prefix(attempt);
+                        let name = if own.is_empty() {
+                            own
+                        } else {
+                            attempt.container.to_string()
+                        };
+                        of_container(attempt, &name)
+                    }
+                    TargetPart::Whole
+                    | TargetPart::Several(_)
+                    | TargetPart::Task(_)
+                    | TargetPart::Attempt(_)
+                    | TargetPart::Container(_) => of_attempt(attempt, args, &prefix(attempt)),
+                };
+                if source.marker.is_some() || !sources.contains(&source) {
+                    sources.push(source);
+                }
+            }
+            Ok(sources)
         }
     }
 }
@@ -141,11 +161,33 @@ fn prefix(args: &LogsArgs, attempt: &TaskAttemptId) -> String {
     }
 }
 
-fn of_attempt(a: &AttemptRow, stderr: bool, prefix: &str) -> LogSource {
-    let end = if stderr { "err" } else { "out" };
+/// The log of an attempt: its own file, or a part of standard error of its container. A followed
+/// log is not cut into parts.
+fn of_attempt(a: &AttemptRow, args: &LogsArgs, prefix: &str) -> LogSource {
+    let shared = of_container(a, prefix);
+    match &a.log_marker {
+        Some(_) if args.follow => shared,
+        Some(marker) => LogSource {
+            marker: Some(marker.clone()),
+            ..shared
+        },
+        None => LogSource {
+            file: format!(
+                "{}.{}",
+                a.attempt.file_name(),
+                if args.stderr { "err" } else { "out" }
+            ),
+            ..shared
+        },
+    }
+}
+
+/// Standard error of the container of an attempt, which several tasks share.
+fn of_container(a: &AttemptRow, prefix: &str) -> LogSource {
     LogSource {
         prefix: prefix.to_owned(),
         container: a.container.clone(),
-        file: format!("{}.{end}", a.attempt.file_name()),
+        file: "stderr".to_owned(),
+        marker: None,
     }
 }

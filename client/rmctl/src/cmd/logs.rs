@@ -50,7 +50,8 @@ pub(crate) async fn run(context: &CommandContext, args: LogsArgs) -> CommandResu
     for source in &sources {
         match client.log(&source.container, &source.file, WINDOW).await {
             Ok(text) => {
-                print(context, source, text::tail(&text, args.tail), args.stderr);
+                let part = part_of(context, source, &text);
+                print(context, source, text::tail(part, args.tail), args.stderr);
                 read += 1;
             }
             Err(e) if only => return Err(gone(e, source)),
@@ -61,6 +62,25 @@ pub(crate) async fn run(context: &CommandContext, args: LogsArgs) -> CommandResu
         Some(e) if read == 0 => Err(e),
         Some(_) | None => Ok(CommandExitCode::Ok),
     }
+}
+
+/// The lines of the target in a log that several tasks share. A note on the terminal names the
+/// whole log.
+fn part_of<'a>(context: &CommandContext, source: &LogSource, text: &'a str) -> &'a str {
+    let Some(marker) = &source.marker else {
+        return text;
+    };
+    let container = &source.container;
+    let part = text::between(text, marker);
+    let note = if part.is_empty() {
+        "has no line of this task, such as at log level WARN or after 1 MiB of later lines"
+    } else {
+        "is shared with other tasks, whose lines may be among these"
+    };
+    context.term.say(&format!(
+        "the log of executor {container} {note}; rmctl logs {container} --stderr prints all of it"
+    ));
+    part
 }
 
 fn gone(e: ClientError, source: &LogSource) -> CommandFailure {

@@ -140,6 +140,7 @@ fn attempt(
         input: None,
         treatment: None,
         remedies: Vec::new(),
+        log_marker: None,
     }
 }
 

@@ -39,7 +39,18 @@ pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: Text
         family.user
     );
     let note = "next: rmctl explain sizes · rmctl profile suggest\n";
-    head + &suggested(found, |one| one.kind.clone(), "STAGE", paint) + &paint.dim(note)
+    head + &suggested(found, |one| one.kind.clone(), "STAGE", paint)
+        + &enlarged(family)
+        + &paint.dim(note)
+}
+
+/// The number of tasks that start with more memory than configured; empty without such tasks.
+fn enlarged(family: &JobHistory) -> String {
+    if family.enlarged.is_empty() {
+        return String::new();
+    }
+    let count = family.enlarged.len();
+    format!("tasks that start with the memory that they needed in an earlier job: {count}\n")
 }
 
 /// Suggestions for all jobs with a history, each with the name of its job.
@@ -167,6 +178,7 @@ mod tests {
             runs: 3,
             last: UnixMillis(0),
             kinds: Vec::new(),
+            enlarged: Vec::new(),
         };
         let text = suggestions(&family, &found, TextPainter::PLAIN);
         assert!(

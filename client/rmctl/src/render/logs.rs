@@ -25,6 +25,31 @@ pub(crate) fn tail(text: &str, n: Option<usize>) -> &str {
     if n == 0 { "" } else { &text[cut..] }
 }
 
+/// The lines from the first one to the last one that contains `marker`, with the continuation of
+/// the last one, such as a stack trace. Empty without such a line.
+pub(crate) fn between<'a>(text: &'a str, marker: &str) -> &'a str {
+    let Some(first) = text.find(marker) else {
+        return "";
+    };
+    let begin = text[..first].rfind('\n').map_or(0, |at| at + 1);
+    let last = text.rfind(marker).unwrap_or(first);
+    let mut end = line_end(text, last);
+    // A log line begins with a date, or is one JSON object.
+    while text[end..]
+        .chars()
+        .next()
+        .is_some_and(|c| !c.is_ascii_digit() && c != '{')
+    {
+        end = line_end(text, end);
+    }
+    &text[begin..end]
+}
+
+/// The position after the line that contains `at`.
+fn line_end(text: &str, at: usize) -> usize {
+    text[at..].find('\n').map_or(text.len(), |n| at + n + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +61,23 @@ mod tests {
         assert_eq!(tail("a\n", Some(9)), "a\n");
         assert_eq!(tail("a\n", Some(0)), "");
         assert_eq!(tail("a\nb\n", None), "a\nb\n");
+    }
+
+    #[test]
+    fn the_lines_of_a_task_in_a_shared_log() {
+        let log = "26/11/26 a (TID 4)\n26/11/26 b (TID 45)\n26/11/26 c (TID 4)\n\
+                   26/11/26 d (TID 45)\njava.lang.OutOfMemoryError\n\tat x\n26/11/26 e\n";
+        assert_eq!(
+            between(log, "(TID 45)"),
+            "26/11/26 b (TID 45)\n26/11/26 c (TID 4)\n26/11/26 d (TID 45)\n\
+             java.lang.OutOfMemoryError\n\tat x\n"
+        );
+        assert_eq!(
+            between(log, "(TID 4)"),
+            "26/11/26 a (TID 4)\n26/11/26 b (TID 45)\n26/11/26 c (TID 4)\n"
+        );
+        assert_eq!(between(log, "(TID 7)"), "");
+        assert_eq!(between("only (TID 7)", "(TID 7)"), "only (TID 7)");
     }
 
     #[test]

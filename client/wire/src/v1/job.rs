@@ -8,6 +8,7 @@ use headroom_types::{
 use serde::{Deserialize, Serialize};
 
 use super::events::EventLevel;
+use super::job_history::EnlargedTask;
 
 /// The mode of memory failures of a job.
 #[derive(
@@ -93,6 +94,10 @@ pub struct JobViewPatch {
     /// New events, for the event log.
     #[serde(default)]
     pub events: Vec<JobEvent>,
+    /// Tasks that succeeded with more memory than configured, for the next job of the same user and
+    /// name. Only what is new since the last patch, unless this one is full.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enlarged: Vec<EnlargedTask>,
 }
 
 /// An event of a job.
@@ -334,6 +339,10 @@ pub struct AttemptRow {
     /// Remedies in its environment for failures of earlier attempts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
+    /// Text that begins and ends the lines of the attempt in standard error of its container, such
+    /// as `(TID 45)`. `None` if the attempt has log files of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_marker: Option<String>,
 }
 
 /// The input of one attempt.

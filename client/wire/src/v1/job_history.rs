@@ -1,6 +1,8 @@
 //! Job history: memory needs of earlier jobs of one user and name by stage, for first sizes and for
 //! users.
 
+use std::collections::BTreeMap;
+
 use headroom_types::{Bytes, Name, UnixMillis};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +36,43 @@ pub struct JobHistory {
     pub last: UnixMillis,
     /// Its kinds of tasks, sorted by name.
     pub kinds: Vec<TaskKindHistory>,
+    /// Sizes of single tasks that needed more memory than configured, as their masters reported
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enlarged: Vec<EnlargedTask>,
+}
+
+/// Size with which one task succeeded after it ran out of memory, for the same task of the next job
+/// with its user and name. Only masters whose tasks have stable names report it, such as the driver
+/// of Apache Spark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct EnlargedTask {
+    /// Name of the task in every run, chosen by the master. At most
+    /// [`EnlargedTask::MAX_NAME`] bytes.
+    pub name: String,
+    /// Rung on which it succeeded; 1 is the configured size.
+    pub rung: u32,
+    /// Processors that it took.
+    pub cpus: u32,
+    /// Memory by part, in the words of the master: `heap`, `off_heap`, `overhead`. At most
+    /// [`EnlargedTask::MAX_PARTS`] parts. Bytes.
+    pub memory: BTreeMap<Name, Bytes>,
+}
+
+impl EnlargedTask {
+    /// Limit on the length of the name. Bytes.
+    pub const MAX_NAME: usize = 300;
+    /// Limit on the number of parts.
+    pub const MAX_PARTS: usize = 8;
+
+    /// True if the name and the number of parts are within their limits.
+    pub fn is_bounded(&self) -> bool {
+        !self.name.is_empty()
+            && self.name.len() <= EnlargedTask::MAX_NAME
+            && self.memory.len() <= EnlargedTask::MAX_PARTS
+    }
 }
 
 /// Tasks of one stage, over all jobs.

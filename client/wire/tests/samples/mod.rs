@@ -277,6 +277,7 @@ pub(crate) fn patch() -> job::JobViewPatch {
                 input: Some(input()),
                 treatment: Some(treatment()),
                 remedies: vec![Remedy::TmpOnDisk],
+                log_marker: Some("(TID 45)".into()),
             }],
         }],
         events: vec![job::JobEvent {
@@ -286,6 +287,17 @@ pub(crate) fn patch() -> job::JobViewPatch {
             object: "map/7@1".into(),
             message: "killed at 64 MiB".into(),
         }],
+        enlarged: vec![enlarged_task()],
+    }
+}
+
+fn enlarged_task() -> job_history::EnlargedTask {
+    let part = |name: &str, mib| (name.parse().expect("a name"), Bytes::from_mib(mib));
+    job_history::EnlargedTask {
+        name: "collect at skew.py:9, 40 tasks/5".into(),
+        rung: 3,
+        cpus: 1,
+        memory: [part("heap", 1024), part("overhead", 384)].into(),
     }
 }
 
@@ -333,5 +345,6 @@ pub(crate) fn job_history() -> job_history::JobHistory {
             name: "map".into(),
             tasks: vec![need],
         }],
+        enlarged: vec![enlarged_task()],
     }
 }

@@ -86,6 +86,7 @@ private[headroom] final class ApplicationSession(
   private var acknowledged = 0L
   @volatile private var received = 0L
   private var viewIsFull = false
+  private var earlier = Seq.empty[EnlargedTask]
 
   @volatile private var epoch = 0L
   @volatile private var ended = false
@@ -101,6 +102,9 @@ private[headroom] final class ApplicationSession(
   def applicationId: String = app
 
   def applicationAttempt: Int = attemptNumber
+
+  /** Tasks that needed more memory in earlier runs, from the first registration. */
+  def earlierTasks: Seq[EnlargedTask] = earlier
 
   /** The largest container that the cluster and the queue could grant, MiB. */
   def largest: Long = largestMiB
@@ -129,7 +133,7 @@ private[headroom] final class ApplicationSession(
         app = submitted.get("app").asText
         attempt = submitted.get("attempt").asText
     }
-    register()
+    earlier = LearnedSizes.fromReply(register())
     Seq(worker, reader).foreach { thread =>
       thread.setDaemon(true)
       thread.start()
@@ -193,7 +197,7 @@ private[headroom] final class ApplicationSession(
     }
   }
 
-  private def register(): Unit = {
+  private def register(): JsonNode = {
     val reply = client.post(
       s"/v1/apps/$app/register",
       objectOf(client.json, "attempt" -> attempt))
@@ -206,6 +210,7 @@ private[headroom] final class ApplicationSession(
     }
     viewIsFull = false
     reply.get("containers").forEach { grant => allocated(grant) }
+    reply
   }
 
   // ---- the thread of the session

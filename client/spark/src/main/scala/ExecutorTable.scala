@@ -88,6 +88,7 @@ private[headroom] final class ExecutorTable(settings: Settings) {
   def registered(id: String, host: String): Boolean = {
     live.get(id).foreach { entry =>
       entry.registered = true
+      entry.host = Some(host)
       entry.idleSince = System.currentTimeMillis()
     }
     live.contains(id)
@@ -110,6 +111,12 @@ private[headroom] final class ExecutorTable(settings: Settings) {
   def sizeOf(id: String): ExecutorSize = live.get(id).map(_.size).getOrElse(settings.executor)
 
   def nodeOf(id: String): Option[String] = live.get(id).flatMap(_.node)
+
+  /** Host of an executor, unless executors of another node registered from the same host. */
+  def hostOnlyOf(id: String): Option[String] = live.get(id).flatMap { entry =>
+    entry.host.filterNot(host =>
+      live.values.exists(other => other.host.contains(host) && other.node != entry.node))
+  }
 
   def isRegistered(id: String): Boolean = live.get(id).exists(_.registered)
 
@@ -160,6 +167,7 @@ private[headroom] object ExecutorTable {
     val requestedAt: Long = System.currentTimeMillis()
     var container: Option[String] = None
     var node: Option[String] = None
+    var host: Option[String] = None
     var registered = false
     var released = false
     var idleSince = 0L

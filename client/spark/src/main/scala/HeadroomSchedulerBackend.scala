@@ -63,6 +63,7 @@ private[headroom] class HeadroomSchedulerBackend(
           "spark.executor.memoryOverhead")
     }
     scheduler.limitTo(session.largest)
+    if (settings.learnAcrossRuns) scheduler.restore(session.earlierTasks)
     scheduler.observe(demand => later(wantLarge(demand)), view)
     super.start()
     sc.listenerBus.addToManagementQueue(view)
@@ -199,7 +200,9 @@ private[headroom] class HeadroomSchedulerBackend(
         id,
         ExecutorProcessLost(
           s"executor $id disconnected, and its node sent no report within " +
-            s"${settings.lossReportMs / 1000} s (spark.headroom.lossReportTimeout)"))
+            s"${settings.lossReportMs / 1000} s (spark.headroom.lossReportTimeout)",
+          // A node that reports nothing is lost, or unreachable: no task is charged.
+          causedByApp = false))
     }
   }
 
@@ -235,7 +238,10 @@ private[headroom] class HeadroomSchedulerBackend(
       val blamed = loss.exitCausedByApp || end.reason == "launch_failed"
       if (scheduler.isProven(executor)) table(_.startSucceeded())
       else if (blamed && !released && loss.memory.isEmpty) startFailed(loss)
+      val host = table(_.hostOnlyOf(executor))
       finishLoss(executor, loss)
+      // The shuffle files of the node are lost as well, even with a shuffle service.
+      if (end.reason == "node_lost") host.foreach(nodeLost(end.node, _))
     }
 
     override def infeasible(executor: String, sentence: String): Unit = later {
@@ -255,6 +261,12 @@ private[headroom] class HeadroomSchedulerBackend(
     override def over(sentence: String): Unit = later(fail(sentence))
 
     override def jobPatch(full: Boolean): Option[JsonNode] = view.patch(full)
+  }
+
+  /** Spark forgets all map outputs on the host and runs their tasks again, before a fetch fails. */
+  private def nodeLost(node: String, host: String): Unit = {
+    logWarning(s"node $node is lost: map outputs on host $host are computed again")
+    removeWorker(node, host, s"node $node is lost")
   }
 
   private def decommission(executor: String, why: String): Unit =

@@ -7,7 +7,7 @@ import scala.collection.mutable
 import org.apache.spark.{SparkContext, TaskState}
 import org.apache.spark.TaskFailedReason
 import org.apache.spark.TaskState.TaskState
-import org.apache.spark.scheduler.{ExecutorLossReason, LossReasonPending, TaskDescription, TaskSchedulerImpl, TaskSet, TaskSetManager, WorkerOffer}
+import org.apache.spark.scheduler.{ExecutorLossReason, LossReasonPending, ShuffleMapTask, TaskDescription, TaskSchedulerImpl, TaskSet, TaskSetManager, WorkerOffer}
 
 /** One raised task that is offered to one executor. */
 private[headroom] final class OfferedTask(
@@ -35,6 +35,9 @@ private[headroom] trait RungListener {
       sentence: String): Unit
   def exhausted(task: StagePartition, dimension: MemoryDimension, sentence: String): Unit
   def recalled(task: StagePartition, rung: Rung): Unit
+
+  /** A task succeeded above the first rung. `name` is its name in every run of the application. */
+  def learned(name: String, rung: Rung): Unit
 }
 
 /**
@@ -113,8 +116,10 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
       taskSet: TaskSet,
       maxTaskFailures: Int): TaskSetManager = {
     val manager = new HeadroomTaskSetManager(this, taskSet, maxTaskFailures)
-    val known = rungs.recall(
-      taskSet.stageId, stageName(taskSet), manager.tasks.map(_.partitionId).toSeq)
+    val known =
+      if (manager.isBarrier) Nil
+      else rungs.recall(
+        taskSet.stageId, manager.stageKind, manager.tasks.map(_.partitionId).toSeq)
     if (known.nonEmpty) {
       known.foreach { case (task, rung) => rungListener.foreach(_.recalled(task, rung)) }
       logInfo(s"${known.size} tasks of stage ${taskSet.stageId} start on the size with which they " +
@@ -123,11 +128,33 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
     manager
   }
 
-  /** The name of a stage in later runs: its call site. */
-  private[headroom] def stageName(taskSet: TaskSet): String =
-    Option(taskSet.properties)
+  /**
+   * The name of a stage in every run. Called by the thread that submits stages, which owns the table
+   * of stages.
+   */
+  private[headroom] def stageKind(taskSet: TaskSet): String = {
+    val callSite = Option(taskSet.properties)
       .flatMap(properties => Option(properties.getProperty("callSite.short")))
       .getOrElse("")
+    val stage = Option(dagScheduler).flatMap(_.stageIdToStage.get(taskSet.stageId))
+    StageKind.of(
+      callSite,
+      isMap = taskSet.tasks.headOption.exists(_.isInstanceOf[ShuffleMapTask]),
+      // A later attempt of a stage has only the missing tasks.
+      parents = stage.map(_.parents.size).getOrElse(0),
+      tasks = stage.map(_.numTasks).getOrElse(taskSet.tasks.length))
+  }
+
+  /** Adds the sizes of earlier runs of the application. */
+  def restore(earlier: Seq[EnlargedTask]): Unit = synchronized {
+    rungs.restore(earlier.flatMap { task =>
+      LearnedSizes
+        .rungOf(task, settings.executor, settings.cpusPerTask, settings.mode, largestMiB)
+        .map(rung => task.name -> rung)
+    })
+  }
+
+  def learned(name: String, rung: Rung): Unit = rungListener.foreach(_.learned(name, rung))
 
   // ---- offers
 
@@ -289,8 +316,9 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
             if (!culprits.contains(executor)) {
               culprits(executor) = tid
               manager.partitionToIndex.get(task.partition).foreach { index =>
-                if (!manager.isZombie && !manager.successful(index)) {
-                  manager.raise(index, lost.memory.get, tasksAtLoss(executor).isEmpty, lost.message)
+                if (!manager.isZombie) {
+                  manager.raise(
+                    tid, index, lost.memory.get, tasksAtLoss(executor).isEmpty, lost.message)
                 }
               }
             }

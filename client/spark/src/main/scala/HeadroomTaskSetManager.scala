@@ -20,6 +20,9 @@ private[headroom] class HeadroomTaskSetManager(
 
   private val rungs = scheduler.rungs
 
+  /** The name of the stage in every run of the application. */
+  lazy val stageKind: String = scheduler.stageKind(taskSet)
+
   /** The rung of the task at `index`. */
   def rungOf(index: Int): Rung = rungs.of(taskAt(index))
 
@@ -60,6 +63,7 @@ private[headroom] class HeadroomTaskSetManager(
           Shim.cpus(offered.cpus),
           resources,
           System.currentTimeMillis())
+        rungs.started(task.taskId, taskAt(offered.index))
         (Some(task), false, offered.index)
       // An offer for one raised task must not touch the timers of delay scheduling of the others.
       case Some(_) => (None, false, -1)
@@ -96,13 +100,19 @@ private[headroom] class HeadroomTaskSetManager(
           scheduler.expectLoss(executor)
           scheduler.foundCulprit(executor, tid)
         }
-        val alone = !scheduler.runsOthers(executor)
-        new UncountedFailure(failure, raise(info.index, dimension, alone, failure.description))
+        // The tasks of a barrier stage start together and keep their size: Spark limits their attempts.
+        if (isBarrier) failure
+        else {
+          val alone = !scheduler.runsOthers(executor)
+          new UncountedFailure(
+            failure, raise(tid, info.index, dimension, alone, failure.description))
+        }
       case Some(_) => failure
       case None if MemoryFailure.isRejected(failure) =>
         scheduler.expectLoss(executor)
         new UncountedFailure(failure, "the executor exits and did not start the task")
-      case None if MemoryFailure.isPythonCrash(failure) && scheduler.retriesMemoryFailures =>
+      case None
+          if MemoryFailure.isPythonCrash(failure) && scheduler.retriesMemoryFailures && !isBarrier =>
         // The kernel may have killed the worker for the limit of the container. The report of the
         // node follows; it raises this task. Until then the task must not fail elsewhere again.
         scheduler.suspect(executor, tid, taskAt(info.index), this)
@@ -118,14 +128,16 @@ private[headroom] class HeadroomTaskSetManager(
 
   override def executorLost(executor: String, host: String, reason: ExecutorLossReason): Unit = {
     reason match {
-      case lost: ContainerLost if lost.memory.isDefined && scheduler.retriesMemoryFailures =>
+      case lost: ContainerLost
+          if lost.memory.isDefined && scheduler.retriesMemoryFailures && !isBarrier =>
         // Also a task whose failure is reported and not decoded yet.
         val mine = taskInfos.values
           .filter(info => info.running && info.executorId == executor).toSeq
         val alone = scheduler.tasksWhenLost(executor) <= 1
         // With a known culprit the others are collateral: same size, not charged.
         if (!scheduler.hasCulprit(executor)) {
-          mine.foreach(info => raise(info.index, lost.memory.get, alone, lost.message))
+          mine.foreach(info =>
+            raise(info.taskId, info.index, lost.memory.get, alone, lost.message))
         }
       case _ => ()
     }
@@ -135,19 +147,37 @@ private[headroom] class HeadroomTaskSetManager(
   override def handleSuccessfulTask(tid: Long, result: DirectTaskResult[_]): Unit = {
     taskInfos.get(tid).foreach { info =>
       scheduler.taskSucceededOn(info.executorId)
-      rungs.learn(taskAt(info.index), scheduler.stageName(taskSet), numTasks)
+      rungs.learn(tid, taskAt(info.index), stageKind).foreach { case (name, rung) =>
+        scheduler.learned(name, rung)
+      }
     }
     super.handleSuccessfulTask(tid, result)
   }
 
-  /** Raises one task. Ends the stage if no larger size exists. Returns the sentence for users. */
+  /**
+   * Raises the task of an attempt, unless another copy of it succeeded, or ran out of memory on the
+   * same rung before. Ends the stage if no larger size exists. Returns the sentence for users.
+   */
   def raise(
+      tid: Long,
       index: Int,
       dimension: MemoryDimension,
       alone: Boolean,
       cause: String): String = {
     val task = taskAt(index)
     val before = rungs.of(task)
+    if (successful(index)) s"another copy of the task succeeded [$cause]"
+    else if (rungs.isBehind(tid, task)) s"the task has rung ${before.number} by now [$cause]"
+    else raise(index, before, dimension, alone, cause)
+  }
+
+  private def raise(
+      index: Int,
+      before: Rung,
+      dimension: MemoryDimension,
+      alone: Boolean,
+      cause: String): String = {
+    val task = taskAt(index)
     rungs.raise(task, dimension, alone) match {
       case LadderStep.Next(rung) =>
         val sentence =
@@ -159,12 +189,12 @@ private[headroom] class HeadroomTaskSetManager(
               s"${rung.executor}"
           }
         logInfo(s"task ${task.partition} of stage ${task.stage}, rung ${rung.number}: $sentence")
-        scheduler.raised(taskAt(index), before, rung, dimension, sentence)
+        scheduler.raised(task, before, rung, dimension, sentence)
         s"$sentence [$cause]"
       case LadderStep.Exhausted(limit) =>
         val sentence = s"task ${task.partition} of stage ${task.stage} ran out of " +
           s"${dimension.name} memory, and no larger size is left: $limit"
-        scheduler.exhausted(taskAt(index), dimension, sentence)
+        scheduler.exhausted(task, dimension, sentence)
         abort(s"$sentence. Last failure: $cause")
         sentence
     }

@@ -29,6 +29,9 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
   private val foldedByStage = mutable.LinkedHashMap.empty[Int, Int]
   private var plannedTasks = 0
   private val events = mutable.ArrayBuffer.empty[JsonNode]
+  private val enlarged = mutable.LinkedHashMap.empty[String, EnlargedTask]
+  private val newlyEnlarged = mutable.LinkedHashSet.empty[String]
+  private var foldedEscalated = 0
   private var changed = true
   private var doneTasks = 0
   private var failedTasks = 0
@@ -51,7 +54,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
   def summary: String = synchronized {
     failure.getOrElse(
       s"$doneTasks tasks done, $failedTasks failed, $memoryKills memory failures, " +
-        s"${tasks.values.count(_.rung > 1)} tasks with more memory")
+        s"${tasks.values.count(_.rung > 1) + foldedEscalated} tasks with more memory")
   }
 
   def failed(sentence: String): Unit = synchronized { failure = Some(sentence) }
@@ -116,6 +119,17 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
     mark(row)
   }
 
+  override def learned(name: String, rung: Rung): Unit = synchronized {
+    val task = LearnedSizes.enlarged(name, rung, settings.executor)
+    if (!enlarged.get(name).contains(task)) {
+      enlarged.remove(name)
+      enlarged(name) = task
+      newlyEnlarged += name
+      if (enlarged.size > MostEnlarged) enlarged.remove(enlarged.head._1)
+      changed = true
+    }
+  }
+
   // ---- events of Spark
 
   override def onStageSubmitted(event: SparkListenerStageSubmitted): Unit = synchronized {
@@ -131,6 +145,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
       row.attempts.size + 1,
       info.executorId,
       Rung(row.rung, row.cpus, row.size),
+      info.taskId,
       info.launchTime)
     containers.get(info.executorId).foreach { case (container, node) =>
       attempt.container = container
@@ -244,8 +259,9 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
 
   /** Turns the oldest rows of tasks without failures into counts. */
   private def fold(last: TaskRow): Unit = if (tasks.size > MostRows) {
-    tasks.values.find(row => row.state == "done" && row.attempts.size == 1 && row.rung == 1)
+    tasks.values.find(row => row.state == "done" && row.attempts.size == 1)
       .foreach { row =>
+        if (row.rung > 1) foldedEscalated += 1
         tasks.remove(row.id)
         dirty -= row.id
         if (row.sent) newlyFolded += row.id
@@ -281,10 +297,13 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
         "totals" -> totals,
         "tasks" -> rows.map(rowJson),
         "folded" -> (if (full) Nil else newlyFolded.toSeq.map(name)),
-        "events" -> events.toSeq)
+        "events" -> events.toSeq,
+        "enlarged" -> (if (full) enlarged.keys.toSeq else newlyEnlarged.toSeq)
+          .flatMap(enlarged.get).map(LearnedSizes.toJson(json, _)))
       rows.foreach(_.sent = true)
       dirty.clear()
       newlyFolded.clear()
+      newlyEnlarged.clear()
       events.clear()
       changed = false
       Some(body)
@@ -303,7 +322,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
     "memory_kills" -> memoryKills,
     "collateral_reruns" -> collateral,
     "transient" -> uncharged,
-    "escalated" -> tasks.values.count(_.rung > 1),
+    "escalated" -> (tasks.values.count(_.rung > 1) + foldedEscalated),
     "rerun_byte_ms" -> rerunByteMs,
     "allocated_byte_ms" -> allocatedByteMs,
     "folded" -> foldedByStage.toSeq.map { case (stage, done) =>
@@ -343,6 +362,8 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
       .flatMap(end => ResourceManagerClient.field(end.report, "diagnosis"))
       .getOrElse(json.createArrayNode()),
     "decision" -> attempt.decision,
+    // Spark writes it into each line about the attempt in the log of the executor.
+    "log_marker" -> s"(TID ${attempt.taskId})",
     "log_tail" -> attempt.end.filter(_ => attempt.memory.isDefined).map(_.logTail)
       .getOrElse(attempt.logTail))
 
@@ -375,6 +396,9 @@ private[headroom] object JobView {
 
   private val MostEvents = 1000
 
+  /** Tasks whose size is kept for the next run of the application. */
+  private val MostEnlarged = 1000
+
   /** Stages with a count of their own. */
   private val MostStages = 500
 
@@ -396,6 +420,8 @@ private[headroom] object JobView {
       val number: Int,
       val executor: String,
       val rung: Rung,
+      /** Spark's number of the attempt, unique in the application. */
+      val taskId: Long,
       val startedMs: Long) {
     var container = "unknown"
     var node = "unknown"

@@ -25,6 +25,8 @@ private[headroom] final case class Settings(
     managerSilenceMs: Long,
     /** Whether the overhead of a running executor grows before it is killed. */
     growInPlace: Boolean,
+    /** Whether tasks start with the memory that they needed in an earlier run of the application. */
+    learnAcrossRuns: Boolean,
     /** Executors that fail before they register, in a row, before the application ends. */
     mostFailedStarts: Int,
     queue: Option[String],
@@ -57,6 +59,7 @@ private[headroom] object Settings {
       lossReportMs = millis(conf, "spark.headroom.lossReportTimeout", "60s"),
       managerSilenceMs = millis(conf, "spark.headroom.managerTimeout", "10min"),
       growInPlace = conf.getBoolean("spark.headroom.growInPlace", defaultValue = true),
+      learnAcrossRuns = conf.getBoolean("spark.headroom.memory.learnAcrossRuns", defaultValue = true),
       mostFailedStarts = positive(conf, "spark.headroom.maxFailedStarts", 3),
       queue = conf.getOption("spark.headroom.queue"),
       nodeLabels = conf.get("spark.headroom.nodeLabels", "").split(",").map(_.trim)

@@ -17,14 +17,18 @@ private[headroom] final class TaskRungs(ladder: MemoryLadder) {
   private val rungs = mutable.HashMap.empty[StagePartition, Rung]
   private val byStage = mutable.HashMap.empty[Int, mutable.HashSet[Int]]
 
-  // Sizes with which tasks succeeded, by name and number of tasks of their stage; oldest first.
-  private val learned = mutable.LinkedHashMap.empty[(String, Int, Int), Rung]
+  // Sizes with which tasks succeeded, by the name of the task in every run; oldest first.
+  private val learned = mutable.LinkedHashMap.empty[String, Rung]
 
   /** Tasks that wait for the verdict on an executor, and the end of the wait (ms since 1970). */
   private val held = mutable.HashMap.empty[StagePartition, Long]
 
   /** Failures of Python workers without a memory verdict. */
   private val pythonCrashes = mutable.HashMap.empty[StagePartition, Int]
+
+  // Rungs on which attempts above the first one were started, by Spark's task id. A speculative copy
+  // may run on a lower rung than its task has by now.
+  private val startedOn = mutable.HashMap.empty[Long, (StagePartition, Rung)]
 
   def of(task: StagePartition): Rung = rungs.getOrElse(task, ladder.first)
 
@@ -68,19 +72,24 @@ private[headroom] final class TaskRungs(ladder: MemoryLadder) {
     count
   }
 
+  /** Adds the rungs of tasks of an earlier run of the application, by the name of the task. */
+  def restore(earlier: Seq[(String, Rung)]): Unit = earlier.foreach { case (name, rung) =>
+    learned(name) = rung
+  }
+
   /**
-   * Starts the tasks of a stage on the rungs on which they succeeded in an earlier run. Returns the
-   * tasks with their rungs.
+   * Starts the tasks of a stage on the rungs on which they succeeded in an earlier run of the stage.
+   * Returns the tasks with their rungs.
    */
   def recall(
       stage: Int,
-      name: String,
+      kind: String,
       partitions: Seq[Int]): Seq[(StagePartition, Rung)] =
     if (learned.isEmpty) Nil
     else {
       val known = for {
         partition <- partitions
-        rung <- learned.get((name, partitions.size, partition))
+        rung <- learned.get(StageKind.taskName(kind, partition))
         task = StagePartition(stage, partition)
         if !isRaised(task)
       } yield (task, rung)
@@ -88,18 +97,33 @@ private[headroom] final class TaskRungs(ladder: MemoryLadder) {
       known
     }
 
-  /** Keeps the rung of a task that succeeded. */
-  def learn(task: StagePartition, name: String, tasks: Int): Unit =
-    rungs.get(task).foreach { rung =>
-      val key = (name, tasks, task.partition)
-      learned.remove(key)
-      learned(key) = rung
+  /** An attempt is started on the present rung of its task. */
+  def started(attempt: Long, task: StagePartition): Unit =
+    rungs.get(task).foreach(rung => startedOn(attempt) = (task, rung))
+
+  /** True if an attempt was started on a lower rung than its task has by now. */
+  def isBehind(attempt: Long, task: StagePartition): Boolean =
+    startedOn.get(attempt).map(_._2.number).getOrElse(ladder.first.number) < of(task).number
+
+  /**
+   * Keeps the rung of a task whose attempt succeeded on it. Returns its name and rung. An attempt
+   * that was started on a lower rung shows that the task needs no more memory.
+   */
+  def learn(attempt: Long, task: StagePartition, kind: String): Option[(String, Rung)] =
+    rungs.get(task).filterNot(_ => isBehind(attempt, task)).map { rung =>
+      startedOn.remove(attempt)
+      val name = StageKind.taskName(kind, task.partition)
+      learned.remove(name)
+      learned(name) = rung
       if (learned.size > TaskRungs.MostLearned) learned.remove(learned.head._1)
+      (name, rung)
     }
 
   /** Forgets a stage that ended for good. */
   def forget(stage: Int): Unit = {
     byStage.remove(stage).foreach(_.foreach(partition => rungs.remove(StagePartition(stage, partition))))
+    startedOn.collect { case (attempt, (task, _)) if task.stage == stage => attempt }.toSeq
+      .foreach(startedOn.remove)
     held.keys.filter(_.stage == stage).toSeq.foreach(held.remove)
     pythonCrashes.keys.filter(_.stage == stage).toSeq.foreach(pythonCrashes.remove)
   }

@@ -45,6 +45,7 @@ object PluginTests {
     masterUrls()
     versions()
     keptRungs()
+    earlierRuns()
     reports()
     executors()
     growth()
@@ -132,7 +133,12 @@ object PluginTests {
     val task = StagePartition(7, 3)
     kept.raise(task, MemoryDimension.Heap, alone = true)
     check("a rung belongs to stage and partition")(kept.of(task).number == 2 && kept.isSeparate(task))
-    kept.learn(task, "count at X", 40)
+    check("a rung is kept by the name of the task")(
+      kept.learn(1, task, "count at X").isEmpty && {
+        kept.started(2, task)
+        kept.learn(2, task, "count at X").map(_._1).contains("count at X/3")
+      })
+    speculativeCopies()
     kept.forget(7)
     check("a stage that ended is forgotten")(!kept.isRaised(task) && !kept.hasSeparate)
     val recalled = kept.recall(9, "count at X", 0 until 40)
@@ -142,6 +148,60 @@ object PluginTests {
     kept.hold(StagePartition(9, 5), until = 1000)
     check("a held task waits")(kept.separatePartitions(9, now = 999).toSeq == Seq(3))
     check("and is placed apart afterwards")(kept.separatePartitions(9, now = 1000).toSet == Set(3, 5))
+  }
+
+  private def speculativeCopies(): Unit = {
+    val rungs = new TaskRungs(ladder(MemoryFailureMode.Headroom))
+    val task = StagePartition(1, 0)
+    check("on the first rung no attempt is behind")(!rungs.isBehind(10, task))
+    rungs.raise(task, MemoryDimension.Heap, alone = true)
+    check("a copy that began before its task was raised is behind")(rungs.isBehind(11, task))
+    check("and its success teaches nothing")(rungs.learn(11, task, "count at X").isEmpty)
+    rungs.started(12, task)
+    check("an attempt on the new rung is not")(!rungs.isBehind(12, task))
+    rungs.raise(task, MemoryDimension.Heap, alone = true)
+    check("until the task rises again")(rungs.isBehind(12, task))
+    rungs.forget(1)
+    check("an ended stage has no attempts")(!rungs.isBehind(12, task))
+  }
+
+  private def earlierRuns(): Unit = {
+    check("names of stages have no directories")(
+      StageKind.of("collect at /home/ann/etl/skew.py:9", isMap = true, 1, 40) ==
+        "collect at skew.py:9, map stage after 1, 40 tasks")
+    check("names are bounded and plain")(
+      StageKind.of("ä" * 1000, isMap = false, 0, 1).getBytes("UTF-8").length < 300)
+    val base = ExecutorSize(512, 0, 384, 0, 2)
+    def rungOf(task: EnlargedTask, base: ExecutorSize = base): Option[Rung] =
+      LearnedSizes.rungOf(task, base, 1, MemoryFailureMode.Headroom, 4096)
+    val large = Rung(3, 1, ExecutorSize(1024, 0, 384, 0, 1))
+    val kept = LearnedSizes.enlarged("a/5", large, base)
+    check("the next run starts on the rung of the last one")(rungOf(kept).contains(large))
+    val wide = LearnedSizes.enlarged("a/6", Rung(2, 2, base), base)
+    check("a task that needed a whole executor gets one")(rungOf(wide).contains(Rung(2, 2, base)))
+    check("with larger executors the configured share is enough")(
+      rungOf(wide, ExecutorSize(1024, 0, 768, 0, 2)).isEmpty)
+    check("or a whole one")(
+      rungOf(kept, ExecutorSize(1024, 0, 768, 0, 2)).contains(
+        Rung(2, 2, ExecutorSize(1024, 0, 768, 0, 2))))
+    check("a size that no container can have is ignored")(
+      LearnedSizes.rungOf(kept, base, 1, MemoryFailureMode.Headroom, 1000).isEmpty)
+    check("the mode off ignores it as well")(
+      LearnedSizes.rungOf(kept, base, 1, MemoryFailureMode.Off, 4096).isEmpty)
+    val overhead = LearnedSizes.enlarged("a/7", Rung(4, 1, ExecutorSize(512, 0, 1152, 0, 1)), base)
+    check("only the dimension that ran out is larger")(
+      rungOf(overhead).exists(_.executor == ExecutorSize(512, 0, 1152, 0, 1)))
+    val json = new ObjectMapper()
+    val reply = json.createObjectNode()
+    reply.putObject("known").putArray("enlarged").add(LearnedSizes.toJson(json, kept))
+      .add(json.readTree("{\"name\":\"x\",\"rung\":2,\"cpus\":1,\"memory\":{\"device\":1}}"))
+    check("sizes are unchanged after the resource manager kept them")(
+      LearnedSizes.fromReply(reply) == Seq(kept))
+    check("a first run has none")(LearnedSizes.fromReply(json.createObjectNode()).isEmpty)
+    val rungs = new TaskRungs(new MemoryLadder(MemoryFailureMode.Headroom, base, 1, 4096))
+    rungs.restore(Seq("a/5" -> large))
+    check("only the named task starts larger")(
+      rungs.recall(3, "a", 0 until 40) == Seq(StagePartition(3, 5) -> large))
   }
 
   private def reports(): Unit = {
@@ -191,6 +251,12 @@ object PluginTests {
     check("at most as many as configured")(
       table.setDemand(LargeDemand(Map(large -> 50))).size == settings.mostLargeExecutors - 1)
     table.registered("1", "host")
+    check("the host of a lost node")(table.hostOnlyOf("1").contains("host"))
+    table.granted("4", "c4", "n2")
+    table.registered("4", "host")
+    check("but not of two nodes on one host")(table.hostOnlyOf("1").isEmpty)
+    table.gone("4")
+    check("an executor that is gone does not count")(table.hostOnlyOf("1").contains("host"))
     val later = System.currentTimeMillis() + 60000
     val room = table.makeRoom(_ == "1", later)
     check("an idle executor makes room for a larger one that waits")(room.release == Seq("1"))
