@@ -51,7 +51,11 @@ impl PythonEnvironment {
     ) -> Result<BackgroundProgram> {
         let mut command = self.command(cluster)?;
         command
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script))
+            .arg(
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("python")
+                    .join(script),
+            )
             .args(arguments);
         BackgroundProgram::start(command)
     }

@@ -18,8 +18,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves the master in the environment until it orders the end or the connection is lost.
 pub(crate) fn run() -> Result<()> {
-    let variable =
-        |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
+    let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
     let url = variable("HEADROOM_MASTER_URL")?;
     let address = url.trim_start_matches("tcp://");
     let container: ContainerId = variable("HEADROOM_CONTAINER")?.parse()?;

@@ -270,7 +270,8 @@ fn large_job(tasks: u32) -> Result<LargeJob> {
             }
             ToSubmitter::Refused { error, .. } => bail!("{}", error.detail),
             ToSubmitter::Over { diagnostics, .. } => bail!("the job is over: {diagnostics}"),
-            ToSubmitter::StageAccepted { .. } | ToSubmitter::States { .. } | ToSubmitter::Alive => {}
+            ToSubmitter::StageAccepted { .. } | ToSubmitter::States { .. } | ToSubmitter::Alive => {
+            }
         }
     }
     let seconds = started.elapsed().as_secs_f64();
