@@ -10,7 +10,7 @@ use headroom_types::{Bytes, Name};
 use toml::de::DeValue;
 
 use crate::node_settings::user_name;
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{self, TomlSection, duration, hint, integer, texts};
 
 /// Minimum memory of a service; less does not hold a program and its libraries. Bytes.
 const MIN_MEMORY: Bytes = Bytes::from_mib(4);
@@ -110,9 +110,9 @@ fn one(t: &mut TomlSection<'_>) -> Option<AuxServiceConfig> {
     let variables = t.named_values("env", env, variable).into_iter().collect();
     let memory = t.read_required("memory", memory, enough_memory);
     let port = t.read_value("port", port, tcp_port);
-    let start_timeout = t.read_or("start_timeout", time, START_TIMEOUT, toml_reader::duration);
+    let start_timeout = t.read_or("start_timeout", time, START_TIMEOUT, duration);
     let user = t.read_value("user", user, |v| user_name(&toml_reader::text(v)?));
-    let stop_grace = t.read_or("stop_grace", grace, STOP_GRACE, toml_reader::duration);
+    let stop_grace = t.read_or("stop_grace", grace, STOP_GRACE, duration);
     Some(AuxServiceConfig {
         command: command?.into_inner(),
         env: variables,
@@ -168,7 +168,7 @@ pub fn total_memory(services: &BTreeMap<Name, AuxServiceConfig>) -> Bytes {
 }
 
 fn words(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let words = toml_reader::texts(value)?;
+    let words = texts(value)?;
     if words.first().is_none_or(String::is_empty) {
         return Err("it names no program".to_owned());
     }
@@ -199,7 +199,7 @@ fn enough_memory(value: &DeValue<'_>) -> Result<Bytes, String> {
 }
 
 fn tcp_port(value: &DeValue<'_>) -> Result<u16, String> {
-    let n = toml_reader::integer(value, 1, i64::from(u16::MAX))?;
+    let n = integer(value, 1, i64::from(u16::MAX))?;
     u16::try_from(n).map_err(|_| format!("{n} is out of range"))
 }
 

@@ -9,7 +9,10 @@ use toml::de::DeValue;
 
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, KeyHint, TomlSection, hint};
+use crate::toml_reader::{
+    self, KeyHint, TomlSection, absolute_path, boolean, duration, hint, nonzero_size, parsed, size,
+    texts, thousandths,
+};
 use crate::{aux_services, node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
@@ -32,20 +35,10 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     );
     let base = base_settings(&mut root);
     let config = ResourceManagerConfig {
-        suspect: root.read_or("suspect", silence, usual.suspect, toml_reader::duration),
-        unreachable: root.read_or(
-            "unreachable",
-            silence,
-            usual.unreachable,
-            toml_reader::duration,
-        ),
-        lost: root.read_or("lost", silence, usual.lost, toml_reader::duration),
-        master_silence: root.read_or(
-            "master_silence",
-            silence,
-            usual.master_silence,
-            toml_reader::duration,
-        ),
+        suspect: root.read_or("suspect", silence, usual.suspect, duration),
+        unreachable: root.read_or("unreachable", silence, usual.unreachable, duration),
+        lost: root.read_or("lost", silence, usual.lost, duration),
+        master_silence: root.read_or("master_silence", silence, usual.master_silence, duration),
         scheduling: scheduling(&mut root),
         limits: limits(&mut root),
         telemetry: telemetry::telemetry(&mut root),
@@ -107,14 +100,14 @@ fn base_settings(root: &mut TomlSection<'_>) -> ResourceManagerConfig {
         "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
     );
     ResourceManagerConfig {
-        listen: root.read_or("listen", listen, usual.listen, toml_reader::parsed),
-        socket: root.read_value("socket", socket, toml_reader::absolute_path),
-        anonymous: root.read_or("anonymous", anonymous, usual.anonymous, toml_reader::parsed),
-        tls: root.read_value("tls", tls, toml_reader::absolute_path),
-        authority: root.read_value("authority", authority, toml_reader::absolute_path),
-        state: root.read_or("state", state, usual.state, toml_reader::absolute_path),
-        store: root.read_or("store", store, usual.store, toml_reader::parsed),
-        log: root.read_or("log", log, usual.log, toml_reader::parsed),
+        listen: root.read_or("listen", listen, usual.listen, parsed),
+        socket: root.read_value("socket", socket, absolute_path),
+        anonymous: root.read_or("anonymous", anonymous, usual.anonymous, parsed),
+        tls: root.read_value("tls", tls, absolute_path),
+        authority: root.read_value("authority", authority, absolute_path),
+        state: root.read_or("state", state, usual.state, absolute_path),
+        store: root.read_or("store", store, usual.store, parsed),
+        log: root.read_or("log", log, usual.log, parsed),
         ..usual
     }
 }
@@ -147,26 +140,16 @@ fn scheduling(root: &mut TomlSection<'_>) -> Scheduling {
                 "reserve_after",
                 reserve_after,
                 usual.reserve_after,
-                toml_reader::duration,
+                duration,
             ),
             preempt_warning: table.read_or(
                 "preempt_warning",
                 warning,
                 usual.preempt_warning,
-                toml_reader::duration,
+                duration,
             ),
-            preempt_every: table.read_or(
-                "preempt_every",
-                every,
-                usual.preempt_every,
-                toml_reader::duration,
-            ),
-            preempt_part: table.read_or(
-                "preempt_part",
-                part,
-                usual.preempt_part,
-                toml_reader::thousandths,
-            ),
+            preempt_every: table.read_or("preempt_every", every, usual.preempt_every, duration),
+            preempt_part: table.read_or("preempt_part", part, usual.preempt_part, thousandths),
         }
     })
 }
@@ -202,7 +185,7 @@ fn limits(root: &mut TomlSection<'_>) -> CallerLimits {
                 count(),
             ),
             streams: table.read_or("streams", number, usual.streams, count()),
-            loopback: table.read_or("loopback", switch, usual.loopback, toml_reader::boolean),
+            loopback: table.read_or("loopback", switch, usual.loopback, boolean),
         }
     })
 }
@@ -235,12 +218,12 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
     );
     let addresses = addresses(&mut root);
     let config = NodeAgentConfig {
-        memory: root.read_value("memory", memory, toml_reader::nonzero_size),
+        memory: root.read_value("memory", memory, nonzero_size),
         cpus: root.read_value("cpus", cpus, toml_reader::cpus),
-        reserve: root.read_or("reserve", reserve, usual.reserve, toml_reader::size),
+        reserve: root.read_or("reserve", reserve, usual.reserve, size),
         enforcer: root.read_value("enforcer", enforcer, enforcer_kind),
-        cgroup_root: root.read_value("cgroup_root", AGENT_PATH, toml_reader::absolute_path),
-        bin_dir: root.read_value("bin_dir", AGENT_PATH, toml_reader::absolute_path),
+        cgroup_root: root.read_value("cgroup_root", AGENT_PATH, absolute_path),
+        bin_dir: root.read_value("bin_dir", AGENT_PATH, absolute_path),
         self_fence: root.read_or("self_fence", fence, usual.self_fence, |v| {
             toml_reader::text(v)?.parse()
         }),
@@ -283,10 +266,10 @@ fn addresses(root: &mut TomlSection<'_>) -> NodeAgentConfig {
     );
     NodeAgentConfig {
         rm: root.read_or("rm", rm, usual.rm, http_url),
-        name: root.read_value("name", name, toml_reader::parsed),
-        state: root.read_or("state", AGENT_PATH, usual.state, toml_reader::absolute_path),
-        listen: root.read_or("listen", listen, usual.listen, toml_reader::parsed),
-        tls: root.read_value("tls", tls, toml_reader::absolute_path),
+        name: root.read_value("name", name, parsed),
+        state: root.read_or("state", AGENT_PATH, usual.state, absolute_path),
+        listen: root.read_or("listen", listen, usual.listen, parsed),
+        tls: root.read_value("tls", tls, absolute_path),
         advertise: root.read_value("advertise", advertise, host),
         ..usual
     }
@@ -311,9 +294,9 @@ fn traits(root: &mut TomlSection<'_>, base: NodeAgentConfig) -> NodeAgentConfig 
         "write a word and a short text: attributes = { kernel = \"6.1\" }",
     );
     let config = NodeAgentConfig {
-        rack: root.read_value("rack", rack, toml_reader::parsed),
+        rack: root.read_value("rack", rack, parsed),
         labels: root.read_or("labels", words, BTreeSet::new(), labels),
-        exclusive: root.read_or("exclusive", truth, false, toml_reader::boolean),
+        exclusive: root.read_or("exclusive", truth, false, boolean),
         attributes: root
             .named_values("attributes", values, attribute)
             .into_iter()
@@ -328,7 +311,7 @@ fn traits(root: &mut TomlSection<'_>, base: NodeAgentConfig) -> NodeAgentConfig 
 }
 
 fn labels(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
-    toml_reader::texts(value)?
+    texts(value)?
         .iter()
         .map(|t| t.parse().map_err(|e: ParseIdError| e.to_string()))
         .collect()

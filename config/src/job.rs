@@ -42,7 +42,9 @@ pub use template::{Placeholder, PlaceholderTemplate};
 pub use treatments::Treatments;
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{
+    self, TomlSection, choice, count, duration, hint, integer, nonzero_size, parsed,
+};
 
 /// Version of the job file format.
 pub const VERSION: i64 = 1;
@@ -72,13 +74,11 @@ fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> Option<JobSpec
         "a later format may use the same keys with another meaning",
         "write version = 1 as the first line",
     );
-    root.read_required("version", version, |v| {
-        toml_reader::integer(v, VERSION, VERSION)
-    });
+    root.read_required("version", version, |v| integer(v, VERSION, VERSION));
     let name = root.read_required(
         "name",
         hint("it names the application", "write name = \"word-count\""),
-        toml_reader::parsed::<Name>,
+        parsed::<Name>,
     );
     let queue = root.read(
         "queue",
@@ -86,15 +86,14 @@ fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> Option<JobSpec
             "the job waits in this queue",
             "write the name of a queue, or leave it out",
         ),
-        toml_reader::parsed::<QueuePath>,
+        parsed::<QueuePath>,
     );
     let priority = hint(
         "a higher priority is served first within its queue",
         "write a whole number from -1000 to 1000",
     );
     let priority = root.read_or("priority", priority, 0, |v| {
-        toml_reader::integer(v, -1000, 1000)
-            .and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
+        integer(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
     });
     let mode = hint(
         "it sets the reaction to memory failures",
@@ -104,7 +103,7 @@ fn read(root: &mut TomlSection<'_>, cluster: &ClusterProfiles) -> Option<JobSpec
         "mode",
         mode,
         MemoryFailureMode::default(),
-        toml_reader::parsed::<MemoryFailureMode>,
+        parsed::<MemoryFailureMode>,
     );
     let sizes = sizes(root, mode);
     let lease = live::read(root);
@@ -153,7 +152,7 @@ fn sizes(root: &mut TomlSection<'_>, mode: MemoryFailureMode) -> Option<SizingMo
         ("learned", SizingMode::Learned),
         ("shadow", SizingMode::Shadow),
     ];
-    let sizes = root.read("sizes", hint, |v| toml_reader::choice(v, &all))?;
+    let sizes = root.read("sizes", hint, |v| choice(v, &all))?;
     let knows = match mode {
         MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
         MemoryFailureMode::Pinterest
@@ -223,25 +222,25 @@ fn retry(root: &mut TomlSection<'_>) -> RetrySpec {
         max_attempts: s.read_or("max_attempts",
             tries,
             usual.max_attempts,
-            toml_reader::count(1, 100),
+            count(1, 100),
         ),
         memory_attempts: s.read_or("memory_attempts",
             tries,
             usual.memory_attempts,
-            toml_reader::count(1, 20),
+            count(1, 20),
         ),
         transient: s.read_or("transient",
             tries,
             usual.transient,
-            toml_reader::count(0, 100),
+            count(0, 100),
         ),
-        cap: s.read_value("cap", cap, toml_reader::nonzero_size),
-        breaker: s.read_value("breaker", breaker, toml_reader::count(1, 100)),
+        cap: s.read_value("cap", cap, nonzero_size),
+        breaker: s.read_value("breaker", breaker, count(1, 100)),
         budget: s.read_value("budget_gib_h", budget, gib_hours),
         drain_after: s.read_or("drain_after",
             drain,
             usual.drain_after,
-            toml_reader::duration,
+            duration,
         ),
         cpus: s.read_value("cpus", cpus, toml_reader::cpus),
     }

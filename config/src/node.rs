@@ -1,11 +1,14 @@
 //! Reads the tables of `nodeagent.toml`: isolation, logs, health and the cache of files.
 
-use headroom_types::Bytes;
 use toml::de::DeValue;
 
 use crate::checked::NodeAgentConfig;
 use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention, user_name};
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::telemetry::segment;
+use crate::toml_reader::{
+    self, TomlSection, absolute_path, boolean, count, duration, hint, nonzero_size, parsed,
+    thousandths,
+};
 
 pub(crate) fn isolation(root: &mut TomlSection<'_>) -> Isolation {
     let usual = Isolation::default();
@@ -37,23 +40,13 @@ pub(crate) fn isolation(root: &mut TomlSection<'_>) -> Isolation {
         );
         let users = users(t);
         Isolation {
-            private_tmp: t.read_or(
-                "private_tmp",
-                switch,
-                usual.private_tmp,
-                toml_reader::boolean,
-            ),
-            tmp_size: t.read_value("tmp_size", tmpfs, toml_reader::nonzero_size),
-            ipc: t.read_or("ipc", ipc, usual.ipc, toml_reader::parsed),
-            shm_size: t.read_value("shm_size", tmpfs, toml_reader::nonzero_size),
+            private_tmp: t.read_or("private_tmp", switch, usual.private_tmp, boolean),
+            tmp_size: t.read_value("tmp_size", tmpfs, nonzero_size),
+            ipc: t.read_or("ipc", ipc, usual.ipc, parsed),
+            shm_size: t.read_value("shm_size", tmpfs, nonzero_size),
             umask: t.read_or("umask", mask, usual.umask, octal),
-            open_files: t.read_or(
-                "open_files",
-                number,
-                usual.open_files,
-                toml_reader::count(64, 1 << 30),
-            ),
-            cpu: t.read_or("cpu", cpu, usual.cpu, toml_reader::parsed),
+            open_files: t.read_or("open_files", number, usual.open_files, count(64, 1 << 30)),
+            cpu: t.read_or("cpu", cpu, usual.cpu, parsed),
             ..users
         }
     })
@@ -76,15 +69,10 @@ fn users(t: &mut TomlSection<'_>) -> Isolation {
     );
     let switch = hint("it is a switch", "write true or false");
     Isolation {
-        run_as: t.read_or("run_as", who, usual.run_as, toml_reader::parsed),
+        run_as: t.read_or("run_as", who, usual.run_as, parsed),
         users: t.named_values("users", names, pair).into_iter().collect(),
-        min_uid: t.read_or(
-            "min_uid",
-            uid,
-            usual.min_uid,
-            toml_reader::count(0, u32::MAX - 1),
-        ),
-        allow_root: t.read_or("allow_root", switch, usual.allow_root, toml_reader::boolean),
+        min_uid: t.read_or("min_uid", uid, usual.min_uid, count(0, u32::MAX - 1)),
+        allow_root: t.read_or("allow_root", switch, usual.allow_root, boolean),
         ..usual
     }
 }
@@ -100,7 +88,7 @@ pub(crate) fn logs(root: &mut TomlSection<'_>) -> LogRetention {
             "it limits the size of logs",
             "write a size such as \"16MiB\", at least 64KiB",
         );
-        let count = hint(
+        let number = hint(
             "this number of the newest segments is kept",
             "write a whole number from 2",
         );
@@ -110,9 +98,9 @@ pub(crate) fn logs(root: &mut TomlSection<'_>) -> LogRetention {
         );
         LogRetention {
             size: t.read_or("size", size, usual.size, segment),
-            count: t.read_or("count", count, usual.count, toml_reader::count(2, 10_000)),
+            count: t.read_or("count", number, usual.count, count(2, 10_000)),
             container: t.read_or("container", size, usual.container, segment),
-            keep: t.read_or("keep", keep, usual.keep, toml_reader::duration),
+            keep: t.read_or("keep", keep, usual.keep, duration),
         }
     })
 }
@@ -141,38 +129,18 @@ pub(crate) fn health(root: &mut TomlSection<'_>) -> HealthChecks {
             "write an absolute path in quotes, or leave it out",
         );
         HealthChecks {
-            disk_full: t.read_or(
-                "disk_full",
-                percent,
-                usual.disk_full,
-                toml_reader::count(1, 100),
-            ),
-            inodes_full: t.read_or(
-                "inodes_full",
-                percent,
-                usual.inodes_full,
-                toml_reader::count(1, 100),
-            ),
+            disk_full: t.read_or("disk_full", percent, usual.disk_full, count(1, 100)),
+            inodes_full: t.read_or("inodes_full", percent, usual.inodes_full, count(1, 100)),
             max_unattributed: t.read_or(
                 "max_unattributed",
                 part,
                 usual.max_unattributed,
                 some_part,
             ),
-            every: t.read_or("every", time, usual.every, toml_reader::duration),
-            script: t.read_value("script", path, toml_reader::absolute_path),
-            script_every: t.read_or(
-                "script_every",
-                time,
-                usual.script_every,
-                toml_reader::duration,
-            ),
-            script_timeout: t.read_or(
-                "script_timeout",
-                time,
-                usual.script_timeout,
-                toml_reader::duration,
-            ),
+            every: t.read_or("every", time, usual.every, duration),
+            script: t.read_value("script", path, absolute_path),
+            script_every: t.read_or("script_every", time, usual.script_every, duration),
+            script_timeout: t.read_or("script_timeout", time, usual.script_timeout, duration),
         }
     })
 }
@@ -188,7 +156,7 @@ pub(crate) fn cache(root: &mut TomlSection<'_>) -> FileCacheLimits {
             "containers need the disk too",
             "write a size such as \"10GiB\"",
         );
-        let count = hint(
+        let number = hint(
             "an archive must not use all inodes of the disk",
             "write a whole number from 1",
         );
@@ -202,16 +170,11 @@ pub(crate) fn cache(root: &mut TomlSection<'_>) -> FileCacheLimits {
         );
         FileCacheLimits {
             size: t.read_or("size", size, usual.size, toml_reader::size),
-            file: t.read_or("file", size, usual.file, toml_reader::nonzero_size),
-            unpacked: t.read_or("unpacked", size, usual.unpacked, toml_reader::nonzero_size),
-            entries: t.read_or(
-                "entries",
-                count,
-                usual.entries,
-                toml_reader::count(1, 10_000_000),
-            ),
-            deadline: t.read_or("deadline", time, usual.deadline, toml_reader::duration),
-            ca_file: t.read_value("ca_file", trust, toml_reader::absolute_path),
+            file: t.read_or("file", size, usual.file, nonzero_size),
+            unpacked: t.read_or("unpacked", size, usual.unpacked, nonzero_size),
+            entries: t.read_or("entries", number, usual.entries, count(1, 10_000_000)),
+            deadline: t.read_or("deadline", time, usual.deadline, duration),
+            ca_file: t.read_value("ca_file", trust, absolute_path),
         }
     })
 }
@@ -255,24 +218,17 @@ fn octal(value: &DeValue<'_>) -> Result<u32, String> {
 
 /// Parses a share above zero.
 fn some_part(value: &DeValue<'_>) -> Result<u32, String> {
-    match toml_reader::thousandths(value)? {
+    match thousandths(value)? {
         0 => Err("0% would make every node unhealthy".to_owned()),
         part => Ok(part),
-    }
-}
-
-fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
-    let size = toml_reader::size(value)?;
-    if size < Bytes::from_kib(64) {
-        Err(format!("{size} is less than 64KiB"))
-    } else {
-        Ok(size)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use headroom_types::Bytes;
 
     use super::*;
     use crate::compile::nodeagent;

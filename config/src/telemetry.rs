@@ -6,7 +6,7 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{self, TomlSection, duration, hint, parsed};
 
 /// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub(crate) fn telemetry(root: &mut TomlSection<'_>) -> Telemetry {
             "write \"profile\", \"job\" or \"task\"",
         );
         Telemetry {
-            cardinality: table.read_or("cardinality", fine, usual.cardinality, toml_reader::parsed),
+            cardinality: table.read_or("cardinality", fine, usual.cardinality, parsed),
         }
     })
 }
@@ -137,7 +137,8 @@ pub(crate) fn kept(root: &mut TomlSection<'_>, name: &'static str) -> RetentionL
     })
 }
 
-fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
+/// Reads the size of a segment of a log, at least 64KiB.
+pub(crate) fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
     let size = toml_reader::size(value)?;
     if size < Bytes::from_kib(64) {
         Err(format!("{size} is less than 64KiB"))
@@ -170,7 +171,7 @@ pub(crate) fn history(root: &mut TomlSection<'_>) -> HistoryBounds {
                 usual.containers,
                 toml_reader::count(1, 1_000_000),
             ),
-            age: table.read_or("age", age, usual.age, toml_reader::duration),
+            age: table.read_or("age", age, usual.age, duration),
         }
     })
 }

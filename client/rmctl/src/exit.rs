@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use headroom_client::ClientError;
+use headroom_config::FileProblem;
 use headroom_types::{ExitCharge, spelling};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::error::ErrorCode;
@@ -187,6 +188,13 @@ impl fmt::Display for CommandFailure {
     }
 }
 impl std::error::Error for CommandFailure {}
+
+/// A usage error with all problems of a file.
+impl From<Vec<FileProblem>> for CommandFailure {
+    fn from(problems: Vec<FileProblem>) -> CommandFailure {
+        CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
+    }
+}
 
 impl From<ClientError> for CommandFailure {
     fn from(e: ClientError) -> CommandFailure {

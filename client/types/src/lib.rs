@@ -18,6 +18,7 @@ pub mod master_growth;
 pub mod memory_parts;
 pub mod order;
 pub mod own_limit;
+pub mod placement;
 pub mod process;
 pub mod profile;
 pub mod reason;

@@ -4,7 +4,7 @@ use headroom_identity::role::is_user;
 use headroom_wire::v1::acl::AppAccess;
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{TomlSection, hint, texts};
 
 /// Maximum number of users and groups of one list, equal to the limit of the resource manager.
 const MOST: usize = 32;
@@ -36,7 +36,7 @@ pub(super) fn read(root: &mut TomlSection<'_>) -> AppAccess {
 }
 
 fn subjects(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let named = toml_reader::texts(value)?;
+    let named = texts(value)?;
     if named.len() > MOST {
         return Err(format!(
             "{} accounts and groups are named; the maximum is {MOST}",

@@ -9,7 +9,9 @@ use toml::de::DeValue;
 use super::node_constraints;
 use super::profiles::{ProfileTable, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
-use crate::toml_reader::{self, KeyHint, TomlSection, hint};
+use crate::toml_reader::{
+    self, KeyHint, TomlSection, boolean, duration, hint, parsed, size, texts,
+};
 
 /// Executor sets by name. `None` for a set with errors.
 pub(super) type ExecutorSets = BTreeMap<Name, Option<ExecutorSpec>>;
@@ -104,19 +106,14 @@ fn one(
         "the executor itself needs memory",
         "write a size such as reserve = \"32MiB\"",
     );
-    let profile = s.read_required("profile", profile_hint, toml_reader::parsed::<Name>);
+    let profile = s.read_required("profile", profile_hint, parsed::<Name>);
     let profile = profile.and_then(|name| named(&name, "profile", &s, profiles));
     let count = s.read_or("count", count_hint, 1, toml_reader::count(1, 10_000));
     let min = s.read_or("min", min_hint, 0, toml_reader::count(0, count));
     let usual_idle = if live { LIVE_IDLE } else { Duration::ZERO };
-    let idle = s.read_or("idle", idle_hint, usual_idle, toml_reader::duration);
+    let idle = s.read_or("idle", idle_hint, usual_idle, duration);
     let slots = s.read_or("slots", slots_hint, 1, toml_reader::count(1, 1024));
-    let reserve = s.read_or(
-        "reserve",
-        reserve_hint,
-        Bytes::from_mib(32),
-        toml_reader::size,
-    );
+    let reserve = s.read_or("reserve", reserve_hint, Bytes::from_mib(32), size);
     let program = program(&mut s);
     let place = node_constraints::read(&mut s);
     let spec = profile.map(|profile| ExecutorSpec {
@@ -168,7 +165,7 @@ fn program(s: &mut TomlSection<'_>) -> Option<ExecutorProgram> {
         "write task_groups = true or task_groups = false",
     );
     let command = s.read_value("program", program, command);
-    let written = s.read_value("task_groups", groups, toml_reader::boolean);
+    let written = s.read_value("task_groups", groups, boolean);
     if written.is_some() && !s.has("program") {
         let why = "the node's executor always creates a cgroup for each task";
         let fix = "add program = [...], or remove it";
@@ -186,7 +183,7 @@ fn program(s: &mut TomlSection<'_>) -> Option<ExecutorProgram> {
 }
 
 fn command(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let words = toml_reader::texts(value)?;
+    let words = texts(value)?;
     match words.first() {
         None => Err("the command is empty".to_owned()),
         Some(program) if program.is_empty() => Err("the program's name is empty".to_owned()),

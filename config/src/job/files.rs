@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::spec::StageSpec;
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, KeyHint, TomlSection, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint, nonzero_size, parsed};
 
 const FILES: KeyHint = hint(
     "the files are in the working directory before a task starts",
@@ -66,13 +66,13 @@ fn one(mut s: TomlSection<'_>) -> Option<FetchedFile> {
     let from = s
         .read_required("from", from, toml_reader::text)
         .map(Spanned::into_inner);
-    let sha256 = s.read("sha256", sha256, toml_reader::parsed);
+    let sha256 = s.read("sha256", sha256, parsed);
     let file = FetchedFile {
         name: name.unwrap_or_default(),
         from: from.unwrap_or_default(),
         sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
-        kind: s.read_or("kind", kind, FetchedFileKind::File, toml_reader::parsed),
-        most: s.read_value("most", most, toml_reader::nonzero_size),
+        kind: s.read_or("kind", kind, FetchedFileKind::File, parsed),
+        most: s.read_value("most", most, nonzero_size),
     };
     let unread = file.name.is_empty() && !s.has("name")
         || file.from.is_empty()

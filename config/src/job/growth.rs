@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use super::spec::{GrowthSetting, JobSpec, StageSpec, TaskLimit};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{TomlSection, boolean, duration, hint};
 
 /// Default time for which a task is frozen near its limit while more memory is searched.
 const DEFAULT_FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -85,7 +85,7 @@ pub(super) fn read(
         "it limits the time of a frozen task",
         "write a time up to 5 minutes, such as grow_hold = \"30s\"",
     );
-    let stated = s.read_value("grow", grow, toml_reader::boolean);
+    let stated = s.read_value("grow", grow, boolean);
     let hold = s.read_value("grow_hold", hold, longest);
     if hold.is_some() && stated == Some(false) {
         let fix = "remove it, or grow = false";
@@ -138,7 +138,7 @@ pub(super) fn read(
 }
 
 fn longest(value: &DeValue<'_>) -> Result<Duration, String> {
-    match toml_reader::duration(value)? {
+    match duration(value)? {
         long if long > MAX_FREEZE_TIMEOUT => Err(format!(
             "{} s is longer than {} s",
             long.as_secs(),

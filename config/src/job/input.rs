@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 use super::spec::{InputHosts, InputLocality, InputSizes};
 use super::template::{Placeholder, PlaceholderTemplate};
-use crate::toml_reader::{self, KeyHint, TomlSection, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, choice, hint, parsed, size, texts};
 
 const INPUT: KeyHint = hint(
     "learned sizes depend on the size of the input",
@@ -50,7 +50,7 @@ pub(super) fn read(s: &mut TomlSection<'_>, count: u32) -> Option<InputSizes> {
 }
 
 fn file(value: &DeValue<'_>) -> Result<InputSizes, String> {
-    let file: PlaceholderTemplate = toml_reader::parsed(value)?;
+    let file: PlaceholderTemplate = parsed(value)?;
     if file.is_empty() {
         return Err("the path is empty".to_owned());
     }
@@ -74,7 +74,7 @@ fn sizes(value: &DeValue<'_>) -> Result<InputSizes, String> {
     let items = value
         .as_array()
         .ok_or_else(|| format!("this is {}, not a list of sizes", toml_reader::kind(value)))?;
-    let one = |item: &Spanned<DeValue<'_>>| toml_reader::size(item.get_ref());
+    let one = |item: &Spanned<DeValue<'_>>| size(item.get_ref());
     items
         .iter()
         .map(one)
@@ -92,9 +92,7 @@ pub(super) fn place(
         ("local", InputLocality::Local),
         ("remote", InputLocality::Remote),
     ];
-    let locality = s.read("input_locality", LOCALITY, |v| {
-        toml_reader::choice(v, &choices)
-    });
+    let locality = s.read("input_locality", LOCALITY, |v| choice(v, &choices));
     let given = s.has("input_hosts");
     let hosts = s.read_value("input_hosts", HOSTS, hosts);
     let locality = match (&locality, given) {
@@ -146,19 +144,15 @@ fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {
         .count();
     if lists > 0 {
         let node = |name: String| name.parse::<NodeId>().map_err(|e| e.to_string());
-        let one = |item: &Spanned<DeValue<'_>>| {
-            toml_reader::texts(item.get_ref())?
-                .into_iter()
-                .map(node)
-                .collect()
-        };
+        let one =
+            |item: &Spanned<DeValue<'_>>| texts(item.get_ref())?.into_iter().map(node).collect();
         return items
             .iter()
             .map(one)
             .collect::<Result<_, String>>()
             .map(InputHosts::Each);
     }
-    toml_reader::texts(value)?
+    texts(value)?
         .iter()
         .map(|name| named(name))
         .collect::<Result<_, String>>()

@@ -7,7 +7,7 @@ use headroom_types::{Name, NodeId};
 use headroom_wire::v1::nodes::NodeTraits;
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{self, TomlSection, hint, texts};
 
 /// Node constraints of an executor set. Empty for all nodes that are not exclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,14 +111,11 @@ fn node_names(value: &DeValue<'_>) -> Result<BTreeSet<NodeId>, String> {
         text.parse()
             .map_err(|e: headroom_types::ids::ParseIdError| e.to_string())
     };
-    toml_reader::texts(value)?.iter().map(one).collect()
+    texts(value)?.iter().map(one).collect()
 }
 
 fn names(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
-    toml_reader::texts(value)?
-        .iter()
-        .map(|text| name(text))
-        .collect()
+    texts(value)?.iter().map(|text| name(text)).collect()
 }
 
 fn named_values(value: &DeValue<'_>) -> Result<BTreeMap<Name, BTreeSet<String>>, String> {
@@ -131,7 +128,7 @@ fn named_values(value: &DeValue<'_>) -> Result<BTreeMap<Name, BTreeSet<String>>,
     let one = |value: &DeValue<'_>| {
         toml_reader::text(value)
             .map(|text| vec![text])
-            .or_else(|_| toml_reader::texts(value))
+            .or_else(|_| texts(value))
     };
     let mut all = BTreeMap::new();
     for (key, value) in table.iter() {
@@ -149,7 +146,7 @@ fn named_values(value: &DeValue<'_>) -> Result<BTreeMap<Name, BTreeSet<String>>,
 
 fn taints(value: &DeValue<'_>) -> Result<BTreeMap<Name, Option<String>>, String> {
     let mut all = BTreeMap::new();
-    for text in toml_reader::texts(value)? {
+    for text in texts(value)? {
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (name(key)?, Some(value.to_owned())),
             None => (name(&text)?, None),

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::spec::Idempotent;
 use super::template::{Placeholder, PlaceholderTemplate};
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{self, TomlSection, choice, hint};
 
 /// Maximum length of the directory; names of tasks are appended to it.
 const LONGEST: usize = 3000;
@@ -37,7 +37,7 @@ pub(super) fn read<'t>(
     } else {
         Idempotent::Yes
     };
-    let written = s.read("idempotent", repeat, |v| toml_reader::choice(v, &kinds));
+    let written = s.read("idempotent", repeat, |v| choice(v, &kinds));
     let idempotent = written.map_or(usual, Spanned::into_inner);
     match idempotent {
         Idempotent::Fenced if !s.has("output") => {

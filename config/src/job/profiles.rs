@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{FileProblem, FileProblemKind, ProblemCollector};
-use crate::toml_reader::{self, KeyHint, TomlSection, hint};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint, nonzero_size, parsed, size};
 
 /// Profiles that the cluster stores by name.
 pub type ClusterProfiles = BTreeMap<Name, Profile>;
@@ -269,7 +269,7 @@ fn one(mut s: TomlSection<'_>, others: &ProfileTable) -> Option<Profile> {
         "omitted values are taken from this profile",
         "write from = \"NAME\" of another profile, or leave it out",
     );
-    let from = s.read("from", from_hint, toml_reader::parsed::<Name>);
+    let from = s.read("from", from_hint, parsed::<Name>);
     let inheriting = from.is_some();
     let from = from.and_then(|name| named(&name, "from", &s, others));
     if inheriting && from.is_none() {
@@ -280,12 +280,12 @@ fn one(mut s: TomlSection<'_>, others: &ProfileTable) -> Option<Profile> {
         s.reject_unknown_keys();
         return None;
     }
-    let memory = s.read("memory", memory_hint, toml_reader::nonzero_size);
+    let memory = s.read("memory", memory_hint, nonzero_size);
     let overhead = s.read("overhead", OVERHEAD, overhead);
     let usual = from.as_ref().map_or(Cpus::from_cores(1), |from| from.cpus);
     let cpus = s.read_or("cpus", cpus_hint, usual, toml_reader::cpus);
     let heap = if s.has("memory") {
-        s.read("heap", heap_hint, toml_reader::nonzero_size);
+        s.read("heap", heap_hint, nonzero_size);
         if s.has("heap") || s.has("overhead") {
             let place = s.place("memory");
             let why = "memory is short for heap = memory and overhead = 0";
@@ -302,7 +302,7 @@ fn one(mut s: TomlSection<'_>, others: &ProfileTable) -> Option<Profile> {
         s.value("heap");
         Some(from.heap)
     } else {
-        s.read_required("heap", heap_hint, toml_reader::nonzero_size)
+        s.read_required("heap", heap_hint, nonzero_size)
             .map(Spanned::into_inner)
     };
     let rest = from
@@ -322,7 +322,7 @@ fn one(mut s: TomlSection<'_>, others: &ProfileTable) -> Option<Profile> {
 
 fn overhead(value: &DeValue<'_>) -> Result<OverheadSpec, String> {
     let Some(table) = value.as_table() else {
-        return toml_reader::size(value).map(OverheadSpec::Fixed);
+        return size(value).map(OverheadSpec::Fixed);
     };
     if let Some(other) = table
         .keys()
@@ -354,7 +354,7 @@ fn overhead(value: &DeValue<'_>) -> Result<OverheadSpec, String> {
     let parts_per_million = (number * 1_000_000.0).round() as u64;
     let min = table
         .get("min")
-        .map(|m| toml_reader::size(m.get_ref()))
+        .map(|m| size(m.get_ref()))
         .transpose()
         .map_err(|e| format!("min: {e}"))?;
     Ok(OverheadSpec::Share {

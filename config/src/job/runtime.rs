@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{self, TomlSection, choice, hint};
 
 /// The manager of a task's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,9 +100,7 @@ pub(super) fn read(s: &mut TomlSection<'_>) -> TaskRuntime {
         "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"",
     );
     let all = TaskRuntime::ALL.map(|runtime| (runtime.as_str(), runtime));
-    s.read_or("runtime", hint, TaskRuntime::Native, |v| {
-        toml_reader::choice(v, &all)
-    })
+    s.read_or("runtime", hint, TaskRuntime::Native, |v| choice(v, &all))
 }
 
 /// Reads `runtime_flags` and `gc_log`.
@@ -117,7 +115,7 @@ pub(super) fn read_flags(s: &mut TomlSection<'_>) -> (RuntimeFlags, GcLogSetting
     );
     (
         s.read_or("runtime_flags", flags, RuntimeFlags::Heap, |v| {
-            toml_reader::choice(
+            choice(
                 v,
                 &[
                     ("heap", RuntimeFlags::Heap),
@@ -127,7 +125,7 @@ pub(super) fn read_flags(s: &mut TomlSection<'_>) -> (RuntimeFlags, GcLogSetting
             )
         }),
         s.read_or("gc_log", log, GcLogSetting::Off, |v| {
-            toml_reader::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
+            choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
         }),
     )
 }
@@ -190,7 +188,7 @@ fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, Strin
             .ok()
             .filter(|n| (1..=255).contains(n))
             .ok_or_else(|| format!("{word:?} is not an exit code from 1 to 255"))?;
-        let meaning = toml_reader::choice(
+        let meaning = choice(
             value.get_ref(),
             &[
                 ("heap", ExitCodeMeaning::Heap),

@@ -16,7 +16,9 @@ use super::spec::{ExecutorSpec, GrowthSetting, MAX_TASKS, StageSpec, TaskGroups,
 use super::template::PlaceholderTemplate;
 use super::{files, input, live, output};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, KeyHint, TomlSection, hint};
+use crate::toml_reader::{
+    self, KeyHint, TomlSection, choice, duration, hint, integer, parsed, texts,
+};
 
 pub(super) const STAGES: KeyHint = hint(
     "a job is made of stages",
@@ -124,7 +126,7 @@ fn one(mut s: TomlSection<'_>, job: StageContext<'_>) -> StageDraft {
         live::reject_keys_of_arrays(&s);
     }
     let after = s
-        .read("after", AFTER, toml_reader::texts)
+        .read("after", AFTER, texts)
         .unwrap_or_else(|| Spanned::new(s.span(), Vec::new()));
     let named = name.as_ref().map(|name| name.get_ref().clone());
     let spec = stage(&mut s, job, (named, after.get_ref()), (first, count));
@@ -188,7 +190,7 @@ fn stage(
     let profile = size(s, job.profiles, set.as_ref(), slots);
     let (flags, gc_log) = runtime::read_flags(s);
     let limits = [("task", TaskLimit::Task), ("executor", TaskLimit::Executor)];
-    let limit = |v: &DeValue<'_>| toml_reader::choice(v, &limits);
+    let limit = |v: &DeValue<'_>| choice(v, &limits);
     let enforce = s.read_or("enforce", ENFORCE, TaskLimit::Task, limit);
     let grow = growth::read(s, (enforce, job.mode));
     let command = s.read_required("command", COMMAND, words);
@@ -197,7 +199,7 @@ fn stage(
     let (idempotent, output) = output::read(s, command.iter().flatten().chain(env.values()));
     let codes = job.codes.of(runtime);
     let heap_exit_codes = s.read_or("heap_exit_codes", CODES, codes, exit_codes);
-    let timeout = s.read_value("timeout", TIMEOUT, toml_reader::duration);
+    let timeout = s.read_value("timeout", TIMEOUT, duration);
     let fork_server = s.read_value("fork_server", FORK_SERVER, program);
     let files = files::read(s);
     let kind = s.read_value("kind", KIND, |v| short_name(&toml_reader::text(v)?));
@@ -324,7 +326,7 @@ fn executor_set(s: &mut TomlSection<'_>, executors: &ExecutorSets) -> Option<Exe
             fix,
         );
     }
-    let Some(name) = s.read("executors", hint, toml_reader::parsed::<Name>) else {
+    let Some(name) = s.read("executors", hint, parsed::<Name>) else {
         return if s.has("executors") || known.len() > 1 {
             None
         } else {
@@ -358,7 +360,7 @@ fn size(
         "it gives the size of a task",
         "write profile = \"NAME\" of a [profiles.NAME], or leave it out",
     );
-    if let Some(name) = s.read("profile", hint, toml_reader::parsed::<Name>) {
+    if let Some(name) = s.read("profile", hint, parsed::<Name>) {
         return named(&name, "profile", s, profiles);
     }
     if runtime.memory() == MemoryQuantities::HeapAndOverhead && !s.has("profile") {
@@ -381,7 +383,7 @@ fn size(
 }
 
 fn words(value: &DeValue<'_>) -> Result<Vec<PlaceholderTemplate>, String> {
-    let words = toml_reader::texts(value)?;
+    let words = texts(value)?;
     let words: Vec<PlaceholderTemplate> = words
         .iter()
         .map(|w| w.parse::<PlaceholderTemplate>().map_err(|e| e.to_string()))
@@ -410,7 +412,7 @@ fn exit_codes(value: &DeValue<'_>) -> Result<Vec<i32>, String> {
             toml_reader::kind(value)
         )
     })?;
-    let code = |item: &Spanned<DeValue<'_>>| toml_reader::integer(item.get_ref(), 1, 255);
+    let code = |item: &Spanned<DeValue<'_>>| integer(item.get_ref(), 1, 255);
     items
         .iter()
         .map(|item| code(item).and_then(|n| i32::try_from(n).map_err(|e| e.to_string())))

@@ -6,7 +6,7 @@ use headroom_types::treatment::usual_treatment;
 use headroom_types::{SubCause, Treatment};
 use toml::Spanned;
 
-use crate::toml_reader::{self, TomlSection, hint};
+use crate::toml_reader::{TomlSection, choice, hint};
 
 /// Treatments by sub-cause, as set in the job file.
 pub type Treatments = BTreeMap<SubCause, Treatment>;
@@ -26,8 +26,7 @@ pub(super) fn read(root: &mut TomlSection<'_>) -> Treatments {
     let all = Treatment::ALL.map(|treatment| (treatment.as_str(), treatment));
     let mut found = Treatments::new();
     for cause in SubCause::ALL.iter().copied() {
-        let Some(treatment) = s.read(cause.as_str(), value, |v| toml_reader::choice(v, &all))
-        else {
+        let Some(treatment) = s.read(cause.as_str(), value, |v| choice(v, &all)) else {
             continue;
         };
         if *treatment.get_ref() == Treatment::Remedy && usual_treatment(cause).remedy.is_none() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headroom_node_core::fence::FenceTimeout;
 use headroom_rm_core::placement::{
-    AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
+    AntiAffinityRule, AttributeMatch, PlacementLevel, PlacementRules, RelaxationPolicy,
 };
 use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::queue::spec::QueueState;
@@ -361,36 +361,38 @@ fn one_rule(place: &mut PlacementRules, nodes: usize, chance: &mut RandomSource)
         6 => {
             place.prefer_nodes = vec![node(chance)];
             place.relax = match chance.below(3) {
-                0 => RelaxPolicy::AtOnce,
-                1 => RelaxPolicy::After(Duration::from_secs(chance.between(1, 20))),
-                _ => RelaxPolicy::Never,
+                0 => RelaxationPolicy::AtOnce,
+                1 => RelaxationPolicy::After {
+                    ms: 1000 * chance.between(1, 20),
+                },
+                _ => RelaxationPolicy::Never,
             };
         }
         7 => place.labels = [word(chance.pick(&["ssd", "big"]).unwrap_or("ssd"))].into(),
         8 => {
             let values: BTreeSet<String> = ["north".to_owned()].into();
             let zone = chance.pick(&[
-                AttributeCondition::Exists,
-                AttributeCondition::Absent,
-                AttributeCondition::OneOf(values.clone()),
-                AttributeCondition::NoneOf(values),
+                AttributeMatch::Exists,
+                AttributeMatch::Absent,
+                AttributeMatch::OneOf(values.clone()),
+                AttributeMatch::NoneOf(values),
             ]);
             place.attributes = zone.map(|m| (word("zone"), m)).into_iter().collect();
         }
         9 => {
             let level = chance
                 .pick(&[
-                    PlacementScope::Node,
-                    PlacementScope::Node,
-                    PlacementScope::Rack,
+                    PlacementLevel::Node,
+                    PlacementLevel::Node,
+                    PlacementLevel::Rack,
                 ])
-                .unwrap_or(PlacementScope::Node);
-            place.apart = Some(AntiAffinity {
+                .unwrap_or(PlacementLevel::Node);
+            place.apart = Some(AntiAffinityRule {
                 from: Vec::new(),
                 level,
             });
         }
-        _ => place.spread = chance.pick(&[PlacementScope::Node, PlacementScope::Rack]),
+        _ => place.spread = chance.pick(&[PlacementLevel::Node, PlacementLevel::Rack]),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The program in a tenant's container: it works for a fixed time and succeeds, or ends on request.
 
 use headroom_rm_core::placement::{
-    AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
+    AntiAffinityRule, AttributeMatch, PlacementLevel, PlacementRules, RelaxationPolicy,
 };
 use headroom_rm_core::{Exclusive, NodeProperties};
 use headroom_types::{ContainerId, NodeId, UnixMillis};
@@ -100,10 +100,10 @@ impl Simulation {
         let compares = place.attributes.iter().all(|(name, wanted)| {
             let value = traits.attributes.get(name);
             match wanted {
-                AttributeCondition::Exists => value.is_some(),
-                AttributeCondition::Absent => value.is_none(),
-                AttributeCondition::OneOf(values) => value.is_some_and(|v| values.contains(v)),
-                AttributeCondition::NoneOf(values) => value.is_none_or(|v| !values.contains(v)),
+                AttributeMatch::Exists => value.is_some(),
+                AttributeMatch::Absent => value.is_none(),
+                AttributeMatch::OneOf(values) => value.is_some_and(|v| values.contains(v)),
+                AttributeMatch::NoneOf(values) => value.is_none_or(|v| !values.contains(v)),
             }
         });
         named
@@ -111,7 +111,7 @@ impl Simulation {
             && open
             && labelled
             && compares
-            && (preferred || !prefers || place.relax != RelaxPolicy::Never)
+            && (preferred || !prefers || place.relax != RelaxationPolicy::Never)
     }
 
     fn is_placed_right(&mut self, node: &NodeId, id: &ContainerId, granted: UnixMillis) {
@@ -178,12 +178,12 @@ impl Simulation {
         node: &NodeId,
         id: &ContainerId,
         want: &scenario_cluster::TenantRequest,
-        apart: &AntiAffinity,
+        apart: &AntiAffinityRule,
     ) -> Vec<ContainerId> {
         let rack = |n: &NodeId| self.traits_of(n).and_then(|t| t.rack.clone());
         let same_place = |n: &NodeId| match apart.level {
-            PlacementScope::Node => n == node,
-            PlacementScope::Rack => n == node || (rack(n).is_some() && rack(n) == rack(node)),
+            PlacementLevel::Node => n == node,
+            PlacementLevel::Rack => n == node || (rack(n).is_some() && rack(n) == rack(node)),
         };
         let own = std::slice::from_ref(&want.request);
         let from = if apart.from.is_empty() {

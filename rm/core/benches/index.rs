@@ -5,7 +5,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use headroom_rm_core::NodeProperties;
-use headroom_rm_core::placement::{LocalityLevel, PlacementRules, PlacementScope};
+use headroom_rm_core::placement::{LocalityLevel, PlacementLevel, PlacementRules};
 use headroom_rm_core::sched::fit::{self, PlacementNeed};
 use headroom_rm_core::sched::index::FreeIndex;
 use headroom_rm_core::sched::node_ix::NodeNumber;
@@ -93,7 +93,7 @@ fn places() -> [(&'static str, PlacementRules); 8] {
         ),
         (
             "spread over racks",
-            with(|p| p.spread = Some(PlacementScope::Rack)),
+            with(|p| p.spread = Some(PlacementLevel::Rack)),
         ),
     ]
 }

@@ -23,7 +23,7 @@ use crate::ledger::ContainerRole;
 use crate::node::ClusterNode;
 use crate::node_table::NodeTable;
 use crate::phrase::{left_words, shortfall};
-use crate::placement::{LocalityLevel, RelaxPolicy};
+use crate::placement::{LocalityLevel, RelaxationPolicy};
 use crate::queue::PlacementWaiter;
 use crate::sched::constraint::misfit;
 use crate::sched::fit::PlacementNeed;
@@ -319,10 +319,9 @@ impl NodeTable {
 
 /// Reason why a node with enough free resources is not used yet.
 fn delay_sentence(timers: &TimerQueue, need: PlacementNeed<'_>, now: Tick) -> String {
-    match need
-        .of
-        .filter(|_| need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never)
-    {
+    match need.of.filter(|_| {
+        need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxationPolicy::Never
+    }) {
         Some((app, request)) => {
             format!(
                 "has enough free resources; waits {} s more for a preferred place",

@@ -7,7 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{Name, NodeId, RequestId};
+pub use headroom_types::placement::{
+    AntiAffinityRule, AttributeMatch, PlacementLevel, RelaxationPolicy,
+};
+use headroom_types::{Name, NodeId};
 
 /// Placement rules of a request: constraints and preferences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,17 +28,17 @@ pub struct PlacementRules {
     /// Preferred racks; considered after the preferred nodes.
     pub prefer_racks: Vec<Name>,
     /// Relaxation of the preference when the preferred nodes have no free capacity.
-    pub relax: RelaxPolicy,
+    pub relax: RelaxationPolicy,
     /// Labels that the node must have, all of them.
     pub labels: BTreeSet<Name>,
     /// Conditions on the node's attributes.
-    pub attributes: BTreeMap<Name, AttributeCondition>,
+    pub attributes: BTreeMap<Name, AttributeMatch>,
     /// Tolerated taints, with the required value; `None` for any value.
     pub tolerate: BTreeMap<Name, Option<String>>,
     /// Anti-affinity.
-    pub apart: Option<AntiAffinity>,
+    pub apart: Option<AntiAffinityRule>,
     /// Even distribution over nodes or racks, instead of dense packing.
-    pub spread: Option<PlacementScope>,
+    pub spread: Option<PlacementLevel>,
 }
 
 impl PlacementRules {
@@ -45,50 +48,6 @@ impl PlacementRules {
             .get(taint)
             .is_some_and(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == value))
     }
-}
-
-/// Time after which a preference is relaxed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RelaxPolicy {
-    /// Relaxed immediately.
-    #[default]
-    AtOnce,
-    /// Relaxed after a container has waited this long: first from node to rack, after the same time
-    /// again to any node.
-    After(Duration),
-    /// Never relaxed: the preference is a constraint.
-    Never,
-}
-
-/// Condition on an attribute of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttributeCondition {
-    /// The attribute exists, with any value.
-    Exists,
-    /// The attribute does not exist.
-    Absent,
-    /// The value is one of these.
-    OneOf(BTreeSet<String>),
-    /// The attribute does not exist, or its value is none of these.
-    NoneOf(BTreeSet<String>),
-}
-
-/// Scope of a placement rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PlacementScope {
-    /// One node.
-    Node,
-    /// One rack; a node without a rack is a rack by itself.
-    Rack,
-}
-
-/// Anti-affinity: no common node or rack with containers of these requests of the same application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AntiAffinity {
-    /// Requests to keep away from; empty for the request's own containers.
-    pub from: Vec<RequestId>,
-    /// Scope of the rule.
-    pub level: PlacementScope,
 }
 
 /// Locality level: how far from its preference a container may be placed.
@@ -106,23 +65,28 @@ impl LocalityLevel {
     /// Level at the start of a wait.
     pub fn first(place: &PlacementRules) -> Self {
         match place.relax {
-            RelaxPolicy::AtOnce => LocalityLevel::Anywhere,
-            RelaxPolicy::After(_) if !place.prefer_nodes.is_empty() => LocalityLevel::Nodes,
-            RelaxPolicy::After(_) if !place.prefer_racks.is_empty() => LocalityLevel::Racks,
-            RelaxPolicy::After(_) => LocalityLevel::Anywhere,
-            RelaxPolicy::Never
+            RelaxationPolicy::AtOnce => LocalityLevel::Anywhere,
+            RelaxationPolicy::After { .. } if !place.prefer_nodes.is_empty() => {
+                LocalityLevel::Nodes
+            }
+            RelaxationPolicy::After { .. } if !place.prefer_racks.is_empty() => {
+                LocalityLevel::Racks
+            }
+            RelaxationPolicy::After { .. } => LocalityLevel::Anywhere,
+            RelaxationPolicy::Never
                 if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() =>
             {
                 LocalityLevel::Anywhere
             }
-            RelaxPolicy::Never => LocalityLevel::Racks,
+            RelaxationPolicy::Never => LocalityLevel::Racks,
         }
     }
     /// Next level, and the wait until then. `None` when the level does not change any more.
     pub fn next(self, place: &PlacementRules) -> Option<(LocalityLevel, Duration)> {
-        let RelaxPolicy::After(wait) = place.relax else {
+        let RelaxationPolicy::After { ms } = place.relax else {
             return None;
         };
+        let wait = Duration::from_millis(ms);
         match self {
             LocalityLevel::Nodes => Some((LocalityLevel::Racks, wait)),
             LocalityLevel::Racks => Some((LocalityLevel::Anywhere, wait)),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headroom_rm_core::placement::{
-    AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
+    AntiAffinityRule, AttributeMatch, PlacementLevel, PlacementRules, RelaxationPolicy,
 };
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::testkit::{ClusterScenario, FakeNode, ask, id, size};
@@ -146,7 +146,7 @@ fn labels_racks_and_attributes_select_the_node() {
         send(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r2")])),
         RequestVerdict::Fits
     );
-    let zone = AttributeCondition::OneOf(BTreeSet::from(["a".into(), "b".into()]));
+    let zone = AttributeMatch::OneOf(BTreeSet::from(["a".into(), "b".into()]));
     assert_eq!(
         send(
             &mut s,
@@ -160,7 +160,7 @@ fn labels_racks_and_attributes_select_the_node() {
             &mut s,
             &app,
             with("e", 1, 1, |p| p.attributes =
-                [(id("zone"), AttributeCondition::Absent)].into())
+                [(id("zone"), AttributeMatch::Absent)].into())
         ),
         RequestVerdict::Fits
     );
@@ -244,9 +244,9 @@ fn anti_affinity_separates_containers_in_both_directions() {
     }
     let app = s.app("job");
     let own = |p: &mut PlacementRules| {
-        p.apart = Some(AntiAffinity {
+        p.apart = Some(AntiAffinityRule {
             from: vec![],
-            level: PlacementScope::Node,
+            level: PlacementLevel::Node,
         })
     };
     let verdict = send(&mut s, &app, with("zk", 5, 1, own));
@@ -256,9 +256,9 @@ fn anti_affinity_separates_containers_in_both_directions() {
         "the sentence names anti-affinity"
     );
     let from = |p: &mut PlacementRules| {
-        p.apart = Some(AntiAffinity {
+        p.apart = Some(AntiAffinityRule {
             from: vec![id("db")],
-            level: PlacementScope::Node,
+            level: PlacementLevel::Node,
         })
     };
     send(&mut s, &app, with("noisy", 1, 1, from));
@@ -266,7 +266,7 @@ fn anti_affinity_separates_containers_in_both_directions() {
     send(
         &mut s,
         &app,
-        with("db", 9, 1, |p| p.spread = Some(PlacementScope::Node)),
+        with("db", 9, 1, |p| p.spread = Some(PlacementLevel::Node)),
     );
     assert!(
         !places(&s, "db").contains(&noisy[0]),
@@ -297,9 +297,9 @@ fn a_rack_is_free_for_anti_affinity_once_its_container_has_ended() {
         &mut s,
         &app,
         with("zk", 3, 1, |p| {
-            p.apart = Some(AntiAffinity {
+            p.apart = Some(AntiAffinityRule {
                 from: vec![],
-                level: PlacementScope::Rack,
+                level: PlacementLevel::Rack,
             })
         }),
     );
@@ -331,7 +331,7 @@ fn spread_chooses_the_node_or_rack_with_the_fewest_containers() {
     send(
         &mut s,
         &app,
-        with("nodes", 4, 1, |p| p.spread = Some(PlacementScope::Node)),
+        with("nodes", 4, 1, |p| p.spread = Some(PlacementLevel::Node)),
     );
     assert_eq!(
         places(&s, "nodes"),
@@ -341,7 +341,7 @@ fn spread_chooses_the_node_or_rack_with_the_fewest_containers() {
     send(
         &mut s,
         &app,
-        with("racks", 4, 1, |p| p.spread = Some(PlacementScope::Rack)),
+        with("racks", 4, 1, |p| p.spread = Some(PlacementLevel::Rack)),
     );
     let in_b = places(&s, "racks").iter().filter(|n| *n == "b1").count();
     assert_eq!(in_b, 2, "two in each rack: {:?}", places(&s, "racks"));
@@ -377,7 +377,7 @@ fn a_preference_is_relaxed_from_node_to_rack_to_anywhere_by_time() {
     })
     .expect("asks");
     let prefer_near = |p: &mut PlacementRules| {
-        (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(2)))
+        (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxationPolicy::After { ms: 2000 })
     };
     let sentence = waits(send(&mut s, &app, with("w", 2, 1, prefer_near)));
     assert!(sentence.contains("2 s more for near"), "{sentence}");
@@ -404,8 +404,9 @@ fn a_preference_that_is_never_relaxed_waits() {
     node(&mut s, "near", 2, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
     let app = s.app("job");
-    let prefer_near =
-        |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::Never);
+    let prefer_near = |p: &mut PlacementRules| {
+        (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxationPolicy::Never)
+    };
     send(&mut s, &app, with("w", 3, 1, prefer_near));
     s.alive_for(secs(20));
     assert_eq!(places(&s, "w"), ["near", "near"]);
@@ -421,7 +422,7 @@ fn a_stalled_loop_does_not_relax_preferences() {
     node(&mut s, "far", 8, None, &[]);
     let app = s.app("job");
     let prefer_near = |p: &mut PlacementRules| {
-        (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(1)))
+        (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxationPolicy::After { ms: 1000 })
     };
     send(&mut s, &app, with("w", 2, 1, prefer_near));
     s.now = s.now.plus(secs(60));
@@ -458,7 +459,7 @@ fn an_infeasible_request_names_the_missing_property_and_the_closest_node() {
         "no node is in rack r2 and with label gpu; closest is n2: does not have label gpu"
     );
     let zone =
-        |p: &mut PlacementRules| p.attributes = [(id("zone"), AttributeCondition::Exists)].into();
+        |p: &mut PlacementRules| p.attributes = [(id("zone"), AttributeMatch::Exists)].into();
     assert_eq!(
         never(&mut s, &app, with("e", 1, 1, zone)),
         "no node is with attribute zone; closest is n2: has no attribute zone"

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_rm_core::placement::{
-    AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy,
+    AntiAffinityRule, AttributeMatch, PlacementLevel, PlacementRules, RelaxationPolicy,
 };
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::sched::constraint::misfit;
@@ -89,18 +89,17 @@ fn any_node() -> impl Strategy<Value = (NodeProperties, Resource)> {
 fn any_place() -> impl Strategy<Value = PlacementRules> {
     let rack = |n: u8| id(&format!("r{n}"));
     let node = |n: u8| id(&format!("n{n}"));
-    let wait = (0u64..1500).prop_map(|ms| RelaxPolicy::After(Duration::from_millis(ms)));
-    let relax =
-        prop_oneof![1 => Just(RelaxPolicy::AtOnce), 2 => wait, 1 => Just(RelaxPolicy::Never)];
-    let level = || prop_oneof![Just(PlacementScope::Node), Just(PlacementScope::Rack)];
+    let wait = (0u64..1500).prop_map(|ms| RelaxationPolicy::After { ms });
+    let relax = prop_oneof![1 => Just(RelaxationPolicy::AtOnce), 2 => wait, 1 => Just(RelaxationPolicy::Never)];
+    let level = || prop_oneof![Just(PlacementLevel::Node), Just(PlacementLevel::Rack)];
     let from = proptest::sample::subsequence(vec![0u8, 1, 2, 3], 0..3);
     let apart = proptest::option::weighted(0.3, (from, level()));
     let zone = proptest::option::weighted(
         0.2,
         prop_oneof![
-            Just(AttributeCondition::Exists),
-            Just(AttributeCondition::Absent),
-            Just(AttributeCondition::OneOf(["z1".to_owned()].into()))
+            Just(AttributeMatch::Exists),
+            Just(AttributeMatch::Absent),
+            Just(AttributeMatch::OneOf(["z1".to_owned()].into()))
         ],
     );
     let tolerated = proptest::option::weighted(0.4, proptest::option::of(0u8..2));
@@ -131,7 +130,7 @@ fn any_place() -> impl Strategy<Value = PlacementRules> {
             prefer_racks: soft.1.map(rack).into_iter().collect(),
             relax: soft.2,
             avoid_racks: soft.3.map(rack).into_iter().collect(),
-            apart: apart.map(|(from, level)| AntiAffinity {
+            apart: apart.map(|(from, level)| AntiAffinityRule {
                 from: from.into_iter().map(|n| id(&format!("q{n}"))).collect(),
                 level,
             }),
@@ -322,8 +321,8 @@ impl World {
                 };
                 let rack = |node: &NodeId| self.s.nodes[node].traits.rack.clone();
                 let together = match (apart.level, rack(&c.node)) {
-                    (PlacementScope::Rack, Some(rack_of_c)) => rack(&other.node) == Some(rack_of_c),
-                    (PlacementScope::Rack, None) | (PlacementScope::Node, _) => {
+                    (PlacementLevel::Rack, Some(rack_of_c)) => rack(&other.node) == Some(rack_of_c),
+                    (PlacementLevel::Rack, None) | (PlacementLevel::Node, _) => {
                         c.node == other.node
                     }
                 };

@@ -150,22 +150,6 @@ fn placement(
         apart,
         spread,
     } = wire;
-    let relax = match relax {
-        application_master::RelaxationPolicy::AtOnce => core::placement::RelaxPolicy::AtOnce,
-        application_master::RelaxationPolicy::After { ms } => {
-            core::placement::RelaxPolicy::After(Duration::from_millis(ms))
-        }
-        application_master::RelaxationPolicy::Never => core::placement::RelaxPolicy::Never,
-    };
-    let attributes = attributes
-        .into_iter()
-        .map(|(name, wanted)| (name, compare(wanted)))
-        .collect();
-    let apart = apart.map(|a| core::placement::AntiAffinity {
-        from: a.from,
-        level: level(a.level),
-    });
-    let spread = spread.map(level);
     core::placement::PlacementRules {
         nodes,
         racks,
@@ -179,26 +163,6 @@ fn placement(
         tolerate,
         apart,
         spread,
-    }
-}
-
-fn compare(wanted: application_master::AttributeMatch) -> core::placement::AttributeCondition {
-    match wanted {
-        application_master::AttributeMatch::Exists => core::placement::AttributeCondition::Exists,
-        application_master::AttributeMatch::Absent => core::placement::AttributeCondition::Absent,
-        application_master::AttributeMatch::OneOf(values) => {
-            core::placement::AttributeCondition::OneOf(values)
-        }
-        application_master::AttributeMatch::NoneOf(values) => {
-            core::placement::AttributeCondition::NoneOf(values)
-        }
-    }
-}
-
-fn level(level: application_master::PlacementLevel) -> core::placement::PlacementScope {
-    match level {
-        application_master::PlacementLevel::Node => core::placement::PlacementScope::Node,
-        application_master::PlacementLevel::Rack => core::placement::PlacementScope::Rack,
     }
 }
 

@@ -234,51 +234,17 @@ pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
 
 fn placement(place: &core::placement::PlacementRules) -> application_master::Placement {
     let place = place.clone();
-    let relax = match place.relax {
-        core::placement::RelaxPolicy::AtOnce => application_master::RelaxationPolicy::AtOnce,
-        core::placement::RelaxPolicy::After(wait) => application_master::RelaxationPolicy::After {
-            ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-        },
-        core::placement::RelaxPolicy::Never => application_master::RelaxationPolicy::Never,
-    };
     application_master::Placement {
         racks: place.racks,
         avoid_racks: place.avoid_racks,
         prefer_nodes: place.prefer_nodes,
         prefer_racks: place.prefer_racks,
-        relax,
+        relax: place.relax,
         labels: place.labels,
-        attributes: place
-            .attributes
-            .into_iter()
-            .map(|(name, wanted)| (name, compare(wanted)))
-            .collect(),
+        attributes: place.attributes,
         tolerate: place.tolerate,
-        apart: place.apart.map(|a| application_master::AntiAffinityRule {
-            from: a.from,
-            level: same_place(a.level),
-        }),
-        spread: place.spread.map(same_place),
-    }
-}
-
-fn compare(wanted: core::placement::AttributeCondition) -> application_master::AttributeMatch {
-    match wanted {
-        core::placement::AttributeCondition::Exists => application_master::AttributeMatch::Exists,
-        core::placement::AttributeCondition::Absent => application_master::AttributeMatch::Absent,
-        core::placement::AttributeCondition::OneOf(values) => {
-            application_master::AttributeMatch::OneOf(values)
-        }
-        core::placement::AttributeCondition::NoneOf(values) => {
-            application_master::AttributeMatch::NoneOf(values)
-        }
-    }
-}
-
-fn same_place(level: core::placement::PlacementScope) -> application_master::PlacementLevel {
-    match level {
-        core::placement::PlacementScope::Node => application_master::PlacementLevel::Node,
-        core::placement::PlacementScope::Rack => application_master::PlacementLevel::Rack,
+        apart: place.apart,
+        spread: place.spread,
     }
 }
 

@@ -49,9 +49,7 @@ async fn of_node(
 async fn of_this_host(args: DoctorArgs) -> Result<Vec<DoctorFinding>, CommandFailure> {
     let mut config = match &args.config {
         None => NodeAgentConfig::default(),
-        Some(path) => headroom_config::load_nodeagent(path).map_err(|problems| {
-            CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
-        })?,
+        Some(path) => headroom_config::load_nodeagent(path)?,
     };
     config.state = args.state.unwrap_or(config.state);
     config.cgroup_root = args.cgroup_root.or(config.cgroup_root);

@@ -8,7 +8,7 @@ use headroom_config::job::{
 use headroom_config::{JobSpec, StageSpec};
 use headroom_wire::v1::nodes::NodeView;
 
-use super::job_file::{CompiledJob, mistakes};
+use super::job_file::CompiledJob;
 use crate::exit::{CommandExitCode, CommandFailure};
 
 /// Nodes that accept work now or may do so again.
@@ -86,7 +86,7 @@ pub(crate) fn refuse_growth(
     if refused.is_empty() {
         Ok(())
     } else {
-        Err(mistakes(growth_problems(&job.text, file, &refused)))
+        Err(growth_problems(&job.text, file, &refused).into())
     }
 }
 

@@ -10,7 +10,7 @@ use headroom_config::{FileProblemKind, JobSpec};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::CommandFailure;
 
 /// A compiled job file.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) async fn load(
     file: &Path,
     mode: Option<MemoryFailureMode>,
 ) -> Result<CompiledJob, CommandFailure> {
-    let text = headroom_config::load::read(file).map_err(mistakes)?;
+    let text = headroom_config::load::read(file)?;
     match named_in(context, &text).await {
         Ok(cluster) => compiled(file, text, mode, &cluster),
         Err(unasked) => Err(without_the_cluster(file, &text, unasked)),
@@ -61,13 +61,10 @@ fn without_the_cluster(file: &Path, text: &str, unasked: CommandFailure) -> Comm
     if own.is_empty() {
         unasked.help(what)
     } else {
-        mistakes(own).help(what).help(unasked.to_string())
+        CommandFailure::from(own)
+            .help(what)
+            .help(unasked.to_string())
     }
-}
-
-/// A usage error with all problems of a file.
-pub(super) fn mistakes(problems: Vec<headroom_config::FileProblem>) -> CommandFailure {
-    CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
 }
 
 /// Compiles the text of a job file that may name profiles of the cluster. The submitted text
@@ -79,14 +76,14 @@ pub(crate) fn compiled(
     cluster: &ClusterProfiles,
 ) -> Result<CompiledJob, CommandFailure> {
     let name = file.display().to_string();
-    headroom_config::job::compile_with(&text, &name, cluster).map_err(mistakes)?;
+    headroom_config::job::compile_with(&text, &name, cluster)?;
     let mut named = cluster.clone();
     named.retain(|name, _| profiles::cluster_profile_names(&text).contains(name));
     let text = profiles::inline_cluster_profiles(&text, &named);
     let advice =
         "cluster profiles can be combined with [profiles.NAME] tables, not with profiles = { ... }";
     let spec = headroom_config::job::compile(&text, &name)
-        .map_err(|found| mistakes(found).help(advice))?;
+        .map_err(|found| CommandFailure::from(found).help(advice))?;
     let parent = file
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
@@ -142,10 +139,11 @@ pub(super) fn sample_job(memory: &str) -> CompiledJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::CommandExitCode;
 
     #[test]
     fn a_missing_or_wrong_file_is_a_usage_error() {
-        let missing = mistakes(
+        let missing = CommandFailure::from(
             headroom_config::load::read(Path::new("/nonexistent/job.toml")).expect_err("missing"),
         );
         assert_eq!(missing.exit(), CommandExitCode::Usage);

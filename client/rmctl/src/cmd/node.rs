@@ -118,8 +118,7 @@ async fn drain(context: &CommandContext, args: NodeDrainArgs) -> CommandResult {
     if !args.no_wait {
         view = until_empty(context, &client, view).await?;
     }
-    tags::print_node(context, &view, |v| nodes::drained(v, now()));
-    Ok(CommandExitCode::Ok)
+    tags::print_node(context, &view, |v| nodes::drained(v, now()))
 }
 
 /// Prints the number of remaining containers whenever it falls, until it is zero.
@@ -162,6 +161,5 @@ async fn undrain(context: &CommandContext, node: &NodeId) -> CommandResult {
     let view = client.undrain(node).await?;
     tags::print_node(context, &view, |v| {
         format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state)
-    });
-    Ok(CommandExitCode::Ok)
+    })
 }

@@ -10,7 +10,7 @@ use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 use super::queue::read;
 use crate::args::{ListOptions, ProfileSetArgs, ProfileSubcommand};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::render::{job_history, json::MachineOutput, profiles};
 
 /// Runs a `profile` verb.
@@ -22,8 +22,7 @@ pub(crate) async fn run(context: &CommandContext, what: ProfileSubcommand) -> Co
             let profile = client.profile(&name).await?;
             print_profile(context, &profile, |p| {
                 profiles::one(p, now(), context.term.paint)
-            });
-            Ok(CommandExitCode::Ok)
+            })
         }
         ProfileSubcommand::Set(args) => set(context, &client, args).await,
         ProfileSubcommand::Unset {
@@ -45,8 +44,7 @@ pub(crate) async fn run(context: &CommandContext, what: ProfileSubcommand) -> Co
                     p.name,
                     p.size()
                 )
-            });
-            Ok(CommandExitCode::Ok)
+            })
         }
         ProfileSubcommand::Suggest { name, user } => {
             suggest(context, &client, name.as_ref(), user.as_deref()).await
@@ -67,12 +65,7 @@ async fn list(context: &CommandContext, client: &Client, rows: &ListOptions) -> 
 
 async fn set(context: &CommandContext, client: &Client, args: ProfileSetArgs) -> CommandResult {
     let size = match &args.file {
-        Some(file) => {
-            let wrong = |problems: Vec<_>| {
-                CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
-            };
-            written::parse_profile(&read(file)?, &file.display().to_string()).map_err(wrong)?
-        }
+        Some(file) => written::parse_profile(&read(file)?, &file.display().to_string())?,
         None => Profile {
             heap: args.memory.or(args.heap).unwrap_or_default(),
             overhead: args.overhead.unwrap_or_default(),
@@ -98,8 +91,7 @@ async fn set(context: &CommandContext, client: &Client, args: ProfileSetArgs) ->
             p.revision,
             profiles::use_of(&p.name)
         )
-    });
-    Ok(CommandExitCode::Ok)
+    })
 }
 
 fn spec(size: Profile, about: String) -> ProfileSpec {
@@ -124,12 +116,9 @@ async fn import(
     how: DryRunMode,
 ) -> CommandResult {
     let (text, name) = (read(file)?, file.display().to_string());
-    let wrong = |problems: Vec<_>| {
-        CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
-    };
     let before = client.profiles().await?;
     let known = before.iter().map(|p| (p.name.clone(), p.size())).collect();
-    let sizes = written::defined_profiles(&text, &name, &known).map_err(wrong)?;
+    let sizes = written::defined_profiles(&text, &name, &known)?;
     let was = |name: &Name| before.iter().find(|p| p.name == *name);
     let mut rows = Vec::new();
     for (name, size) in sizes {
@@ -188,7 +177,7 @@ fn print_profile(
     context: &CommandContext,
     profile: &ClusterProfile,
     people: impl Fn(&ClusterProfile) -> String,
-) {
+) -> CommandResult {
     let machine = MachineOutput::one(profile).text(&context.output, |p| p.name.to_string());
-    context.show(machine, || people(profile));
+    Ok(context.show(machine, || people(profile)))
 }

@@ -123,8 +123,7 @@ pub(super) fn read(file: &Path) -> Result<String, CommandFailure> {
             .map(|_| text)
             .map_err(|e| CommandFailure::usage(format!("standard input cannot be read: {e}")));
     }
-    headroom_config::load::read(file)
-        .map_err(|p| CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&p)))
+    Ok(headroom_config::load::read(file)?)
 }
 
 /// Parses JSON as `PUT /v1/queues` accepts it, or TOML with the tables of the resource manager's
@@ -134,8 +133,7 @@ fn tree(text: &str, name: &str) -> Result<Value, CommandFailure> {
         return serde_json::from_str(text)
             .map_err(|e| CommandFailure::usage(format!("{name} is not JSON: {e}")));
     }
-    headroom_config::queues::parse_queue_tree(text, name)
-        .map_err(|p| CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&p)))
+    Ok(headroom_config::queues::parse_queue_tree(text, name)?)
 }
 
 /// The errors of a tree with their places in the file.
@@ -151,8 +149,7 @@ fn at_their_places(error: ClientError, text: &str, name: &str) -> CommandFailure
     if problems.is_empty() || text.trim_start().starts_with('{') {
         return error.into();
     }
-    let places = headroom_config::queues::locate_problems(text, name, problems);
-    CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&places))
+    headroom_config::queues::locate_problems(text, name, problems).into()
 }
 
 async fn set_queue_state(

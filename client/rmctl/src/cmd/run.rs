@@ -64,9 +64,7 @@ async fn begin(client: &Client, args: &RunArgs) -> Result<AppId, CommandFailure>
         None => None,
     };
     let text = job_file(args, size.as_ref());
-    let spec = headroom_config::job::compile(&text, "the command line").map_err(|problems| {
-        CommandFailure::laid_out(CommandExitCode::Usage, headroom_config::render(&problems))
-    })?;
+    let spec = headroom_config::job::compile(&text, "the command line")?;
     let base = std::env::current_dir()
         .map_err(|e| CommandFailure::failed(format!("no working directory: {e}")))?;
     let mode = if args.no_escalate {

@@ -6,7 +6,7 @@ use headroom_wire::v1::nodes::{NodeView, TagNodeRequest};
 
 use crate::args::{NodeCordonArgs, NodeLabelArgs, NodeMarkEdit, NodeTaintArgs, NodeUncordonArgs};
 use crate::context::{CommandContext, user};
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandFailure, CommandResult};
 use crate::render::{json::MachineOutput, tags};
 
 /// Cordons a node: it gets no new containers; running ones continue.
@@ -20,8 +20,7 @@ pub(super) async fn cordon(context: &CommandContext, args: NodeCordonArgs) -> Co
         ..TagNodeRequest::default()
     };
     let view = send(context, &args.node, args.dry_run, &body).await?;
-    print_node(context, &view, |v| tags::cordoned(v, args.dry_run));
-    Ok(CommandExitCode::Ok)
+    print_node(context, &view, |v| tags::cordoned(v, args.dry_run))
 }
 
 /// Uncordons a node.
@@ -31,8 +30,7 @@ pub(super) async fn uncordon(context: &CommandContext, args: NodeUncordonArgs) -
         ..TagNodeRequest::default()
     };
     let view = send(context, &args.node, args.dry_run, &body).await?;
-    print_node(context, &view, |v| tags::uncordoned(v, args.dry_run));
-    Ok(CommandExitCode::Ok)
+    print_node(context, &view, |v| tags::uncordoned(v, args.dry_run))
 }
 
 /// Sets and removes labels and attributes.
@@ -40,8 +38,7 @@ pub(super) async fn label(context: &CommandContext, args: NodeLabelArgs) -> Comm
     let view = send(context, &args.node, args.dry_run, &labels(&args.words)).await?;
     print_node(context, &view, |v| {
         tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words))
-    });
-    Ok(CommandExitCode::Ok)
+    })
 }
 
 /// Sets and removes taints.
@@ -49,8 +46,7 @@ pub(super) async fn taint(context: &CommandContext, args: NodeTaintArgs) -> Comm
     let view = send(context, &args.node, args.dry_run, &taints(&args.words)).await?;
     print_node(context, &view, |v| {
         tags::said(v, args.dry_run, context.term.paint)
-    });
-    Ok(CommandExitCode::Ok)
+    })
 }
 
 async fn send(
@@ -106,9 +102,9 @@ pub(super) fn print_node(
     context: &CommandContext,
     view: &NodeView,
     people: impl Fn(&NodeView) -> String,
-) {
+) -> CommandResult {
     let machine = MachineOutput::one(view).text(&context.output, |n| n.id.to_string());
-    context.show(machine, || people(view));
+    Ok(context.show(machine, || people(view)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use headroom_types::{NodeId, Resource};
 use super::place::rules;
 use crate::node_table::NodeTable;
 use crate::phrase::either;
-use crate::placement::{AttributeCondition, PlacementRules, RelaxPolicy};
+use crate::placement::{AttributeMatch, PlacementRules, RelaxationPolicy};
 use crate::sched::constraint::{
     ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfits,
 };
@@ -35,7 +35,7 @@ impl NodeTable {
             place
                 .prefer_nodes
                 .iter()
-                .filter(|_| place.relax == RelaxPolicy::Never),
+                .filter(|_| place.relax == RelaxationPolicy::Never),
         );
         if named
             .into_iter()
@@ -95,16 +95,14 @@ impl NodeTable {
             .attributes
             .iter()
             .find_map(|(name, wanted)| match wanted {
-                AttributeCondition::OneOf(values) => {
+                AttributeMatch::OneOf(values) => {
                     let known = index.attributes.get(name);
                     let no_node = !values
                         .iter()
                         .any(|value| known.is_some_and(|known| known.contains_key(value)));
                     no_node.then(|| format!("no node has {name} {}", either(values.iter())))
                 }
-                AttributeCondition::Exists
-                | AttributeCondition::Absent
-                | AttributeCondition::NoneOf(_) => None,
+                AttributeMatch::Exists | AttributeMatch::Absent | AttributeMatch::NoneOf(_) => None,
             })
     }
 

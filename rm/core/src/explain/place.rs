@@ -5,7 +5,7 @@ use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 use crate::cluster::Cluster;
 use crate::ledger::NodeAccount;
 use crate::phrase::{either, left_words, pair, shortfall};
-use crate::placement::{AttributeCondition, LocalityLevel, PlacementRules, RelaxPolicy};
+use crate::placement::{AttributeMatch, LocalityLevel, PlacementRules, RelaxationPolicy};
 use crate::sched::constraint::{
     ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit,
 };
@@ -77,15 +77,15 @@ impl Cluster {
     /// one.
     fn patience_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> Option<String> {
         let preferred = match (need.place.relax, need.reach) {
-            (RelaxPolicy::After(_), LocalityLevel::Nodes) => either(need.prefer.iter()),
-            (RelaxPolicy::After(_), LocalityLevel::Racks) => {
+            (RelaxationPolicy::After { .. }, LocalityLevel::Nodes) => either(need.prefer.iter()),
+            (RelaxationPolicy::After { .. }, LocalityLevel::Racks) => {
                 format!(
                     "a preferred rack, such as {}",
                     near(self.nodes.index(), need)?
                 )
             }
-            (RelaxPolicy::AtOnce | RelaxPolicy::Never, _)
-            | (RelaxPolicy::After(_), LocalityLevel::Anywhere) => return None,
+            (RelaxationPolicy::AtOnce | RelaxationPolicy::Never, _)
+            | (RelaxationPolicy::After { .. }, LocalityLevel::Anywhere) => return None,
         };
         let (app, request) = need.of?;
         let elsewhere = self.nodes.index().id(fit::choose(
@@ -306,10 +306,10 @@ pub(super) fn rules(place: &PlacementRules) -> String {
             .map(|label| format!("with label {label}")),
     );
     all.extend(place.attributes.iter().map(|(name, wanted)| match wanted {
-        AttributeCondition::Exists => format!("with attribute {name}"),
-        AttributeCondition::Absent => format!("without attribute {name}"),
-        AttributeCondition::OneOf(values) => format!("with {name} {}", either(values.iter())),
-        AttributeCondition::NoneOf(values) => {
+        AttributeMatch::Exists => format!("with attribute {name}"),
+        AttributeMatch::Absent => format!("without attribute {name}"),
+        AttributeMatch::OneOf(values) => format!("with {name} {}", either(values.iter())),
+        AttributeMatch::NoneOf(values) => {
             format!("with {name} other than {}", either(values.iter()))
         }
     }));
@@ -320,12 +320,12 @@ pub(super) fn rules(place: &PlacementRules) -> String {
             .map(|(name, value)| pair(name, value.as_deref().unwrap_or_default()));
         all.push(format!("without taints other than {}", either(taints)));
     }
-    if place.relax == RelaxPolicy::Never && !place.prefer_nodes.is_empty() {
+    if place.relax == RelaxationPolicy::Never && !place.prefer_nodes.is_empty() {
         all.push(format!(
             "among its required preferences: {}",
             either(place.prefer_nodes.iter())
         ));
-    } else if place.relax == RelaxPolicy::Never && !place.prefer_racks.is_empty() {
+    } else if place.relax == RelaxationPolicy::Never && !place.prefer_racks.is_empty() {
         all.push(format!(
             "in one of its required racks: {}",
             either(place.prefer_racks.iter())

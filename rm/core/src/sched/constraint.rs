@@ -12,7 +12,7 @@ use super::index::{FreeIndex, IndexedNode};
 use super::node_ix::NodeNumber;
 use crate::event::{Exclusive, NodeProperties};
 use crate::phrase::{either, pair};
-use crate::placement::{AttributeCondition, PlacementRules, RelaxPolicy};
+use crate::placement::{AttributeMatch, PlacementRules, RelaxationPolicy};
 
 /// A placement without rules.
 pub(crate) static ANYWHERE: PlacementRules = PlacementRules {
@@ -22,7 +22,7 @@ pub(crate) static ANYWHERE: PlacementRules = PlacementRules {
     avoid_racks: Vec::new(),
     prefer_nodes: Vec::new(),
     prefer_racks: Vec::new(),
-    relax: RelaxPolicy::AtOnce,
+    relax: RelaxationPolicy::AtOnce,
     labels: BTreeSet::new(),
     attributes: BTreeMap::new(),
     tolerate: BTreeMap::new(),
@@ -55,7 +55,7 @@ pub enum ConstraintMismatch<'a> {
         /// The attribute.
         name: &'a Name,
         /// Required condition.
-        wanted: &'a AttributeCondition,
+        wanted: &'a AttributeMatch,
         /// Actual value.
         has: Option<&'a str>,
     },
@@ -105,7 +105,7 @@ pub fn misfits<'a>(
 
 /// True when a placement allows only some nodes.
 pub(crate) fn has_rules(place: &PlacementRules) -> bool {
-    let insists = place.relax == RelaxPolicy::Never
+    let insists = place.relax == RelaxationPolicy::Never
         && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
     insists
         || place.nodes.len() + place.racks.len() + place.labels.len() + place.attributes.len() > 0
@@ -163,7 +163,7 @@ pub(crate) fn candidates<'a>(
             .collect()
     }));
     for (name, wanted) in &place.attributes {
-        if let AttributeCondition::OneOf(values) = wanted {
+        if let AttributeMatch::OneOf(values) = wanted {
             let known = index.attributes.get(name);
             sets.push(
                 values
@@ -256,11 +256,13 @@ fn of_preference<'a>(
     traits: &'a NodeProperties,
 ) -> Option<ConstraintMismatch<'a>> {
     match place.relax {
-        RelaxPolicy::AtOnce | RelaxPolicy::After(_) => None,
-        RelaxPolicy::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => {
+        RelaxationPolicy::AtOnce | RelaxationPolicy::After { .. } => None,
+        RelaxationPolicy::Never
+            if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() =>
+        {
             None
         }
-        RelaxPolicy::Never => {
+        RelaxationPolicy::Never => {
             let near = traits
                 .rack
                 .as_ref()
@@ -271,12 +273,12 @@ fn of_preference<'a>(
     }
 }
 
-fn compares(wanted: &AttributeCondition, has: Option<&str>) -> bool {
+fn compares(wanted: &AttributeMatch, has: Option<&str>) -> bool {
     match wanted {
-        AttributeCondition::Exists => has.is_some(),
-        AttributeCondition::Absent => has.is_none(),
-        AttributeCondition::OneOf(values) => has.is_some_and(|has| values.contains(has)),
-        AttributeCondition::NoneOf(values) => has.is_none_or(|has| !values.contains(has)),
+        AttributeMatch::Exists => has.is_some(),
+        AttributeMatch::Absent => has.is_none(),
+        AttributeMatch::OneOf(values) => has.is_some_and(|has| values.contains(has)),
+        AttributeMatch::NoneOf(values) => has.is_none_or(|has| !values.contains(has)),
     }
 }
 
@@ -309,12 +311,12 @@ impl fmt::Display for ConstraintMismatch<'_> {
                     None => write!(f, "has no attribute {name}")?,
                 }
                 match wanted {
-                    AttributeCondition::Exists => Ok(()),
-                    AttributeCondition::Absent => write!(f, ", required none"),
-                    AttributeCondition::OneOf(values) => {
+                    AttributeMatch::Exists => Ok(()),
+                    AttributeMatch::Absent => write!(f, ", required none"),
+                    AttributeMatch::OneOf(values) => {
                         write!(f, ", required {}", either(values.iter()))
                     }
-                    AttributeCondition::NoneOf(values) => {
+                    AttributeMatch::NoneOf(values) => {
                         write!(f, ", required any but {}", either(values.iter()))
                     }
                 }
@@ -385,34 +387,31 @@ mod tests {
                 Some("does not have label gpu"),
             ),
             (
-                with(|p| p.attributes = [(id("zone"), AttributeCondition::Exists)].into()),
+                with(|p| p.attributes = [(id("zone"), AttributeMatch::Exists)].into()),
                 None,
             ),
             (
-                with(|p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into()),
+                with(|p| p.attributes = [(id("zone"), AttributeMatch::Absent)].into()),
                 Some("attribute zone is a, required none"),
             ),
             (
                 with(|p| {
-                    p.attributes =
-                        [(id("zone"), AttributeCondition::OneOf(set(&["b", "c"])))].into()
+                    p.attributes = [(id("zone"), AttributeMatch::OneOf(set(&["b", "c"])))].into()
                 }),
                 Some("attribute zone is a, required b or c"),
             ),
             (
-                with(|p| {
-                    p.attributes = [(id("zone"), AttributeCondition::NoneOf(set(&["a"])))].into()
-                }),
+                with(|p| p.attributes = [(id("zone"), AttributeMatch::NoneOf(set(&["a"])))].into()),
                 Some("attribute zone is a, required any but a"),
             ),
             (
                 with(|p| {
-                    p.attributes = [(id("kernel"), AttributeCondition::NoneOf(set(&["5"])))].into()
+                    p.attributes = [(id("kernel"), AttributeMatch::NoneOf(set(&["5"])))].into()
                 }),
                 None,
             ),
             (
-                with(|p| p.attributes = [(id("kernel"), AttributeCondition::Exists)].into()),
+                with(|p| p.attributes = [(id("kernel"), AttributeMatch::Exists)].into()),
                 Some("has no attribute kernel"),
             ),
         ];
@@ -492,7 +491,7 @@ mod tests {
         let node = slot(Some("r1"), &[], Exclusive::No, None);
         let never = |nodes: &[&str], racks: &[&str]| {
             with(|p| {
-                p.relax = RelaxPolicy::Never;
+                p.relax = RelaxationPolicy::Never;
                 p.prefer_nodes = nodes.iter().map(|n| id(n)).collect();
                 p.prefer_racks = racks.iter().map(|r| id(r)).collect();
             })

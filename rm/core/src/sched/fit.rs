@@ -13,7 +13,7 @@ use super::index::{FreeIndex, IndexedNode, fits};
 use super::locality::{ExcludedPlaces, looks_around, places_by_count, preferred_racks};
 use super::node_ix::NodeNumber;
 use crate::app::ClusterApplication;
-use crate::placement::{AttributeCondition, LocalityLevel, PlacementRules};
+use crate::placement::{AttributeMatch, LocalityLevel, PlacementRules};
 
 /// Requirements of one container.
 #[derive(Clone, Copy, Debug)]
@@ -334,7 +334,7 @@ impl<'a> NodeSearch<'a, '_> {
             .attributes
             .iter()
             .filter_map(|(name, wanted)| match wanted {
-                AttributeCondition::OneOf(values) => {
+                AttributeMatch::OneOf(values) => {
                     let known = self.index.attributes.get(name);
                     let nodes = values.iter().filter_map(move |value| known?.get(value));
                     Some((
@@ -345,9 +345,7 @@ impl<'a> NodeSearch<'a, '_> {
                         nodes,
                     ))
                 }
-                AttributeCondition::Exists
-                | AttributeCondition::Absent
-                | AttributeCondition::NoneOf(_) => None,
+                AttributeMatch::Exists | AttributeMatch::Absent | AttributeMatch::NoneOf(_) => None,
             });
         listed.min_by_key(|(nodes, _)| *nodes)
     }
@@ -371,7 +369,7 @@ fn racks<'a>(
 mod tests {
     use super::*;
     use crate::event::NodeProperties;
-    use crate::placement::RelaxPolicy;
+    use crate::placement::RelaxationPolicy;
     use crate::testkit::{id, size};
 
     fn index() -> FreeIndex {
@@ -454,7 +452,7 @@ mod tests {
     #[test]
     fn a_preference_applies_up_to_its_locality_level() {
         let near = |p: &mut PlacementRules| {
-            (p.prefer_nodes, p.relax) = (vec![id("small")], RelaxPolicy::AtOnce)
+            (p.prefer_nodes, p.relax) = (vec![id("small")], RelaxationPolicy::AtOnce)
         };
         assert_eq!(any(3, near).as_deref(), Some("small"));
         assert_eq!(

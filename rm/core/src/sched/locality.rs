@@ -15,7 +15,7 @@ use super::node_ix::NodeNumber;
 use crate::allocations::Allocations;
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
-use crate::placement::{PlacementRules, PlacementScope, RelaxPolicy};
+use crate::placement::{PlacementLevel, PlacementRules, RelaxationPolicy};
 
 /// Preferred racks, including the racks of preferred nodes.
 pub(crate) fn preferred_racks<'a>(
@@ -23,8 +23,8 @@ pub(crate) fn preferred_racks<'a>(
     place: &'a PlacementRules,
 ) -> BTreeSet<&'a Name> {
     let of_nodes = match place.relax {
-        RelaxPolicy::AtOnce | RelaxPolicy::After(_) => place.prefer_nodes.as_slice(),
-        RelaxPolicy::Never => &[],
+        RelaxationPolicy::AtOnce | RelaxationPolicy::After { .. } => place.prefer_nodes.as_slice(),
+        RelaxationPolicy::Never => &[],
     };
     let of_nodes = of_nodes
         .iter()
@@ -132,17 +132,17 @@ impl<'a> ExcludedPlaces<'a> {
         &mut self,
         index: &'a FreeIndex,
         spots: Option<&ContainersPerNode>,
-        level: PlacementScope,
+        level: PlacementLevel,
     ) {
         for ix in spots.into_iter().flat_map(BTreeMap::keys) {
             match (
                 level,
                 index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref()),
             ) {
-                (PlacementScope::Rack, Some(rack)) => {
+                (PlacementLevel::Rack, Some(rack)) => {
                     self.racks.insert(rack);
                 }
-                (PlacementScope::Rack, None) | (PlacementScope::Node, _) => {
+                (PlacementLevel::Rack, None) | (PlacementLevel::Node, _) => {
                     self.nodes.insert(*ix);
                 }
             }
@@ -164,7 +164,7 @@ impl<'a> ExcludedPlaces<'a> {
 pub(crate) fn places_by_count<'a>(
     index: &'a FreeIndex,
     spots: &ContainersPerNode,
-    level: PlacementScope,
+    level: PlacementLevel,
 ) -> BTreeMap<u32, ExcludedPlaces<'a>> {
     let mut racks: BTreeMap<&'a Name, u32> = BTreeMap::new();
     let mut by_count: BTreeMap<u32, ExcludedPlaces<'a>> = BTreeMap::new();
@@ -173,11 +173,11 @@ pub(crate) fn places_by_count<'a>(
             level,
             index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref()),
         ) {
-            (PlacementScope::Rack, Some(rack)) => {
+            (PlacementLevel::Rack, Some(rack)) => {
                 let sum = racks.entry(rack).or_default();
                 *sum = sum.saturating_add(*count);
             }
-            (PlacementScope::Rack, None) | (PlacementScope::Node, _) => {
+            (PlacementLevel::Rack, None) | (PlacementLevel::Node, _) => {
                 by_count.entry(*count).or_default().nodes.insert(*ix);
             }
         }

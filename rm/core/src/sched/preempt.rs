@@ -35,7 +35,7 @@ use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::container::Container;
 use crate::ledger::{ContainerRole, ResourceLedger};
-use crate::placement::{LocalityLevel, RelaxPolicy};
+use crate::placement::{LocalityLevel, RelaxationPolicy};
 use crate::queue::bound::DominantShare;
 use crate::queue::spec::QueuePreemption;
 use crate::queue::tree::QueueEntry;
@@ -294,7 +294,7 @@ impl Cluster {
         }
         let need = PlacementNeed::of(app, request)?;
         let is_final =
-            need.reach == LocalityLevel::Anywhere || need.place.relax == RelaxPolicy::Never;
+            need.reach == LocalityLevel::Anywhere || need.place.relax == RelaxationPolicy::Never;
         if !is_final
             || self
                 .queue

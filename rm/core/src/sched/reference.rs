@@ -12,7 +12,8 @@ use super::node_ix::NodeNumber;
 use crate::app::ClusterApplication;
 use crate::event::{AppSubmission, Exclusive, MasterKind, NodeProperties};
 use crate::placement::{
-    AntiAffinity, AttributeCondition, LocalityLevel, PlacementRules, PlacementScope, RelaxPolicy,
+    AntiAffinityRule, AttributeMatch, LocalityLevel, PlacementLevel, PlacementRules,
+    RelaxationPolicy,
 };
 use crate::request::PendingRequest;
 use crate::testkit::{ask, id};
@@ -91,12 +92,12 @@ fn any_traits() -> impl Strategy<Value = NodeProperties> {
     )
 }
 
-fn any_match() -> impl Strategy<Value = AttributeCondition> {
+fn any_match() -> impl Strategy<Value = AttributeMatch> {
     prop_oneof![
-        Just(AttributeCondition::Exists),
-        Just(AttributeCondition::Absent),
-        some_of::<String>(&VALUES, 2).prop_map(AttributeCondition::OneOf),
-        some_of::<String>(&VALUES, 2).prop_map(AttributeCondition::NoneOf),
+        Just(AttributeMatch::Exists),
+        Just(AttributeMatch::Absent),
+        some_of::<String>(&VALUES, 2).prop_map(AttributeMatch::OneOf),
+        some_of::<String>(&VALUES, 2).prop_map(AttributeMatch::NoneOf),
     ]
 }
 
@@ -108,15 +109,15 @@ fn some_racks() -> impl Strategy<Value = Vec<Name>> {
     prop_oneof![2 => Just(vec![]), 1 => some_of::<Name>(&RACKS, 2).prop_map(|racks| racks.into_iter().collect())]
 }
 
-fn any_level() -> impl Strategy<Value = PlacementScope> {
-    prop_oneof![Just(PlacementScope::Node), Just(PlacementScope::Rack)]
+fn any_level() -> impl Strategy<Value = PlacementLevel> {
+    prop_oneof![Just(PlacementLevel::Node), Just(PlacementLevel::Rack)]
 }
 
 fn any_place() -> impl Strategy<Value = PlacementRules> {
     let relax = prop_oneof![
-        Just(RelaxPolicy::AtOnce),
-        Just(RelaxPolicy::After(std::time::Duration::from_secs(1))),
-        Just(RelaxPolicy::Never)
+        Just(RelaxationPolicy::AtOnce),
+        Just(RelaxationPolicy::After { ms: 1000 }),
+        Just(RelaxationPolicy::Never)
     ];
     let labels = prop_oneof![2 => Just(BTreeSet::new()), 1 => some_of::<Name>(&LABELS, 2)];
     let attributes = prop_oneof![2 => Just(None), 1 => any_match().prop_map(Some)];
@@ -147,7 +148,7 @@ fn any_place() -> impl Strategy<Value = PlacementRules> {
             prefer_nodes: soft.2,
             prefer_racks: soft.3,
             relax: soft.4,
-            apart: apart.map(|(from, level)| AntiAffinity {
+            apart: apart.map(|(from, level)| AntiAffinityRule {
                 from: from.into_iter().collect(),
                 level,
             }),
@@ -224,7 +225,7 @@ impl World {
             .and_then(|s| s.traits.rack.as_ref())
             .ok_or(ix)
     }
-    fn count(&self, request: &RequestId, ix: NodeNumber, level: PlacementScope) -> u32 {
+    fn count(&self, request: &RequestId, ix: NodeNumber, level: PlacementLevel) -> u32 {
         let spots = self
             .app
             .spots
@@ -233,8 +234,8 @@ impl World {
             .cloned()
             .unwrap_or_default();
         let same = |other: &NodeNumber| match level {
-            PlacementScope::Node => *other == ix,
-            PlacementScope::Rack => self.rack(*other) == self.rack(ix),
+            PlacementLevel::Node => *other == ix,
+            PlacementLevel::Rack => self.rack(*other) == self.rack(ix),
         };
         spots
             .iter()
@@ -250,12 +251,10 @@ impl World {
                 .attributes
                 .iter()
                 .all(|(name, wanted)| match (wanted, t.attributes.get(name)) {
-                    (AttributeCondition::Exists, has) => has.is_some(),
-                    (AttributeCondition::Absent, has) => has.is_none(),
-                    (AttributeCondition::OneOf(values), has) => {
-                        has.is_some_and(|h| values.contains(h))
-                    }
-                    (AttributeCondition::NoneOf(values), has) => {
+                    (AttributeMatch::Exists, has) => has.is_some(),
+                    (AttributeMatch::Absent, has) => has.is_none(),
+                    (AttributeMatch::OneOf(values), has) => has.is_some_and(|h| values.contains(h)),
+                    (AttributeMatch::NoneOf(values), has) => {
                         !has.is_some_and(|h| values.contains(h))
                     }
                 });
@@ -285,7 +284,7 @@ impl World {
                 .place
                 .apart
                 .as_ref()
-                .map_or(PlacementScope::Node, |a| a.level)
+                .map_or(PlacementLevel::Node, |a| a.level)
         };
         let lonely = self.app.requests.keys().all(|other| {
             let mine = beside(request, other) && self.count(other, ix, level(request)) > 0;
@@ -320,8 +319,8 @@ impl World {
             .values()
             .filter(|s| place.prefer_nodes.contains(&s.node))
             .any(|s| s.traits.rack.as_ref() == Some(rack));
-        let near =
-            place.prefer_racks.contains(rack) || (of_nodes && place.relax != RelaxPolicy::Never);
+        let near = place.prefer_racks.contains(rack)
+            || (of_nodes && place.relax != RelaxationPolicy::Never);
         match (place.prefer_nodes.contains(&slot.node), near) {
             (true, _) => 0,
             (false, true) => 1,
