@@ -159,6 +159,21 @@ def test_a_client_that_dies_leaves_nothing(cluster, tmp_path):
     wait_until(lambda: rest.get(f"/v1/apps/{app}")["containers"] == 0, 60)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"imports": ["no_such_module"]}, "has no module no_such_module"),
+        ({"python": "/usr/bin/no-such-python"}, "no program /usr/bin/no-such-python"),
+        ({"python": "/usr/bin/no-such-python", "warm": False}, "no program"),
+    ],
+)
+def test_a_node_that_cannot_run_the_call(cluster, options, message):
+    with headroom.Executor(2, memory="64MiB", addr=cluster, name="unfit", **options) as ex:
+        future = ex.submit(pow, 2, 3)
+        with pytest.raises(errors.FunctionUnavailable, match=message):
+            future.result(120)
+
+
 def processes(app, word):
     """Pids of an application's processes whose command line contains a word."""
     found = []
