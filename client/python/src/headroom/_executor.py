@@ -107,7 +107,7 @@ class _CallSubmitter(concurrent.futures.Executor):
         def submit_chunk(chunk: Sequence[Call]) -> None:
             job.submit(function, chunk, options)
 
-        ChunkPlan(calls, submit_chunk, size, executor.worker_count)
+        ChunkPlan(calls, submit_chunk, job, size, executor.worker_count)
         return MapResults(futures, timeout, ordered, display)
 
     async def amap(
