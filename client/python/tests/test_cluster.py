@@ -115,6 +115,23 @@ def test_a_chunk(executor):
     assert list(results) == list(range(30))
 
 
+def test_only_the_call_that_a_killed_chunk_was_in_climbs(cluster, tmp_path):
+    log = tmp_path / "log"
+
+    def work(n):
+        with open(log, "a") as file:
+            file.write(f"{n}\n")
+        return allocate(150 if n == 4 else 2, n)
+
+    with headroom.Executor(
+        2, memory="64MiB", addr=cluster, grow=False, sizes="stated", name="chunk"
+    ) as ex:
+        assert list(ex.map(work, range(10), chunksize=10)) == list(range(10))
+    runs = [int(line) for line in log.read_text().split()]
+    assert runs.count(4) > 1, "it was killed"
+    assert all(runs.count(n) == 1 for n in range(10) if n != 4), runs
+
+
 def test_large_data(executor):
     data = os.urandom(2 * MIB)
     assert executor.submit(lambda b: b[::-1], data).result(120) == data[::-1]
@@ -159,6 +176,21 @@ def test_a_client_that_dies_leaves_nothing(cluster, tmp_path):
     wait_until(lambda: rest.get(f"/v1/apps/{app}")["containers"] == 0, 60)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"imports": ["no_such_module"]}, "has no module no_such_module"),
+        ({"python": "/usr/bin/no-such-python"}, "no program /usr/bin/no-such-python"),
+        ({"python": "/usr/bin/no-such-python", "warm": False}, "no program"),
+    ],
+)
+def test_a_node_that_cannot_run_the_call(cluster, options, message):
+    with headroom.Executor(2, memory="64MiB", addr=cluster, name="unfit", **options) as ex:
+        future = ex.submit(pow, 2, 3)
+        with pytest.raises(errors.FunctionUnavailable, match=message):
+            future.result(120)
+
+
 def processes(app, word):
     """Pids of an application's processes whose command line contains a word."""
     found = []
@@ -188,6 +220,31 @@ def test_a_killed_process_of_the_job_loses_no_call(cluster, victim):
         assert victims
         os.kill(victims[0], signal.SIGKILL)
         assert [future.result(240) for future in futures] == list(range(40))
+
+
+def test_a_manager_and_an_agent_that_are_killed(tmp_path):
+    from node_harness import NodeHarness
+
+    harness = NodeHarness(tmp_path, {"py-a": "1GiB", "py-b": "1GiB"})
+    try:
+        harness.start()
+
+        def work(n):
+            time.sleep(0.05)
+            return n
+
+        with headroom.Executor(4, memory="64MiB", cpus=0.5, addr=harness.address) as ex:
+            futures = [ex.submit(work, n) for n in range(60)]
+            assert futures[5].result(120) == 5
+            harness.kill("manager")
+            futures += [ex.submit(work, n) for n in range(60, 70)]
+            harness.start_manager()
+            assert futures[30].result(120) == 30
+            harness.kill("py-b")
+            harness.start_node("py-b")
+            assert [future.result(240) for future in futures] == list(range(70))
+    finally:
+        harness.stop()
 
 
 def test_the_demonstration(cluster, capsys):

@@ -178,6 +178,24 @@ def test_map_in_order_and_as_completed(executor):
     assert list(executor.map(square, range(120))) == [n * n for n in range(120)]
 
 
+def test_a_map_that_is_not_read_runs_to_its_end(fake, tmp_path):
+    log = tmp_path / "log"
+
+    def work(n):
+        with open(log, "a") as file:
+            file.write(f"{n}\n")
+
+    with headroom.Executor(addr=fake.address, warm=False) as ex:
+        ex.map(work, range(70))
+    assert sorted(map(int, log.read_text().split())) == list(range(70))
+    with headroom.Executor(addr=fake.address, warm=False) as ex:
+        results = ex.map(time.sleep, [0.01] * 70)
+        futures = list(results._left)
+        ex.shutdown(cancel_futures=True)
+    assert all(future.done() for future in futures)
+    assert sum(future.cancelled() for future in futures) > 30
+
+
 def test_only_the_call_that_a_chunk_was_in_climbs(executor, fake, tmp_path):
     log = tmp_path / "log"
 

@@ -107,7 +107,7 @@ class _CallSubmitter(concurrent.futures.Executor):
         def submit_chunk(chunk: Sequence[Call]) -> None:
             job.submit(function, chunk, options)
 
-        ChunkPlan(calls, submit_chunk, size, executor.worker_count)
+        ChunkPlan(calls, submit_chunk, job, size, executor.worker_count)
         return MapResults(futures, timeout, ordered, display)
 
     async def amap(
@@ -189,6 +189,8 @@ class Executor(_CallSubmitter):
     :param env: environment variables of the calls.
     :param store: directory for large data that the client and all nodes see; a private directory
         of the user if the cluster runs on this host; ``False`` for none.
+    :param grow: a call near its limit may get more memory while it runs; otherwise it is killed
+        and runs again.
     :param name: name of the job; that of the script if it is left out.
     :param addr: address of the resource manager. If it is left out, the settings of ``rmctl``
         apply. If they name no address and none answers, ``rmctl dev`` is started for the life of
@@ -218,6 +220,7 @@ class Executor(_CallSubmitter):
         priority: int = 0,
         sizes: str = "learned",
         mode: str = "headroom",
+        grow: bool = True,
         addr: Optional[str] = None,
         context: Optional[str] = None,
         local: Optional[bool] = None,
@@ -263,6 +266,7 @@ class Executor(_CallSubmitter):
                 mode=mode,
                 lease=parse_time(lease, "lease"),
                 local=on_this_host,
+                grow=grow,
                 weightless=self._cluster is not None,
             )
             opened = _open_store(store, on_this_host)

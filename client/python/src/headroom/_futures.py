@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 from concurrent.futures import _base
 from typing import Any, Dict, Generator, Optional, Protocol, Tuple, TypeVar
@@ -131,6 +130,8 @@ class Future(concurrent.futures.Future[T]):
         return False
 
     def __await__(self) -> Generator[Any, None, T]:
+        import asyncio  # at its first use: it is large
+
         return asyncio.wrap_future(self).__await__()
 
     # For the job.

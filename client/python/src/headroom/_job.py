@@ -76,6 +76,7 @@ class JobSettings:
     mode: str
     lease: float
     local: bool
+    grow: bool
     #: Containers of escalated calls need next to no processor, because they only weigh less.
     weightless: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -185,6 +186,8 @@ def stage_spec(
         spec["timeout"] = f"{max(1, round(options.timeout * 1000))}ms"
     if options.slots > 1:
         spec["cpus_per_task"] = options.slots
+    if not job.grow:
+        spec["grow"] = False
     if not options.idempotent:
         spec["idempotent"] = "no"
     return spec

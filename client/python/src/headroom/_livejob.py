@@ -88,6 +88,7 @@ class LiveJob(ChannelHandler):
         self._count = 0
         self._idle = threading.Condition(self._lock)
         self._submitting = 0
+        self._held: Dict[int, List[Call]] = {}
         self._closing = False
         self._error: Optional[HeadroomError] = None
         self._session = uuid.uuid4().hex[:8]
@@ -218,6 +219,20 @@ class LiveJob(ChannelHandler):
             item["priority"] = task.options.priority
         return item
 
+    def hold(self, calls: List[Call]) -> int:
+        """Keeps the job open for calls that are submitted later. Returns a number for
+        :meth:`release`."""
+        with self._lock:
+            self._count += 1
+            self._held[self._count] = calls
+            return self._count
+
+    def release(self, number: int) -> None:
+        """The calls of :meth:`hold` are submitted or cancelled."""
+        with self._lock:
+            self._held.pop(number, None)
+            self._notify_if_idle()
+
     def cancel_call(self, record: CallRecord, running: bool) -> bool:
         """Cancels the task of a call when all its calls are cancelled."""
         with self._lock:
@@ -296,7 +311,7 @@ class LiveJob(ChannelHandler):
                 self._store.remove(path)
 
     def _notify_if_idle(self) -> None:
-        if not self._tasks and not self._submitting:
+        if self._is_idle():
             if self._closing:
                 self._channel.close()
             self._idle.notify_all()
@@ -409,7 +424,8 @@ class LiveJob(ChannelHandler):
     def open_futures(self) -> List[Future[Any]]:
         """The futures of all calls that have not ended."""
         with self._lock:
-            return [call.future for task in self._tasks.values() for call in task.calls]
+            groups = [*(task.calls for task in self._tasks.values()), *self._held.values()]
+            return [call.future for calls in groups for call in calls]
 
     def close_when_idle(self) -> None:
         """The job ends after the last call."""
@@ -420,7 +436,10 @@ class LiveJob(ChannelHandler):
     def wait_idle(self, timeout: Optional[float] = None) -> bool:
         """Waits until all calls have ended."""
         with self._lock:
-            return self._idle.wait_for(lambda: not self._tasks and not self._submitting, timeout)
+            return self._idle.wait_for(self._is_idle, timeout)
+
+    def _is_idle(self) -> bool:
+        return not (self._tasks or self._submitting or self._held)
 
     def wait_ended(self, timeout: float) -> None:
         """Waits until all calls have ended, and then ``timeout`` seconds for the end of the job."""

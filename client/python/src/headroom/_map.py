@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Generic, Iterator, List, Optional, Sequence, TypeVar, Union
 
 from headroom._futures import Future
-from headroom._livejob import Call
+from headroom._livejob import Call, LiveJob
 from headroom._progress import ProgressDisplay
 from headroom.errors import SettingsError
 
@@ -61,9 +61,11 @@ class ChunkPlan:
         self,
         calls: Sequence[Call],
         submit: SubmitChunk,
+        job: LiveJob,
         chunksize: Optional[int],
         workers: int,
     ) -> None:
+        self._job = job
         self._submit = submit
         self._workers = workers
         self._lock = threading.Lock()
@@ -76,6 +78,8 @@ class ChunkPlan:
         self._probes = list(calls[:PROBES])
         self._rest = list(calls[PROBES:])
         self._needed = max(1, min(len(self._probes), 8))
+        # The job stays open until the rest is submitted.
+        self._hold = job.hold(self._rest) if self._rest else 0
         for call in self._probes:
             submit([call])
         if self._rest:
@@ -97,8 +101,17 @@ class ChunkPlan:
         mean = sum(times) / max(1, len(times))
         left = [call for call in rest if not call.future.cancelled()]
         size = chunk_length(mean, len(left), self._workers)
-        # Another thread submits, so that results are read meanwhile.
-        threading.Thread(target=self._submit_chunks, args=(left, size), daemon=True).start()
+        try:
+            # Another thread submits, so that results are read meanwhile.
+            threading.Thread(target=self._submit_rest, args=(left, size), daemon=True).start()
+        except RuntimeError:
+            self._submit_rest(left, size)  # the interpreter ends, and starts no more threads
+
+    def _submit_rest(self, calls: Sequence[Call], size: int) -> None:
+        try:
+            self._submit_chunks(calls, size)
+        finally:
+            self._job.release(self._hold)
 
 
 class MapResults(Iterator[T], Generic[T]):
@@ -115,6 +128,7 @@ class MapResults(Iterator[T], Generic[T]):
         self._left: List[Future[T]] = list(reversed(futures))
         self._ready: Optional[queue.SimpleQueue[Future[T]]] = None
         self._progress = progress
+        self._is_read = False
         if not ordered:
             self._ready = queue.SimpleQueue()
             for future in futures:
@@ -131,6 +145,7 @@ class MapResults(Iterator[T], Generic[T]):
         return self
 
     def __next__(self) -> T:
+        self._is_read = True
         if not self._left:
             raise StopIteration
         left = None if self._end is None else max(0.0, self._end - time.monotonic())
@@ -159,5 +174,6 @@ class MapResults(Iterator[T], Generic[T]):
             self._progress.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_left", None):
+        # Calls of a map that was never read run to their end, as in the standard library.
+        if getattr(self, "_is_read", False) and self._left:
             self.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+import re
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from headroom.errors import (
     AttemptReport,
@@ -112,10 +113,18 @@ def failure(
             **common,
         )
     else:
-        error = _exit_error(result, call, reason, common)
+        last = log_tail.strip().splitlines()[-1:]
+        unavailable = _unavailable("".join(last)) if _is_start_failure(reason, last) else None
+        error = unavailable or _exit_error(result, call, reason, common)
     if remote is not None:
         error.__cause__ = RemoteTraceback(remote[1])
     return error
+
+
+def _is_start_failure(reason: Dict[str, Any], last: List[str]) -> bool:
+    """True if the call's Python did not start; exceptions of functions are results, not exits."""
+    code = reason.get("code")
+    return code == 127 or (code == 1 and "No module named headroom" in "".join(last))
 
 
 def _memory_error_in(log_tail: str) -> Optional[Tuple[str, str]]:
@@ -134,24 +143,26 @@ def _memory_error(
 ) -> MemoryExhausted:
     attempts: Tuple[AttemptReport, ...] = common["attempts"]
     killed = [attempt for attempt in attempts if attempt.verdict in MEMORY_REASONS]
-    sizes = _list_sizes([attempt.size for attempt in killed or attempts])
+    sizes = _list_sizes(_sizes_of(killed or attempts))
     dimension = result.get("dimension")
     detail = str(result.get("message") or "").strip().rstrip(".")
     fixes = [line for attempt in attempts[-1:] for line in attempt.evidence]
     if common["verdict"] == "exit" and remote is not None:
         text = f"{call} raised {remote[0]} far below its size"
-        fix = "Request less at once: a larger size does not help."
+        fix = "Request less at once: smaller arrays, blocks or partitions. No larger size helps."
+        detail = ""
     else:
         text = f"{call} needs more memory than it may get: it ran out of memory at {sizes}"
         if cap is not None:
             text += f" (cap={format_bytes(cap)})"
+            detail = detail if max(size for size in [0, *_sizes_of(attempts)]) < cap else ""
             fix = "Raise cap=, or give each call less data."
         else:
             fix = "Give each call less data, or add a node with more memory."
     if detail:
         text += f": {detail}"
     return MemoryExhausted(
-        f"{text}. {fix} {_see(common)}",
+        f"{text}. {fix} S{_see(common)[1:]}",
         dimension=dimension,
         cap=cap,
         fix="; ".join([fix, *fixes]),
@@ -159,12 +170,36 @@ def _memory_error(
     )
 
 
-def _launch_error(call: str, log_tail: str, message: str, common: Dict[str, Any]) -> HeadroomError:
-    if "No module named" in log_tail and ("headroom" in log_tail or "cloudpickle" in log_tail):
+def _sizes_of(attempts: Sequence[AttemptReport]) -> List[int]:
+    return [attempt.size for attempt in attempts]
+
+
+def _unavailable(text: str) -> Optional[FunctionUnavailable]:
+    """The error of a Python of the nodes that does not exist or lacks a module."""
+    missing = re.search(r"No module named '?([\w.]+)'?", text)
+    if missing:
+        module = missing[1]
         return FunctionUnavailable(
-            f"the nodes' Python lacks the package headroom or cloudpickle ({log_tail.strip()}): "
-            "install both there, or give Executor(python=PROGRAM) a Python that has them"
+            f"the nodes' Python has no module {module}: install it there, or give "
+            "Executor(python=PROGRAM) a Python that has it",
+            module=module,
+            log_tail=text,
         )
+    absent = re.search(r"env: (\S+): No such file or directory", text)
+    if absent:
+        program = absent[1].strip("\u2018\u2019'")
+        return FunctionUnavailable(
+            f"the nodes have no program {program}: give Executor(python=PROGRAM) a Python of the "
+            "nodes that has the packages headroom and cloudpickle",
+            log_tail=text,
+        )
+    return None
+
+
+def _launch_error(call: str, log_tail: str, message: str, common: Dict[str, Any]) -> HeadroomError:
+    unavailable = _unavailable(log_tail)
+    if unavailable is not None:
+        return unavailable
     cause = log_tail.strip() or message or "no reason was reported"
     return TaskFailed(f"{call} did not start: {cause}; {_see(common)}", **common)
 

@@ -293,11 +293,11 @@ def _error_outcome(
 def _pickled_error(error: BaseException) -> Optional[bytes]:
     """The pickled exception, if it survives the way."""
     try:
-        import cloudpickle
+        from cloudpickle import dumps
     except ImportError:
-        return None
+        from pickle import dumps
     try:
-        data: bytes = cloudpickle.dumps(error, 5)
+        data: bytes = dumps(error, 5)
         pickle.loads(data)
     except Exception:
         return _pickled_error_parts(error)
@@ -307,8 +307,10 @@ def _pickled_error(error: BaseException) -> Optional[bytes]:
 def _pickled_error_parts(error: BaseException) -> Optional[bytes]:
     """An exception that cannot be made again from its arguments: its parts, as far as they can be
     pickled."""
-    import cloudpickle
-
+    try:
+        import cloudpickle
+    except ImportError:
+        return None
     state = {}
     for name, value in list(vars(error).items()):
         try:
