@@ -280,6 +280,7 @@ impl Drop for DiagnosisBench {
 fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<ExecutorSettings> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     Ok(ExecutorSettings {
+        memory: Some(CONTAINER),
         task_shm: None,
         master: "tcp://127.0.0.1:1".parse().context("an address")?,
         token: "none".to_owned(),

@@ -27,7 +27,7 @@ use crate::logs::tail;
 use crate::spawn_failure::exec_failure_code;
 
 /// Timeout of a start: importing large libraries from a network file system takes long.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout of the answer to a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time between the close of its socket, or SIGKILL, and the end of its process.

@@ -83,6 +83,8 @@ impl ForkServerTable {
         spec: impl FnOnce(u32) -> ForkServerSpec,
         children: &ExecutorChildren,
     ) -> mpsc::Sender<ForkJob> {
+        // The task of a fork server has ended without its sender only after a defect in it.
+        self.servers.retain(|entry| !entry.jobs.is_closed());
         let known = self
             .servers
             .iter()
