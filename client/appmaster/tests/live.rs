@@ -5,7 +5,7 @@ mod world;
 
 use headroom_appmaster::event::JobEndKind;
 use headroom_appmaster::record::JournalRecord;
-use headroom_types::{Bytes, ExitReason};
+use headroom_types::{Bytes, ExitReason, TaskAttemptId};
 use headroom_wire::v1::submission::{
     FromSubmitter, SubmittedTask, SubmittedTaskOutcome, ToSubmitter,
 };
@@ -93,7 +93,7 @@ fn submitted_tasks_run_with_their_arguments_and_return_values() {
         "{:?}",
         world.outcome
     );
-    let start = &world.starts[&"map/0@1".parse().expect("id")];
+    let start = &world.starts[&"map/0@1".parse::<TaskAttemptId>().expect("id")];
     assert_eq!(start.command, ["prog", "0", "{x}", "y"]);
     assert_eq!(
         (start.env["A"].as_str(), start.env["B"].as_str()),
@@ -220,8 +220,8 @@ fn tasks_that_the_client_cancels_do_not_fail_the_job() {
         .usual(TaskBehaviour::native(10, 3_000))
         .submission(20, 0, tasks("b", all))
         .submission(1_000, 0, FromSubmitter::Cancel { keys })
-        .submission(9_500, 0, FromSubmitter::CancelAll)
-        .submission(9_600, 0, FromSubmitter::Close)
+        .submission(4_000, 0, FromSubmitter::CancelAll)
+        .submission(4_100, 0, FromSubmitter::Close)
         .mirrored()
         .run();
     let results = &world.clients[0].results;

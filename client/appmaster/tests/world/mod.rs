@@ -30,11 +30,11 @@ use headroom_wire::v1::application_master::{
     ApplicationUpdateKind, ContainerGrant, Placement, PlacementRequest,
 };
 use headroom_wire::v1::job::{JobEvent, JobViewPatch, MemoryFailureMode, TaskRow};
-use headroom_wire::v1::submission::FromSubmitter;
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
 pub use behaviour::TaskBehaviour;
 use behaviour::{total, verdict};
+use client::ClientEvent;
 pub use client::SimulatedClient;
 pub use files::Files;
 
@@ -128,10 +128,7 @@ enum SimulatedEvent {
     Ordered(Box<ApplicationUpdateKind>),
     Registered(Epoch),
     Exited(u64),
-    ClientSays(usize, Box<FromSubmitter>),
-    ClientConnects(usize),
-    ClientLeaves(usize),
-    ClientAcks(usize),
+    Client(usize, ClientEvent),
     Deliver(MasterEvent),
     Timer,
 }
@@ -148,11 +145,8 @@ pub struct MasterScenario {
     mirrored: bool,
     inputs: BTreeMap<PathBuf, Bytes>,
     clients: Vec<SimulatedClient>,
-    /// Times, clients and messages.
-    submissions: Vec<(u64, usize, FromSubmitter)>,
-    /// Times and clients that disconnect then, or connect again.
-    departures: Vec<(u64, usize)>,
-    returns: Vec<(u64, usize)>,
+    /// Times, clients and their actions.
+    client_events: Vec<(u64, usize, ClientEvent)>,
     run: bool,
 }
 
@@ -186,9 +180,7 @@ impl MasterScenario {
             mirrored: false,
             inputs: BTreeMap::new(),
             clients: Vec::new(),
-            submissions: Vec::new(),
-            departures: Vec::new(),
-            returns: Vec::new(),
+            client_events: Vec::new(),
             run: false,
         }
     }
@@ -235,26 +227,6 @@ impl MasterScenario {
     pub fn file(mut self, name: &str, mib: u64) -> Self {
         self.inputs
             .insert(Path::new(BASE).join(name), Bytes::from_mib(mib));
-        self
-    }
-    /// A client of a live job, which acknowledges each result after this time.
-    pub fn client(mut self, name: &str, ack_ms: u64) -> Self {
-        self.clients.push(SimulatedClient::new(name, ack_ms));
-        self
-    }
-    /// At this time a client sends a message.
-    pub fn submission(mut self, at_ms: u64, client: usize, message: FromSubmitter) -> Self {
-        self.submissions.push((at_ms, client, message));
-        self
-    }
-    /// At this time a client disconnects.
-    pub fn client_leaves(mut self, at_ms: u64, client: usize) -> Self {
-        self.departures.push((at_ms, client));
-        self
-    }
-    /// At this time a client connects again.
-    pub fn client_returns(mut self, at_ms: u64, client: usize) -> Self {
-        self.returns.push((at_ms, client));
         self
     }
     pub fn run(mut self) -> SimulatedCluster {
@@ -388,15 +360,8 @@ impl SimulatedCluster {
             connections: 0,
             starts: BTreeMap::new(),
         };
-        for (at_ms, client, message) in &s.submissions {
-            let message = Box::new(message.clone());
-            world.later(*at_ms, SimulatedEvent::ClientSays(*client, message));
-        }
-        for (at_ms, client) in &s.departures {
-            world.later(*at_ms, SimulatedEvent::ClientLeaves(*client));
-        }
-        for (at_ms, client) in &s.returns {
-            world.later(*at_ms, SimulatedEvent::ClientConnects(*client));
+        for (at_ms, client, event) in &s.client_events {
+            world.later(*at_ms, SimulatedEvent::Client(*client, event.clone()));
         }
         world.plan(&s.faults);
         world.later(0, SimulatedEvent::Registered(Epoch(1)));
@@ -584,10 +549,7 @@ impl SimulatedCluster {
                 }
             }
             SimulatedEvent::Exited(number) => self.exited(number),
-            SimulatedEvent::ClientSays(n, message) => self.client_says(n, *message),
-            SimulatedEvent::ClientConnects(n) => self.client_connects(n),
-            SimulatedEvent::ClientLeaves(n) => self.client_leaves(n),
-            SimulatedEvent::ClientAcks(n) => self.client_acks(n),
+            SimulatedEvent::Client(n, event) => self.client_acts(n, event),
         }
     }
 
