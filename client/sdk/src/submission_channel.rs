@@ -212,6 +212,12 @@ impl SubmissionChannel {
         self.disconnect();
     }
 
+    /// Closes the channel of a client that needs no more results. The job continues.
+    pub async fn leave(mut self) {
+        self.session.leave();
+        self.flush_and_disconnect().await;
+    }
+
     fn take(&mut self, event: SubmissionEvent) {
         if let SubmissionEvent::Connected { .. } = event {
             self.unreached_since = None;

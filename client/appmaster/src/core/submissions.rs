@@ -146,6 +146,11 @@ impl MasterCore {
                 }
             }
             FromSubmitter::Ack { cursor } => self.acknowledge(now, &client, cursor, out),
+            FromSubmitter::Leave => {
+                if self.presence.leave(connection, now.tick) {
+                    self.record(now, JournalRecord::SubmitterForgotten { client }, out);
+                }
+            }
             FromSubmitter::Alive => {}
         }
     }

@@ -49,6 +49,15 @@ impl SubmitterPresence {
             self.alone_since = Some(now);
         }
     }
+    /// Removes the connection of a client that needs no more results. False if the client has
+    /// another connection.
+    pub(super) fn leave(&mut self, connection: SubmitterConnection, now: Tick) -> bool {
+        let Some(client) = self.connections.get(&connection).cloned() else {
+            return false;
+        };
+        self.disconnect(connection, now);
+        self.away_since.remove(&client).is_some()
+    }
     /// The client of a connection; `None` if it was not welcomed.
     pub(super) fn client(&self, connection: SubmitterConnection) -> Option<&String> {
         self.connections.get(&connection)

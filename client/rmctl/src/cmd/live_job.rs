@@ -28,7 +28,7 @@ const MAX_WAITING: usize = 4000;
 
 /// A task that the job has accepted, in machine formats.
 #[derive(Debug, Serialize)]
-struct AcceptedTask {
+struct AddedTaskRow {
     app: AppId,
     key: String,
 }
@@ -65,7 +65,7 @@ pub(super) async fn add(context: &CommandContext, args: JobAddArgs) -> CommandRe
             context.term.line(&result_line(result, context.term.paint));
         }
     }
-    channel.flush_and_disconnect().await;
+    channel.leave().await;
     Ok(addition.report(context, &app.id, args.wait))
 }
 
@@ -144,11 +144,11 @@ impl TaskAddition {
             context.show(text, String::new);
             return exit_of_results(&self.results);
         }
-        let row = |key: &String| AcceptedTask {
+        let row = |key: &String| AddedTaskRow {
             app: app.clone(),
             key: key.clone(),
         };
-        let rows: Vec<AcceptedTask> = self.accepted.iter().map(row).collect();
+        let rows: Vec<AddedTaskRow> = self.accepted.iter().map(row).collect();
         let text = MachineOutput::list(&rows).text(&context.output, |task| task.key.clone());
         context.show(text, || accepted(app, &self.accepted))
     }
@@ -206,6 +206,7 @@ pub(super) async fn close(context: &CommandContext, job: &str) -> CommandResult 
         Ok(closed) => closed?,
         Err(_) => return Err(no_effect(&app.id)),
     }
+    channel.leave().await;
     let text = MachineOutput::one(&app).text(&context.output, |app| app.id.to_string());
     Ok(context.show(text, || {
         format!(
@@ -259,7 +260,7 @@ pub(super) async fn cancel_tasks(
     if let Ok(ended) = tokio::time::timeout(EFFECT_TIMEOUT, ends).await {
         ended?;
     }
-    channel.flush_and_disconnect().await;
+    channel.leave().await;
     let text = MachineOutput::list(&results).text(&context.output, |result| result.key.clone());
     context.show(text, || {
         let lines = results

@@ -83,6 +83,8 @@ pub enum FromSubmitter {
         /// Cursor of the last processed result.
         cursor: u64,
     },
+    /// The client needs no more results, and the master forgets it. The last message.
+    Leave,
     /// Heartbeat: at least one message in 10 s.
     Alive,
 }
@@ -299,7 +301,7 @@ impl std::fmt::Debug for SubmitterPreamble {
 
 impl FromSubmitter {
     /// All kinds of this version.
-    pub const KINDS: [&'static str; 8] = [
+    pub const KINDS: [&'static str; 9] = [
         "submitter",
         "stage",
         "tasks",
@@ -307,6 +309,7 @@ impl FromSubmitter {
         "cancel_all",
         "close",
         "ack",
+        "leave",
         "alive",
     ];
 
