@@ -293,7 +293,6 @@ fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<Exec
         dir: dir.to_owned(),
         enforcer,
         cgroup: Some(cgroup.to_owned()),
-        memory: None,
         for_tasks: vec![("PATH".into(), path), ("LANG".into(), "C.UTF-8".into())],
     })
 }

@@ -395,6 +395,28 @@ fn results_wait_for_every_client_that_was_seen_within_the_lease() {
 }
 
 #[test]
+fn results_do_not_wait_for_a_client_that_has_left() {
+    let world = live(JOB)
+        .usual(TaskBehaviour::native(10, 100))
+        .client("observer", 100_000)
+        .submission(20, 0, numbered("b", 5))
+        .submission(2_000, 1, FromSubmitter::Leave)
+        .client_leaves(2_100, 1)
+        .submission(3_000, 0, FromSubmitter::Close)
+        .mirrored()
+        .run();
+    assert_eq!(ending(&world).0, JobEndKind::Succeeded);
+    assert_eq!(world.clients[0].results.len(), 5);
+    let place = |wanted: fn(&JournalRecord) -> bool| world.records.iter().position(wanted);
+    let forgotten = place(|r| matches!(r, JournalRecord::SubmitterForgotten { .. }));
+    let closed = place(|r| matches!(r, JournalRecord::JobClosed { .. }));
+    assert!(
+        forgotten.is_some() && forgotten < closed,
+        "a client that leaves is forgotten at once, and not after the lease"
+    );
+}
+
+#[test]
 fn acknowledged_tasks_are_forgotten_and_only_counted() {
     let world = live(JOB)
         .usual(TaskBehaviour::native(10, 100))

@@ -194,24 +194,11 @@ impl SubmissionChannel {
     /// Sends everything that can be sent at present, and closes the connection. The job continues,
     /// and the next call of [`next`](Self::next) connects again.
     pub async fn flush_and_disconnect(&mut self) {
-        self.finish_connection(None).await;
-    }
-
-    /// As [`flush_and_disconnect`](Self::flush_and_disconnect), for a client that does not come
-    /// back: neither results nor the end of the job wait for it.
-    pub async fn leave(&mut self) {
-        self.finish_connection(Some(FromSubmitter::Leave)).await;
-    }
-
-    async fn finish_connection(&mut self, last: Option<FromSubmitter>) {
         self.session.tick();
         if let Some(connection) = &mut self.connection {
             let sent = async {
                 while let Some(message) = self.session.next_message() {
                     connection.encode(&message);
-                }
-                if let Some(message) = &last {
-                    connection.encode(message);
                 }
                 connection
                     .write
@@ -223,6 +210,12 @@ impl SubmissionChannel {
             let _ = tokio::time::timeout(TICK_INTERVAL, sent).await;
         }
         self.disconnect();
+    }
+
+    /// Closes the channel of a client that needs no more results. The job continues.
+    pub async fn leave(mut self) {
+        self.session.leave();
+        self.flush_and_disconnect().await;
     }
 
     fn take(&mut self, event: SubmissionEvent) {

@@ -47,6 +47,8 @@ pub struct SubmissionSession {
     cancelled: BTreeMap<String, bool>,
     cancel_all: RepeatedMessage,
     close: RepeatedMessage,
+    /// The client needs no more results.
+    leaves: bool,
     connection: ConnectionPhase,
     /// Number of tasks that the job accepts.
     credit: u32,
@@ -244,6 +246,7 @@ impl SubmissionSession {
             cancelled: BTreeMap::new(),
             cancel_all: RepeatedMessage::Unwanted,
             close: RepeatedMessage::Unwanted,
+            leaves: false,
             connection: ConnectionPhase::Disconnected,
             credit: 0,
             delivered: after,
@@ -335,6 +338,12 @@ impl SubmissionSession {
         }
     }
 
+    /// The client needs no more results: the last message of this connection is `leave`.
+    pub fn leave(&mut self) {
+        self.leaves = true;
+        self.ack_due = true;
+    }
+
     /// The results up to `cursor` are processed. Results beyond the last one that was passed on are
     /// not.
     pub fn acknowledge(&mut self, cursor: u64) {
@@ -414,6 +423,7 @@ impl SubmissionSession {
             .or_else(|| self.next_cancel_all())
             .or_else(|| self.next_close())
             .or_else(|| self.next_ack())
+            .or_else(|| self.next_leave())
             .or_else(|| self.next_heartbeat());
         if message.is_some() {
             self.idle_ticks = 0;
@@ -530,6 +540,10 @@ impl SubmissionSession {
         Some(FromSubmitter::Ack {
             cursor: self.processed,
         })
+    }
+
+    fn next_leave(&mut self) -> Option<FromSubmitter> {
+        std::mem::take(&mut self.leaves).then_some(FromSubmitter::Leave)
     }
 
     fn next_heartbeat(&mut self) -> Option<FromSubmitter> {

@@ -165,7 +165,7 @@ impl ModelJob {
 
 /// A session and a job with the lines between them.
 #[derive(Debug)]
-struct Pair {
+struct SessionPair {
     session: SubmissionSession,
     job: ModelJob,
     is_connected: bool,
@@ -178,9 +178,9 @@ struct Pair {
     dropped: BTreeSet<String>,
 }
 
-impl Pair {
+impl SessionPair {
     fn new(capacity: usize) -> Self {
-        Pair {
+        SessionPair {
             session: SubmissionSession::new("client", "prefix", 0),
             job: ModelJob::new(capacity),
             is_connected: false,
@@ -288,7 +288,7 @@ impl Pair {
 
 /// One step of a random run.
 #[derive(Clone, Debug)]
-enum Step {
+enum SessionStep {
     Add(usize),
     Declare,
     Send,
@@ -301,27 +301,27 @@ enum Step {
     CancelAll,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<SessionStep>> {
     let step = prop_oneof![
-        3 => (1..40usize).prop_map(Step::Add),
-        1 => Just(Step::Declare),
-        6 => Just(Step::Send),
-        6 => (1..6usize).prop_map(Step::Up),
-        6 => (1..6usize).prop_map(Step::Down),
-        2 => Just(Step::Lose),
-        4 => (0..200usize).prop_map(Step::End),
-        2 => Just(Step::Acknowledge),
-        1 => (0..200usize).prop_map(Step::Cancel),
-        1 => Just(Step::CancelAll),
+        3 => (1..40usize).prop_map(SessionStep::Add),
+        1 => Just(SessionStep::Declare),
+        6 => Just(SessionStep::Send),
+        6 => (1..6usize).prop_map(SessionStep::Up),
+        6 => (1..6usize).prop_map(SessionStep::Down),
+        2 => Just(SessionStep::Lose),
+        4 => (0..200usize).prop_map(SessionStep::End),
+        2 => Just(SessionStep::Acknowledge),
+        1 => (0..200usize).prop_map(SessionStep::Cancel),
+        1 => Just(SessionStep::CancelAll),
     ];
     prop::collection::vec(step, 0..120)
 }
 
-fn run(pair: &mut Pair, steps: Vec<Step>) -> usize {
+fn run(pair: &mut SessionPair, steps: Vec<SessionStep>) -> usize {
     let (mut added, mut stage) = (0, "file");
     for step in steps {
         match step {
-            Step::Add(n) => {
+            SessionStep::Add(n) => {
                 for at in added..added + n {
                     pair.session
                         .add_task(name(stage), task(format!("k{at}")))
@@ -329,28 +329,28 @@ fn run(pair: &mut Pair, steps: Vec<Step>) -> usize {
                 }
                 added += n;
             }
-            Step::Declare => {
+            SessionStep::Declare => {
                 stage = "live";
                 let spec = serde_json::json!({"command": ["true"]});
                 pair.session
                     .declare_stage(name(stage), spec)
                     .expect("is open");
             }
-            Step::Send => pair.send(),
-            Step::Up(lines) => pair.deliver_up(lines),
-            Step::Down(lines) => pair.deliver_down(lines),
-            Step::Lose => pair.lose_connection(),
-            Step::End(at) => pair.end_task(at),
-            Step::Acknowledge => {
+            SessionStep::Send => pair.send(),
+            SessionStep::Up(lines) => pair.deliver_up(lines),
+            SessionStep::Down(lines) => pair.deliver_down(lines),
+            SessionStep::Lose => pair.lose_connection(),
+            SessionStep::End(at) => pair.end_task(at),
+            SessionStep::Acknowledge => {
                 let last = pair.ended.last().map_or(0, |result| result.cursor);
                 pair.session.acknowledge(last);
                 pair.session.tick();
             }
-            Step::Cancel(at) => {
+            SessionStep::Cancel(at) => {
                 let dropped = pair.session.cancel([format!("k{at}")]).expect("few");
                 pair.dropped.extend(dropped);
             }
-            Step::CancelAll => {
+            SessionStep::CancelAll => {
                 let dropped = pair.session.cancel_all();
                 pair.dropped.extend(dropped);
             }
@@ -366,7 +366,7 @@ proptest! {
     /// result, or it was dropped before it was sent. Liveness: the session finishes.
     #[test]
     fn each_task_has_one_result_over_lost_connections(steps in steps(), capacity in 1..50usize) {
-        let mut pair = Pair::new(capacity);
+        let mut pair = SessionPair::new(capacity);
         let added = run(&mut pair, steps);
         pair.session.close();
         pair.finish();
@@ -386,7 +386,7 @@ proptest! {
 
 #[test]
 fn nothing_is_sent_before_the_welcome() {
-    let mut pair = Pair::new(10);
+    let mut pair = SessionPair::new(10);
     pair.session
         .add_task(name("file"), task("a"))
         .expect("fits");
@@ -402,7 +402,7 @@ fn nothing_is_sent_before_the_welcome() {
 
 #[test]
 fn batches_stay_within_the_credit_and_the_line() {
-    let mut pair = Pair::new(10_000);
+    let mut pair = SessionPair::new(10_000);
     for at in 0..2500 {
         pair.session
             .add_task(name("file"), task(format!("k{at}")))
@@ -499,7 +499,7 @@ fn invalid_calls_change_nothing() {
 
 #[test]
 fn a_refused_stage_drops_its_tasks_and_a_batch_beyond_the_credit_waits() {
-    let mut pair = Pair::new(10);
+    let mut pair = SessionPair::new(10);
     pair.send();
     pair.deliver_up(1);
     pair.deliver_down(1);
@@ -542,7 +542,7 @@ fn a_refused_stage_drops_its_tasks_and_a_batch_beyond_the_credit_waits() {
 
 #[test]
 fn heartbeats_and_acknowledgements_are_due_by_time() {
-    let mut pair = Pair::new(10);
+    let mut pair = SessionPair::new(10);
     pair.session
         .add_task(name("file"), task("a"))
         .expect("fits");
@@ -563,4 +563,7 @@ fn heartbeats_and_acknowledgements_are_due_by_time() {
     assert_eq!(pair.session.next_message(), None);
     pair.session.tick();
     assert_eq!(pair.session.next_message(), Some(FromSubmitter::Alive));
+    pair.session.leave();
+    assert_eq!(pair.session.next_message(), Some(FromSubmitter::Leave));
+    assert_eq!(pair.session.next_message(), None);
 }

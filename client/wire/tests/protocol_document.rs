@@ -32,10 +32,10 @@ fn again<T: serde::Serialize, E: std::fmt::Display>(read: Result<T, E>) -> Resul
 }
 
 /// Parses a text as one direction of a protocol and serializes it again. `None` for other kinds.
-type Direction = fn(&str, &str) -> Option<Result<Value, String>>;
+type PageDirection = fn(&str, &str) -> Option<Result<Value, String>>;
 
 /// Checks that every example is a message with all its fields, and that each kind has an example.
-fn check_examples(page: &str, directions: [(&[&str], Direction); 2]) {
+fn check_examples(page: &str, directions: [(&[&str], PageDirection); 2]) {
     let mut seen = [BTreeSet::new(), BTreeSet::new()];
     for (line, text) in examples(page) {
         assert!(text.len() < MAX_LINE_BYTES);
@@ -67,11 +67,11 @@ fn check_examples(page: &str, directions: [(&[&str], Direction); 2]) {
 
 #[test]
 fn every_example_is_a_message_with_all_its_fields() {
-    let from: Direction = |kind, text| {
+    let from: PageDirection = |kind, text| {
         let known = FromExecutor::KINDS.contains(&kind);
         known.then(|| again(FromExecutor::read(text)))
     };
-    let to: Direction = |kind, text| {
+    let to: PageDirection = |kind, text| {
         let known = ToExecutor::KINDS.contains(&kind);
         known.then(|| again(ToExecutor::read(text)))
     };
@@ -83,11 +83,11 @@ fn every_example_is_a_message_with_all_its_fields() {
 
 #[test]
 fn every_example_of_a_submission_is_a_message_with_all_its_fields() {
-    let from: Direction = |kind, text| {
+    let from: PageDirection = |kind, text| {
         let known = FromSubmitter::KINDS.contains(&kind);
         known.then(|| again(FromSubmitter::read(text)))
     };
-    let to: Direction = |kind, text| {
+    let to: PageDirection = |kind, text| {
         let known = ToSubmitter::KINDS.contains(&kind);
         known.then(|| again(ToSubmitter::read(text)))
     };

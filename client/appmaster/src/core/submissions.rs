@@ -147,8 +147,9 @@ impl MasterCore {
             }
             FromSubmitter::Ack { cursor } => self.acknowledge(now, &client, cursor, out),
             FromSubmitter::Leave => {
-                self.presence.leave(&client, now.tick);
-                self.record(now, JournalRecord::SubmitterForgotten { client }, out);
+                if self.presence.leave(connection, now.tick) {
+                    self.record(now, JournalRecord::SubmitterForgotten { client }, out);
+                }
             }
             FromSubmitter::Alive => {}
         }

@@ -49,12 +49,14 @@ impl SubmitterPresence {
             self.alone_since = Some(now);
         }
     }
-    /// Removes all connections of a client that does not come back.
-    pub(super) fn leave(&mut self, client: &str, now: Tick) {
-        self.connections.retain(|_, other| other != client);
-        if self.connections.is_empty() {
-            self.alone_since = Some(now);
-        }
+    /// Removes the connection of a client that needs no more results. False if the client has
+    /// another connection.
+    pub(super) fn leave(&mut self, connection: SubmitterConnection, now: Tick) -> bool {
+        let Some(client) = self.connections.get(&connection).cloned() else {
+            return false;
+        };
+        self.disconnect(connection, now);
+        self.away_since.remove(&client).is_some()
     }
     /// The client of a connection; `None` if it was not welcomed.
     pub(super) fn client(&self, connection: SubmitterConnection) -> Option<&String> {

@@ -33,6 +33,7 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
         return Err(CommandFailure::new(CommandExitCode::Never, what)
             .help("rmctl node list -o wide shows labels and taints"));
     }
+    refuse_large_executors(job, nodes)?;
     let fails = |stage: &StageSpec, n: &NodeView| {
         headroom_config::job::infeasible_stages(job, &n.offers)
             .into_iter()
@@ -61,6 +62,35 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
         .iter()
         .skip(1)
         .fold(failure, |f, (n, _)| f.help(format!("also {}", n.sentence))))
+}
+
+/// Refuses a live job with executors that fit on no node: a later stage may use any of them.
+fn refuse_large_executors(job: &JobSpec, nodes: &[NodeView]) -> Result<(), CommandFailure> {
+    if job.live.is_none() {
+        return Ok(());
+    }
+    for set in &job.executors {
+        let needs = set.profile.resource();
+        let suits = || candidates(nodes).filter(|n| set.place.matches_node(&n.id, &n.traits));
+        let largest = suits().max_by_key(|n| n.offers.memory);
+        if let Some(largest) = largest
+            && !suits().any(|n| needs.fits(&n.offers))
+        {
+            let what = format!(
+                "{} can never run here: an executor of {:?} needs {needs}",
+                job.name,
+                set.name.as_str()
+            );
+            let place = format!("the largest node is {} with {}", largest.id, largest.offers);
+            return Err(CommandFailure::new(CommandExitCode::Never, what)
+                .help(place)
+                .help(format!(
+                    "use a smaller profile for [executors.{}]",
+                    set.name
+                )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a stage with `grow = true` where growth is impossible. The error has the stage's place
@@ -109,6 +139,27 @@ mod tests {
     use super::*;
     use crate::cmd::job_file::sample_job;
     use crate::render::fixture;
+
+    #[test]
+    fn executors_of_a_live_job_without_stages_must_fit() {
+        let live = |memory: &str| {
+            let text = format!(
+                "version = 1\nname = \"open\"\nlive = true\n[profiles.exec]\nheap = \"{memory}\"\ncpus = 1\n\
+                 [executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\n"
+            );
+            headroom_config::job::compile(&text, "job.toml")
+                .unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)))
+        };
+        let nodes = fixture::nodes();
+        assert_eq!(refuse_infeasible(&live("1GiB"), &nodes), Ok(()));
+        let refused = refuse_infeasible(&live("900GiB"), &nodes).expect_err("too large");
+        assert_eq!(refused.exit(), CommandExitCode::Never);
+        let text = refused.to_string();
+        assert!(
+            text.contains("an executor of \"main\" needs 900 GiB"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn an_unmatched_node_constraint_is_refused_with_its_table() {

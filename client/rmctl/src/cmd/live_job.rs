@@ -28,7 +28,7 @@ const MAX_WAITING: usize = 4000;
 
 /// A task that the job has accepted, in machine formats.
 #[derive(Debug, Serialize)]
-struct AcceptedTask {
+struct AddedTaskRow {
     app: AppId,
     key: String,
 }
@@ -144,11 +144,11 @@ impl TaskAddition {
             context.show(text, String::new);
             return exit_of_results(&self.results);
         }
-        let row = |key: &String| AcceptedTask {
+        let row = |key: &String| AddedTaskRow {
             app: app.clone(),
             key: key.clone(),
         };
-        let rows: Vec<AcceptedTask> = self.accepted.iter().map(row).collect();
+        let rows: Vec<AddedTaskRow> = self.accepted.iter().map(row).collect();
         let text = MachineOutput::list(&rows).text(&context.output, |task| task.key.clone());
         context.show(text, || accepted(app, &self.accepted))
     }
@@ -186,7 +186,7 @@ pub(super) async fn close(context: &CommandContext, job: &str) -> CommandResult 
                     SubmissionEvent::Over { .. } | SubmissionEvent::Connected { closed: true, .. },
                 ) => return Ok(()),
                 Some(SubmissionEvent::Connected { closed: false, .. }) => {
-                    channel.leave().await;
+                    channel.flush_and_disconnect().await;
                 }
                 Some(SubmissionEvent::Refused { error }) => {
                     return Err(CommandFailure::from(ClientError::Problem(error)));
@@ -206,6 +206,7 @@ pub(super) async fn close(context: &CommandContext, job: &str) -> CommandResult 
         Ok(closed) => closed?,
         Err(_) => return Err(no_effect(&app.id)),
     }
+    channel.leave().await;
     let text = MachineOutput::one(&app).text(&context.output, |app| app.id.to_string());
     Ok(context.show(text, || {
         format!(

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use headroom_client::Client;
 use headroom_client::retry::ExponentialBackoff;
-use headroom_types::{Bytes, Cpus, LaunchSpec, Resource};
+use headroom_types::{Bytes, Cpus, LaunchSpec, MasterGrowth, Resource};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmissionResult, SubmitApplicationRequest};
+use headroom_wire::v1::submission::MAX_OPEN_TASKS;
 
 use super::job_file::CompiledJob;
 use crate::context::now;
 use crate::exit::CommandFailure;
+
+/// Largest master of a live job.
+const MAX_LIVE_MASTER: Bytes = Bytes::from_gib(1);
 
 /// Submits a job under a master that the resource manager launches.
 pub(crate) async fn submit(
@@ -60,11 +64,21 @@ pub(crate) fn request(job: &CompiledJob, key: &str) -> SubmitApplicationRequest 
         files,
         ..LaunchSpec::default()
     };
+    // The number of tasks of a live job is not known. Its master has a bounded number of rows, and
+    // becomes larger when its clients submit large inputs.
+    let (rows, growth) = match &job.spec.live {
+        None => (job.spec.tasks(), None),
+        Some(_) => {
+            let rows = job.spec.tasks().saturating_add(MAX_OPEN_TASKS);
+            let max_memory = MAX_LIVE_MASTER;
+            (rows, Some(MasterGrowth { max_memory }))
+        }
+    };
     let master = ApplicationMaster::Managed {
-        resource: master_size(job.spec.tasks()),
+        resource: master_size(rows),
         launch: Box::new(launch),
         max_attempts: 2,
-        growth: None,
+        growth,
         start_timeout_ms: None,
     };
     SubmitApplicationRequest {

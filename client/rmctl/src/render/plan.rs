@@ -35,11 +35,15 @@ pub(crate) fn plan(
         .stages
         .iter()
         .map(|s| format!("{}{}", stage(job, s), growth(s, mode, polls(s))));
+    let live = job.live.iter().map(|live| {
+        let seconds = live.lease.as_secs();
+        format!("live  accepts tasks until a client closes it, or {seconds} s without a client\n")
+    });
     let sizes = format!("mode {}: {}", mode.as_str(), ladder(job, mode, largest));
     let sizes = wrap(&sizes, COLUMNS - 6)
         .into_iter()
         .map(|line| format!("      {line}\n"));
-    executors.chain(stages).chain(sizes).collect()
+    executors.chain(stages).chain(live).chain(sizes).collect()
 }
 
 /// The profiles of the cluster that a job file names, with their present sizes, which the job
@@ -73,9 +77,14 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
         format!(" after {}", after.join(", "))
     };
     let input = input(s);
+    // The tasks of a live stage are added while the job runs.
+    let tasks = match s.count {
+        0 => "tasks of".to_owned(),
+        count => format!("{count} ×"),
+    };
     format!(
-        "plan  {} {} × {}, {at_once}{after}\n{input}",
-        s.name, s.count, s.profile
+        "plan  {} {tasks} {}, {at_once}{after}\n{input}",
+        s.name, s.profile
     )
 }
 

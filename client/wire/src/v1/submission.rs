@@ -83,8 +83,7 @@ pub enum FromSubmitter {
         /// Cursor of the last processed result.
         cursor: u64,
     },
-    /// The client does not come back: results no longer wait for it, and neither does the end of
-    /// the job. The last message.
+    /// The client needs no more results, and the master forgets it. The last message.
     Leave,
     /// Heartbeat: at least one message in 10 s.
     Alive,
@@ -101,8 +100,8 @@ pub struct SubmittedTask {
     /// Environment variables, in addition to those of the stage.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Text for the program, which reads it from the file `HEADROOM_INPUT_FILE`; empty if absent. At
-    /// most [`MAX_INPUT_BYTES`].
+    /// Text for the program, which reads it from the file `HEADROOM_INPUT_FILE`. At most
+    /// [`MAX_INPUT_BYTES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
     /// Memory of its first attempt in place of the stage's. Bytes.
