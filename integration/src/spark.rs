@@ -273,8 +273,9 @@ pub fn with_memory_failures(app: &AppView) -> Vec<&TaskRow> {
         .collect()
 }
 
-/// Two nodes with one address and one shuffle service each, a directory of Java that gives executors
-/// the address and the port of their node, and the port of the shuffle service of `node-2`.
+/// Two nodes with one address and one shuffle service each. Also returns a directory of Java that
+/// gives executors the address and the port of their node, and the port of the shuffle service of
+/// `node-2`.
 pub fn two_nodes(spark: &SparkInstallation) -> Result<(Cluster, tempfile::TempDir, u16)> {
     let (first, second) = (free_port()?, free_port()?);
     let of_node = format!("case $HEADROOM_NODE in node-2) port={second};; *) port={first};; esac");
@@ -300,7 +301,9 @@ pub fn two_nodes(spark: &SparkInstallation) -> Result<(Cluster, tempfile::TempDi
         &program,
         format!(
             "#!/bin/bash\n{of_node}\n\
-             for n in $(seq 600); do (: > /dev/tcp/127.0.0.1/$port) 2> /dev/null && break; sleep 0.2; done\n\
+             for n in $(seq 600); do\n\
+             (: > /dev/tcp/127.0.0.1/$port) 2> /dev/null && break; sleep 0.2\n\
+             done\n\
              [ $HEADROOM_NODE = node-2 ] && export SPARK_LOCAL_IP=127.0.0.2\n\
              exec java -Dspark.shuffle.service.port=$port \"$@\"\n"
         ),
