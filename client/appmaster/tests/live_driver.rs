@@ -139,7 +139,14 @@ impl ChannelClient {
     /// Sends a message and waits until the awaited answer arrives.
     async fn ask(&mut self, message: &FromSubmitter, is_answer: impl Fn(&ToSubmitter) -> bool) {
         self.send(message).await;
-        while !is_answer(&self.next().await.expect("an answer")) {}
+        loop {
+            let answer = self.next().await.expect("an answer");
+            if is_answer(&answer) {
+                return;
+            }
+            let refused = matches!(answer, ToSubmitter::Refused { .. });
+            assert!(!refused, "{answer:?}");
+        }
     }
 
     /// Processes results until there are this many, and acknowledges each hundredth.
