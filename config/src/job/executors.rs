@@ -22,6 +22,11 @@ const SETS: KeyHint = hint(
     "add a table [executors.main] with profile, count and slots",
 );
 
+const IDLE: KeyHint = hint(
+    "an executor without tasks is kept for this time",
+    "write a duration such as idle = \"30s\"",
+);
+
 /// Time for which an idle executor of a live job is kept by default: until the next batch.
 const LIVE_IDLE: Duration = Duration::from_secs(30);
 
@@ -92,10 +97,6 @@ fn one(
         "this number is kept as long as the job runs",
         "write a whole number up to count, such as min = 1",
     );
-    let idle_hint = hint(
-        "an executor without tasks is kept for this time",
-        "write a duration such as idle = \"30s\"",
-    );
     let slots_hint = hint(
         "this number of tasks runs at once in each executor",
         "write a whole number, such as slots = 4",
@@ -108,8 +109,8 @@ fn one(
     let profile = profile.and_then(|name| named(&name, "profile", &s, profiles));
     let count = s.read_or("count", count_hint, 1, toml_reader::count(1, 10_000));
     let min = s.read_or("min", min_hint, 0, toml_reader::count(0, count));
-    let usual_idle = if live { LIVE_IDLE } else { Duration::ZERO };
-    let idle = s.read_or("idle", idle_hint, usual_idle, toml_reader::duration);
+    let usual = live.then_some(LIVE_IDLE).unwrap_or_default();
+    let idle = s.read_or("idle", IDLE, usual, toml_reader::duration);
     let slots = s.read_or("slots", slots_hint, 1, toml_reader::count(1, 1024));
     let reserve = s.read_or(
         "reserve",
