@@ -29,7 +29,7 @@ name = "fake"
 live = true
 [profiles.exec]
 memory = "3360MiB"
-cpus = 50
+cpus = 8
 [executors.main]
 profile = "exec"
 count = 4
@@ -139,7 +139,13 @@ impl ChannelClient {
     /// Sends a message and waits until the awaited answer arrives.
     async fn ask(&mut self, message: &FromSubmitter, is_answer: impl Fn(&ToSubmitter) -> bool) {
         self.send(message).await;
-        while !is_answer(&self.next().await.expect("an answer")) {}
+        loop {
+            let answer = self.next().await.expect("an answer");
+            assert!(!matches!(answer, ToSubmitter::Refused { .. }), "{answer:?}");
+            if is_answer(&answer) {
+                return;
+            }
+        }
     }
 
     /// Processes results until there are this many, and acknowledges each hundredth.
