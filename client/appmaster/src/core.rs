@@ -42,6 +42,7 @@ mod treat;
 mod view;
 mod warning;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -179,15 +180,15 @@ impl MasterCore {
     }
 
     /// Returns a master that continues after the given records.
-    pub fn replay<'r>(
+    pub fn replay<R: Borrow<JournalRecord>>(
         job: JobSpec,
         setup: MasterSetup,
-        records: impl IntoIterator<Item = &'r JournalRecord>,
+        records: impl IntoIterator<Item = R>,
     ) -> Self {
         let mut core = MasterCore::new(job, setup);
         core.phase = MasterPhase::Replaying;
         for record in records {
-            core.apply(EventTimestamp::default(), record);
+            core.apply(EventTimestamp::default(), record.borrow());
         }
         if core.phase == MasterPhase::Replaying {
             core.phase = MasterPhase::Unregistered;

@@ -5,8 +5,10 @@
 //! is cut off. Damage at any other position is refused, and the file stays unchanged.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+
+use headroom_types::UnixMillis;
 
 use crate::record::{self, JournalHeader, JournalRecord};
 
@@ -88,8 +90,12 @@ impl MasterJournal {
         }
     }
 
-    /// Opens or creates the journal at `path` and reads its records.
-    pub fn open(path: &Path) -> Result<(MasterJournal, Vec<JournalRecord>), JournalError> {
+    /// Opens or creates the journal at `path`. Its records must be read with
+    /// [`MasterJournal::replay`] before one is appended.
+    ///
+    /// # Errors
+    /// [`JournalError::InUse`] while another master has it open; errors of the file system.
+    pub fn open(path: &Path) -> Result<MasterJournal, JournalError> {
         let io = |doing| {
             move |source| JournalError::Io {
                 path: path.to_owned(),
@@ -100,7 +106,7 @@ impl MasterJournal {
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir).map_err(io("made"))?;
         }
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -116,28 +122,59 @@ impl MasterJournal {
             }
             Err(TryLockError::Error(source)) => return Err(io("locked")(source)),
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io("read"))?;
-        let (records, good) = parse(path, &bytes)?;
-        if good < bytes.len() {
-            let good = u64::try_from(good).unwrap_or_default();
-            file.set_len(good)
-                .and_then(|()| file.sync_data())
-                .map_err(io("truncated after its last whole record"))?;
-        }
-        file.seek(SeekFrom::End(0)).map_err(io("read"))?;
         if let Some(dir) = path.parent() {
             File::open(dir)
                 .and_then(|d| d.sync_all())
                 .map_err(io("synced"))?;
         }
-        Ok((
-            MasterJournal {
-                path: path.to_owned(),
-                file,
-            },
-            records,
-        ))
+        Ok(MasterJournal {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// Reads the records one by one: the journal of a long job does not fit into memory.
+    ///
+    /// # Errors
+    /// The file, or its first line, cannot be read.
+    pub fn replay(&self) -> Result<JournalReplay, JournalError> {
+        let io = |source| JournalError::Io {
+            path: self.path.clone(),
+            doing: "read",
+            source,
+        };
+        let mut file = self.file.try_clone().map_err(io)?;
+        file.seek(SeekFrom::Start(0)).map_err(io)?;
+        let lines = BufReader::with_capacity(1 << 16, file);
+        let mut replay = JournalReplay::new(self.path.clone(), Box::new(lines));
+        match std::mem::replace(&mut replay.state, ReplayState::Ended) {
+            ReplayState::Broken(error) => return Err(error),
+            state @ (ReplayState::Reading | ReplayState::Ended) => replay.state = state,
+        }
+        Ok(replay)
+    }
+
+    /// Ends the replay: cuts off a last line that a crash tore, so that records can be appended.
+    ///
+    /// # Errors
+    /// The journal is damaged before its end, or cannot be written. The file is unchanged then.
+    pub fn finish_replay(&mut self, replay: JournalReplay) -> Result<(), JournalError> {
+        let io = |doing| JournalErrorAt {
+            path: self.path.clone(),
+            doing,
+        };
+        let good = replay.finish()?;
+        let length = self.file.metadata().map_err(|e| io("read").with(e))?.len();
+        if good < length {
+            self.file
+                .set_len(good)
+                .and_then(|()| self.file.sync_data())
+                .map_err(|e| io("truncated after its last whole record").with(e))?;
+        }
+        self.file
+            .seek(SeekFrom::End(0))
+            .map(drop)
+            .map_err(|e| io("read").with(e))
     }
 
     /// Writes a group of records and returns when they are durable.
@@ -178,43 +215,178 @@ pub fn encode(records: &[JournalRecord]) -> serde_json::Result<Vec<u8>> {
     Ok(group)
 }
 
-/// The records in `bytes`, and the number of bytes they occupy. `path` is used for errors.
-pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize), JournalError> {
-    let mut records = Vec::new();
-    let mut good = 0;
-    while let Some(length) = bytes
-        .get(good..)
-        .and_then(|rest| rest.iter().position(|b| *b == b'\n'))
-    {
-        let end = good + length;
-        match serde_json::from_slice(bytes.get(good..end).unwrap_or_default()) {
-            Ok(record) => records.push(record),
-            // A torn write may leave zeros or old bytes with a newline in them, but no record
-            // follows.
-            Err(_) if !bytes.get(end + 1..).unwrap_or_default().contains(&b'{') => break,
-            Err(e) => {
-                let line = records.len() + 1;
-                return Err(JournalError::Damaged {
-                    path: path.to_owned(),
-                    line,
-                    what: e.to_string(),
-                });
+/// The records of a journal, in order. It ends at the first line that cannot be read;
+/// [`JournalReplay::finish`] reports whether that line is damaged or torn.
+pub struct JournalReplay {
+    path: PathBuf,
+    lines: Box<dyn BufRead + Send + Sync>,
+    /// The first record, before it is returned.
+    first: Option<JournalRecord>,
+    /// Number of records so far.
+    count: usize,
+    /// Number of bytes that they occupy.
+    good: u64,
+    state: ReplayState,
+    /// Time of the first registration, once that record was read.
+    job_started: Option<UnixMillis>,
+}
+
+/// The state of a replay.
+#[derive(Debug)]
+enum ReplayState {
+    Reading,
+    /// All whole records are read.
+    Ended,
+    /// A line cannot be read.
+    Broken(JournalError),
+}
+
+impl std::fmt::Debug for JournalReplay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalReplay")
+            .field("path", &self.path)
+            .field("count", &self.count)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Iterator for JournalReplay {
+    type Item = JournalRecord;
+
+    fn next(&mut self) -> Option<JournalRecord> {
+        self.first.take().or_else(|| self.read())
+    }
+}
+
+impl JournalReplay {
+    /// The records in `lines`. `path` is used for errors.
+    pub fn new(path: PathBuf, lines: Box<dyn BufRead + Send + Sync>) -> JournalReplay {
+        let mut replay = JournalReplay {
+            path,
+            lines,
+            first: None,
+            count: 0,
+            good: 0,
+            state: ReplayState::Reading,
+            job_started: None,
+        };
+        replay.first = replay.read();
+        replay
+    }
+
+    /// The first record; `None` after it was returned, and for an empty journal.
+    pub fn first(&self) -> Option<&JournalRecord> {
+        self.first.as_ref()
+    }
+
+    /// True for a journal without records.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Number of records that were read.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Time of the first registration, among the records that were read.
+    pub fn job_started(&self) -> Option<UnixMillis> {
+        self.job_started
+    }
+
+    /// Reads the remaining records and returns the number of bytes of all whole records.
+    ///
+    /// # Errors
+    /// A line other than the last cannot be read.
+    pub fn finish(mut self) -> Result<u64, JournalError> {
+        while self.next().is_some() {}
+        match self.state {
+            ReplayState::Reading | ReplayState::Ended => Ok(self.good),
+            ReplayState::Broken(error) => Err(error),
+        }
+    }
+
+    fn read(&mut self) -> Option<JournalRecord> {
+        match self.state {
+            ReplayState::Reading => {}
+            ReplayState::Ended | ReplayState::Broken(_) => return None,
+        }
+        let mut line = Vec::new();
+        let read = self.lines.read_until(b'\n', &mut line);
+        let io = |path: &Path, source| JournalError::Io {
+            path: path.to_owned(),
+            doing: "read",
+            source,
+        };
+        if let Err(source) = read {
+            self.state = ReplayState::Broken(io(&self.path, source));
+            return None;
+        }
+        if line.pop() != Some(b'\n') {
+            self.state = ReplayState::Ended; // the last line has no end: it is torn
+            return None;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(record) => {
+                self.good += u64::try_from(line.len() + 1).unwrap_or_default();
+                self.count += 1;
+                if let JournalRecord::JobStarted { at } = &record {
+                    self.job_started.get_or_insert(*at);
+                }
+                Some(record)
+            }
+            Err(error) => {
+                self.state = match self.has_another_record() {
+                    Err(source) => ReplayState::Broken(io(&self.path, source)),
+                    // A torn write may leave zeros or old bytes with a newline in them, but no
+                    // record follows.
+                    Ok(false) => ReplayState::Ended,
+                    Ok(true) => ReplayState::Broken(JournalError::Damaged {
+                        path: self.path.clone(),
+                        line: self.count + 1,
+                        what: error.to_string(),
+                    }),
+                };
+                None
             }
         }
-        good = end + 1;
     }
-    Ok((records, good))
+
+    /// True if the rest may contain a record.
+    fn has_another_record(&mut self) -> std::io::Result<bool> {
+        loop {
+            let rest = self.lines.fill_buf()?;
+            if rest.contains(&b'{') {
+                return Ok(true);
+            }
+            let length = rest.len();
+            if length == 0 {
+                return Ok(false);
+            }
+            self.lines.consume(length);
+        }
+    }
+}
+
+/// The records in `bytes`, and the number of bytes they occupy. `path` is used for errors.
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize), JournalError> {
+    let lines = std::io::Cursor::new(bytes.to_vec());
+    let mut replay = JournalReplay::new(path.to_owned(), Box::new(lines));
+    let records = replay.by_ref().collect();
+    let good = replay.finish()?;
+    Ok((records, usize::try_from(good).unwrap_or(usize::MAX)))
 }
 
 /// The first record, if the journal belongs to this job and application and its version can be
 /// read.
 pub fn check_owner(
     path: &Path,
-    records: &[JournalRecord],
+    first: Option<&JournalRecord>,
     app: &str,
     job: u64,
 ) -> Result<Option<JournalHeader>, JournalError> {
-    let Some(first) = records.first() else {
+    let Some(first) = first else {
         return Ok(None);
     };
     let foreign = |what: String| JournalError::Foreign {
@@ -248,12 +420,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Opens a journal and reads all its records.
+    fn open(path: &Path) -> Result<(MasterJournal, Vec<JournalRecord>), JournalError> {
+        let mut journal = MasterJournal::open(path)?;
+        let mut replay = journal.replay()?;
+        let records = replay.by_ref().collect();
+        journal.finish_replay(replay)?;
+        Ok((journal, records))
+    }
+
     #[test]
     fn a_journal_of_another_cluster_is_set_aside_unless_it_is_in_use() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal.ndjson");
         MasterJournal::set_aside(&path).expect("nothing to do");
-        let (open, _) = MasterJournal::open(&path).expect("opens");
+        let (open, _) = open(&path).expect("opens");
         let refused = MasterJournal::set_aside(&path).expect_err("it is in use");
         assert!(matches!(refused, JournalError::InUse { .. }), "{refused}");
         drop(open);
@@ -287,29 +468,29 @@ mod tests {
     fn appended_records_are_read_after_reopening() {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("app").join("journal.ndjson");
-        let (mut journal, records) = MasterJournal::open(&path).expect("opens");
+        let (mut journal, records) = open(&path).expect("opens");
         assert!(records.is_empty());
         journal.append(&[begin(), gone(1)]).expect("writes");
         journal.append(&[gone(2)]).expect("writes");
         assert!(
-            matches!(MasterJournal::open(&path), Err(JournalError::InUse { .. })),
+            matches!(open(&path), Err(JournalError::InUse { .. })),
             "only one master can open the journal"
         );
         drop(journal);
-        let (_, records) = MasterJournal::open(&path).expect("opens");
+        let (_, records) = open(&path).expect("opens");
         assert_eq!(records, [begin(), gone(1), gone(2)]);
         assert_eq!(
-            check_owner(&path, &records, "job.1", 7)
+            check_owner(&path, records.first(), "job.1", 7)
                 .expect("ours")
                 .map(|b| b.port),
             Some(4711)
         );
         assert!(matches!(
-            check_owner(&path, &records, "job.2", 7),
+            check_owner(&path, records.first(), "job.2", 7),
             Err(JournalError::Foreign { .. })
         ));
         assert!(matches!(
-            check_owner(&path, &records, "job.1", 8),
+            check_owner(&path, records.first(), "job.1", 8),
             Err(JournalError::Foreign { .. })
         ));
     }
@@ -325,7 +506,7 @@ mod tests {
         );
         std::fs::write(&path, &text).expect("writes");
         assert!(matches!(
-            MasterJournal::open(&path),
+            open(&path),
             Err(JournalError::Damaged { line: 2, .. })
         ));
         assert_eq!(std::fs::read_to_string(&path).expect("reads"), text);
@@ -339,18 +520,18 @@ mod tests {
             let dir = tempfile::tempdir().expect("directory");
             let path = dir.path().join("journal.ndjson");
             let all: Vec<JournalRecord> = std::iter::once(begin()).chain((0..more).map(gone)).collect();
-            let (mut journal, _) = MasterJournal::open(&path).expect("opens");
+            let (mut journal, _) = open(&path).expect("opens");
             journal.append(&all).expect("writes");
             drop(journal);
             let bytes = std::fs::read(&path).expect("reads");
             let cut = cut.min(bytes.len());
             std::fs::write(&path, &bytes[..cut]).expect("writes");
             let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count();
-            let (mut journal, records) = MasterJournal::open(&path).expect("opens");
+            let (mut journal, records) = open(&path).expect("opens");
             prop_assert_eq!(&records, &all[..whole]);
             journal.append(&[gone(99)]).expect("writes");
             drop(journal);
-            let (_, records) = MasterJournal::open(&path).expect("opens");
+            let (_, records) = open(&path).expect("opens");
             prop_assert_eq!(records.len(), whole + 1);
         }
     }

@@ -199,7 +199,7 @@ pub enum JournalRecord {
         /// Cursor of the result.
         cursor: u64,
     },
-    /// A task of a live stage has succeeded with this value. Written before the end of its attempt.
+    /// An attempt at a task of a live stage has returned this value. Written before its end.
     ValueReturned {
         /// The task.
         task: TaskPosition,

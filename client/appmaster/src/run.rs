@@ -22,12 +22,12 @@ use crate::core::{MasterCore, MasterSetup};
 use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
-use crate::journal::{self, MasterJournal};
+use crate::journal::{self, JournalReplay, MasterJournal};
 use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
 use crate::record::{self, JournalHeader, JournalRecord};
 use crate::rm_link::RmLink;
 use crate::spec::ExecutorEnvironment;
-use crate::submitter_link::SubmissionListener;
+use crate::submitter_link::{SubmissionListener, SubmitterLinkEvent};
 use crate::traces::JobTraceExporter;
 use crate::traces::spans::TraceIdentity;
 use outputs::OutputClaim;
@@ -163,9 +163,11 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
     };
     let client = client(&options)?;
     let path = state_dir(&options, &app).join("journal.ndjson");
-    let (journal, records) = MasterJournal::open(&path)?;
-    let (begin, records, listener) = begin(&options, &path, &app, &job, records).await?;
-    let beginning = if records.is_empty() {
+    let mut journal = MasterJournal::open(&path)?;
+    let mut replay = journal.replay()?;
+    let (begin, listener) = begin(&options, &path, &app, &job, replay.first()).await?;
+    let is_new = replay.is_empty();
+    let beginning = if is_new {
         JobStartState::New
     } else {
         JobStartState::Old
@@ -189,19 +191,15 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
     let setup = core_setup(&options, &app, &begin.token, turn);
     let spec = job.clone();
     let is_refused = refused.is_some();
-    let core = build_core(job, setup, &records, refused);
-    tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records = records.len(), url = %greeting.master_url, "master started");
+    let core = build_core(job, setup, &mut replay, refused);
+    let (records, job_started) = (replay.len(), replay.job_started());
+    journal.finish_replay(replay)?;
+    tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records, url = %greeting.master_url, "master started");
 
     let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
     let (rm_events, rm) = mpsc::channel(MAX_MANAGER_EVENTS);
-    let (to_submissions, submitters) = mpsc::channel(MAX_SUBMITTER_EVENTS);
+    let (gate, submitters) = channel_credentials(&begin, &app);
     let submission_token = begin.submission_token.clone();
-    let listen = |token: &String| SubmissionListener::new(token.clone(), to_submissions);
-    let gate = ChannelCredentials {
-        token: begin.token.clone(),
-        app: app.clone(),
-        submissions: submission_token.as_ref().map(listen),
-    };
     let server = tokio::spawn(executor_link::serve(listener, lock, gate, to_loop));
     let link = RmLink::start(client, app.clone(), rm_events);
     let attempt = AttemptId {
@@ -212,7 +210,7 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         TraceIdentity::new(&app.to_string(), &begin.token),
         attempt.to_string(),
     );
-    traces.remember(&records);
+    traces.remember_start(job_started);
     let mut shell = MasterDriver::new(
         core,
         journal,
@@ -221,7 +219,7 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         submission_token,
         traces,
     );
-    if records.is_empty() && !is_refused {
+    if is_new && !is_refused {
         shell.write_first(&[JournalRecord::Begin(begin)]).await?;
     }
     let outcome = shell
@@ -241,6 +239,21 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         app,
         outcome: outcome?,
     })
+}
+
+/// The requirements on peers of the task channel, and the events of the clients of a live job.
+fn channel_credentials(
+    begin: &JournalHeader,
+    app: &AppId,
+) -> (ChannelCredentials, mpsc::Receiver<SubmitterLinkEvent>) {
+    let (events, submitters) = mpsc::channel(MAX_SUBMITTER_EVENTS);
+    let listen = |token: &String| SubmissionListener::new(token.clone(), events);
+    let gate = ChannelCredentials {
+        token: begin.token.clone(),
+        app: app.clone(),
+        submissions: begin.submission_token.as_ref().map(listen),
+    };
+    (gate, submitters)
 }
 
 /// The setup of the core of this run. `token` is the secret of the journal.
@@ -264,13 +277,13 @@ fn core_setup(
 fn build_core(
     job: JobSpec,
     setup: MasterSetup,
-    records: &[JournalRecord],
+    replay: &mut JournalReplay,
     refused: Option<String>,
 ) -> MasterCore {
-    let mut core = if records.is_empty() {
+    let mut core = if replay.is_empty() {
         MasterCore::new(job, setup)
     } else {
-        MasterCore::replay(job, setup, records)
+        MasterCore::replay(job, setup, replay)
     };
     if let Some(why) = refused {
         core.fail_before_start(why);
@@ -285,10 +298,10 @@ async fn begin(
     path: &Path,
     app: &AppId,
     job: &JobSpec,
-    records: Vec<JournalRecord>,
-) -> Result<(JournalHeader, Vec<JournalRecord>, TcpListener), MasterRunError> {
+    first: Option<&JournalRecord>,
+) -> Result<(JournalHeader, TcpListener), MasterRunError> {
     let fingerprint = record::fingerprint(job);
-    let known = journal::check_owner(path, &records, &app.to_string(), fingerprint)?;
+    let known = journal::check_owner(path, first, &app.to_string(), fingerprint)?;
     let wanted = options.listen;
     // The port of the previous run lets executors find this one directly. Any other port works,
     // since executors can look it up.
@@ -325,7 +338,7 @@ async fn begin(
             submission_token: job.live.is_some().then(secret).transpose()?,
         },
     };
-    Ok((begin, records, listener))
+    Ok((begin, listener))
 }
 
 fn client(options: &MasterOptions) -> Result<Client, MasterRunError> {

@@ -553,14 +553,6 @@ pub struct QueuePosition {
     pub key: TaskPosition,
 }
 
-impl QueuePosition {
-    /// True when all later tasks have the size of their stage, except for tasks of a lower priority
-    /// than the default.
-    pub fn is_among_the_last(self) -> bool {
-        !self.escalated.0 && self.priority.0 <= 0
-    }
-}
-
 /// Tasks of one executor set that wait for slots, and those that wait for a time.
 #[derive(Clone, Debug, Default)]
 pub struct TaskSlotQueue {
@@ -569,6 +561,8 @@ pub struct TaskSlotQueue {
     /// Number of waiting tasks by number of slots.
     widths: BTreeMap<u32, u32>,
     slots: u64,
+    /// Number of ready tasks that are escalated.
+    escalated: usize,
 }
 
 impl TaskSlotQueue {
@@ -582,7 +576,7 @@ impl TaskSlotQueue {
         let new = if ready > Tick(0) {
             self.later.insert((ready, key))
         } else {
-            self.ready.insert(turn(key, task))
+            self.insert_ready(turn(key, task))
         };
         if new {
             self.slots += u64::from(task.size.slots);
@@ -598,7 +592,10 @@ impl TaskSlotQueue {
             .filter(|(_, k)| *k == key)
             .copied()
             .collect();
-        let found = self.ready.remove(&turn(key, task)) || !waiting.is_empty();
+        let position = turn(key, task);
+        let was_ready = self.ready.remove(&position);
+        self.escalated -= usize::from(was_ready && position.escalated.0);
+        let found = was_ready || !waiting.is_empty();
         for entry in waiting {
             self.later.remove(&entry);
         }
@@ -617,9 +614,19 @@ impl TaskSlotQueue {
         while let Some((at, key)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, key));
             if let Some(task) = task(key) {
-                self.ready.insert(turn(key, task));
+                self.insert_ready(turn(key, task));
             }
         }
+    }
+    fn insert_ready(&mut self, position: QueuePosition) -> bool {
+        let new = self.ready.insert(position);
+        self.escalated += usize::from(new && position.escalated.0);
+        new
+    }
+    /// True when all tasks after this one have the size of their stage, except for tasks of a lower
+    /// priority than the default.
+    pub fn is_among_the_last(&self, position: QueuePosition) -> bool {
+        !position.escalated.0 && (position.priority.0 <= 0 || self.escalated == 0)
     }
     /// The ready tasks in their order.
     pub fn ready(&self) -> impl Iterator<Item = TaskPosition> {

@@ -108,8 +108,13 @@ impl JobTraceExporter {
         }
     }
 
-    /// Reads the start of the job from the records of earlier runs.
-    pub(crate) fn remember(&mut self, records: &[JournalRecord]) {
+    /// Keeps the start of the job, as an earlier run recorded it.
+    pub(crate) fn remember_start(&mut self, at: Option<UnixMillis>) {
+        self.began = self.began.or(at);
+    }
+
+    /// Reads the start of the job from records.
+    fn remember(&mut self, records: &[JournalRecord]) {
         for record in records {
             if let JournalRecord::JobStarted { at } = record {
                 self.began.get_or_insert(*at);

@@ -164,7 +164,8 @@ fn the_end_of_the_job_waits_for_results_of_a_client_unless_it_has_left() {
 
 #[test]
 fn tasks_follow_earlier_ones_and_are_cancelled_if_one_fails() {
-    let bad = TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }; 4]);
+    let bad = TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }; 4])
+        .telling(|report| report.value = Some(format!("exception of {}", report.attempt)));
     let items = vec![
         item("a"),
         item("bad"),
@@ -204,6 +205,11 @@ fn tasks_follow_earlier_ones_and_are_cancelled_if_one_fails() {
         results["after-both"].message
     );
     assert!(!results["bad"].message.is_empty());
+    assert_eq!(
+        results["bad"].value.as_deref(),
+        Some("exception of map/1@4"),
+        "the value of the last attempt, which failed"
+    );
     let (ending, diagnostics) = ending(&world);
     assert_eq!(ending, JobEndKind::Failed);
     assert!(

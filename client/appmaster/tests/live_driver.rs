@@ -29,7 +29,7 @@ name = "fake"
 live = true
 [profiles.exec]
 memory = "3360MiB"
-cpus = 50
+cpus = 8
 [executors.main]
 profile = "exec"
 count = 4
@@ -141,11 +141,10 @@ impl ChannelClient {
         self.send(message).await;
         loop {
             let answer = self.next().await.expect("an answer");
+            assert!(!matches!(answer, ToSubmitter::Refused { .. }), "{answer:?}");
             if is_answer(&answer) {
                 return;
             }
-            let refused = matches!(answer, ToSubmitter::Refused { .. });
-            assert!(!refused, "{answer:?}");
         }
     }
 

@@ -31,10 +31,10 @@ pub fn check(data: &[u8]) {
     .concat();
     assert_eq!(read(path, &more).0.len(), lines + records.len());
     if let Some(JournalRecord::Begin(begin)) = records.first() {
-        let known = check_owner(path, &records, &begin.app, begin.job);
+        let known = check_owner(path, records.first(), &begin.app, begin.job);
         assert!(known.is_ok() || begin.version != headroom_appmaster::record::VERSION);
         assert!(
-            check_owner(path, &records, "another.1", begin.job).is_err()
+            check_owner(path, records.first(), "another.1", begin.job).is_err()
                 || begin.app == "another.1"
         );
     }

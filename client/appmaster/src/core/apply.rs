@@ -238,6 +238,7 @@ impl MasterCore {
 
     fn apply_placed(&mut self, key: TaskPosition, row: &AttemptRow) {
         self.apply_first_size(key, row);
+        self.submitted.clear_value(key);
         self.change(
             key,
             StateChange::Placed {

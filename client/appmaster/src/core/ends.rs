@@ -82,8 +82,8 @@ impl MasterCore {
         if let AttemptEndClass::Memory(failure) = class {
             row.dimension = Some(failure.dimension);
         }
+        self.keep_value(now, key, report, out);
         let need = if class == AttemptEndClass::Success {
-            self.keep_value(now, key, report, out);
             needed(report, &row, runtime)
         } else {
             None
@@ -104,7 +104,7 @@ impl MasterCore {
         );
     }
 
-    /// Records the value that a task of a live stage returned.
+    /// Records the value that an attempt at a task of a live stage returned, however it ended.
     fn keep_value(
         &mut self,
         now: EventTimestamp,

@@ -102,7 +102,8 @@ impl MasterCore {
             }
             // All following tasks have the size of their stage, and neither slots nor a reservation
             // are left for any of them.
-            if next.is_among_the_last() && self.no_room_left(set, &rooms) {
+            let last = |q: &TaskSlotQueue| q.is_among_the_last(next);
+            if self.queues.get(set).is_some_and(last) && self.no_room_left(set, &rooms) {
                 break;
             }
         }

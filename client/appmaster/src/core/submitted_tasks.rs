@@ -40,7 +40,7 @@ pub(super) struct AcceptedTask {
     pub(super) submitted: Box<SubmittedTask>,
     /// The earlier tasks that must succeed before.
     pub(super) waits_for: BTreeSet<TaskPosition>,
-    /// The value that it returned.
+    /// The value that its last attempt returned.
     pub(super) value: Option<String>,
     /// Size of a value that is too large. Bytes.
     pub(super) too_large: Option<Bytes>,
@@ -160,6 +160,13 @@ impl SubmittedTasks {
             (task.value, task.too_large) = (value.map(str::to_owned), too_large);
         });
     }
+    /// Removes the value of an earlier attempt, because another one starts.
+    pub(super) fn clear_value(&mut self, key: TaskPosition) {
+        let has_value = |task: &AcceptedTask| task.value.is_some() || task.too_large.is_some();
+        if self.tasks.get(&key).is_some_and(has_value) {
+            self.set_value(key, None, None);
+        }
+    }
     /// Changes a task and the size of the kept texts.
     fn change_task(&mut self, key: TaskPosition, change: impl FnOnce(&mut AcceptedTask)) {
         if let Some(task) = self.tasks.get_mut(&key) {
@@ -185,7 +192,7 @@ impl SubmittedTasks {
                 key: name,
                 ..SubmittedTask::default()
             };
-            if end != SubmittedTaskEnd::Succeeded {
+            if end == SubmittedTaskEnd::Cancelled {
                 (task.value, task.too_large) = (None, None);
             }
         });

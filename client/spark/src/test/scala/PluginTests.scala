@@ -167,7 +167,7 @@ object PluginTests {
 
   private def earlierRuns(): Unit = {
     check("names of stages have no directories")(
-      StageKind.of("collect at /home/ann/etl/skew.py:9", isMap = true, 1, 40) ==
+      StageKind.of("collect at /srv/etl/skew.py:9", isMap = true, 1, 40) ==
         "collect at skew.py:9, map stage after 1, 40 tasks")
     check("names are bounded and plain")(
       StageKind.of("ä" * 1000, isMap = false, 0, 1).getBytes("UTF-8").length < 300)
