@@ -410,7 +410,12 @@ class FakeCluster:
                 task.attempts.append(row)
                 spec = master.stages[task.stage]
                 self.changed.notify_all()
-            reason, value, tail = self.run_call(task, spec)
+            try:
+                reason, value, tail = self.run_call(task, spec)
+            except OSError:
+                if self.stopped:
+                    return  # its directory is gone
+                raise
             with self.lock:
                 self._after(master, task, row, reason, value, tail)
 
