@@ -4,6 +4,7 @@
 //! result with the largest container that a cluster could ever grant.
 
 mod access;
+mod declared_stage;
 mod executors;
 pub mod feasibility;
 mod files;

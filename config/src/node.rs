@@ -230,7 +230,6 @@ mod tests {
 
     use headroom_types::Bytes;
 
-    use super::*;
     use crate::compile::nodeagent;
     use crate::node_settings::{IdleCpuBound, IpcScope, RunAsUser};
 

@@ -56,7 +56,6 @@ fn pytest(package: &str, arguments: &[&str]) -> Result<()> {
         summary.contains(" passed") && !summary.contains("skipped"),
         "{package}: {output}"
     );
-    println!("{summary}");
     Ok(())
 }
 

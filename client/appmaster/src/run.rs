@@ -177,17 +177,7 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         Some(owner) => outputs::claim(&client, &job, owner, beginning).await,
         None => OutputClaim::default(),
     };
-    let address = listener
-        .local_addr()
-        .map_err(|source| MasterRunError::Listen {
-            address: options.listen,
-            source,
-        })?;
-    let lock = lock(&path, address)?;
-    let greeting = ExecutorEnvironment {
-        master_url: master_address(address, lock.as_ref()).to_string(),
-        token: begin.token.clone(),
-    };
+    let (lock, greeting) = executor_environment(&options, &path, &listener, &begin)?;
     let setup = core_setup(&options, &app, &begin.token, turn);
     let spec = job.clone();
     let is_refused = refused.is_some();
@@ -239,6 +229,27 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         app,
         outcome: outcome?,
     })
+}
+
+/// The identity of the listener for executors, and the environment with which they find it.
+fn executor_environment(
+    options: &MasterOptions,
+    journal: &Path,
+    listener: &TcpListener,
+    begin: &JournalHeader,
+) -> Result<(Option<ListenerIdentity>, ExecutorEnvironment), MasterRunError> {
+    let address = listener
+        .local_addr()
+        .map_err(|source| MasterRunError::Listen {
+            address: options.listen,
+            source,
+        })?;
+    let lock = lock(journal, address)?;
+    let environment = ExecutorEnvironment {
+        master_url: master_address(address, lock.as_ref()).to_string(),
+        token: begin.token.clone(),
+    };
+    Ok((lock, environment))
 }
 
 /// The requirements on peers of the task channel, and the events of the clients of a live job.

@@ -111,7 +111,7 @@ fn one(
     let profile = profile.and_then(|name| named(&name, "profile", &s, profiles));
     let count = s.read_or("count", count_hint, 1, toml_reader::count(1, 10_000));
     let min = s.read_or("min", min_hint, 0, toml_reader::count(0, count));
-    let usual = live.then_some(LIVE_IDLE).unwrap_or_default();
+    let usual = if live { LIVE_IDLE } else { Duration::ZERO };
     let idle = s.read_or("idle", IDLE, usual, duration);
     let slots = s.read_or("slots", slots_hint, 1, toml_reader::count(1, 1024));
     let reserve = s.read_or("reserve", reserve_hint, Bytes::from_mib(32), size);

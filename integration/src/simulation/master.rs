@@ -267,7 +267,7 @@ impl Simulation {
             journal.records.push(JournalRecord::Begin(begin));
             MasterCore::new(spec, setup)
         } else {
-            MasterCore::replay(spec, setup, &reread(&journal.records))
+            MasterCore::replay(spec, setup, reread(&journal.records))
         };
         core.assert_invariants();
         self.oracle.master_begins(&journal.token, job);

@@ -39,7 +39,14 @@ impl SimulatedClient {
     pub fn refusals(&self) -> Vec<String> {
         let code = |answer: &ToSubmitter| match answer {
             ToSubmitter::Refused { error, .. } => Some(error.code.to_string()),
-            _ => None,
+            ToSubmitter::Welcome { .. }
+            | ToSubmitter::StageAccepted { .. }
+            | ToSubmitter::Accepted { .. }
+            | ToSubmitter::Credit { .. }
+            | ToSubmitter::States { .. }
+            | ToSubmitter::Ended(_)
+            | ToSubmitter::Over { .. }
+            | ToSubmitter::Alive => None,
         };
         self.answers.iter().filter_map(code).collect()
     }
@@ -52,12 +59,24 @@ impl SimulatedClient {
                 subject: Some(subject),
                 ..
             } => subject.clone(),
-            _ => return,
+            ToSubmitter::Welcome { .. }
+            | ToSubmitter::Refused { .. }
+            | ToSubmitter::Credit { .. }
+            | ToSubmitter::States { .. }
+            | ToSubmitter::Ended(_)
+            | ToSubmitter::Over { .. }
+            | ToSubmitter::Alive => return,
         };
         self.unanswered.retain(|message| match message {
             FromSubmitter::Stage { name, .. } => name.as_str() != subject,
             FromSubmitter::Tasks { batch, .. } => *batch != subject,
-            _ => true,
+            FromSubmitter::Submitter { .. }
+            | FromSubmitter::Cancel { .. }
+            | FromSubmitter::CancelAll
+            | FromSubmitter::Close
+            | FromSubmitter::Ack { .. }
+            | FromSubmitter::Leave
+            | FromSubmitter::Alive => true,
         });
     }
 }

@@ -378,12 +378,13 @@ mod tests {
     fn args(words: &[&str]) -> JobAddArgs {
         let cli = RmctlArguments::try_parse_from([&["rmctl", "job", "add"], words].concat())
             .expect("parses");
-        match cli.verb {
-            RootSubcommand::Job {
-                what: JobSubcommand::Add(args),
-            } => args,
-            other => panic!("another verb: {other:?}"),
-        }
+        let RootSubcommand::Job {
+            what: JobSubcommand::Add(args),
+        } = cli.verb
+        else {
+            panic!("another verb: {:?}", cli.verb)
+        };
+        args
     }
 
     #[test]

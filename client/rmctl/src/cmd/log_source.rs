@@ -75,25 +75,7 @@ pub(super) async fn sources(
         marker: None,
     };
     if args.master {
-        let all = client.containers(Some(&app.id)).await?;
-        let mut masters: Vec<ContainerId> = all
-            .into_iter()
-            .filter(|c| c.request.is_none())
-            .map(|c| c.id)
-            .collect();
-        masters.sort();
-        return match masters.pop() {
-            Some(id) => Ok(vec![whole(id)]),
-            None if app.managed => Err(CommandFailure::not_found(format!(
-                "the master of {} has not been launched yet",
-                app.id
-            ))
-            .help(format!("rmctl why {}", app.id))),
-            None => Err(CommandFailure::not_found(format!(
-                "the master of {} is unmanaged: its user has its log",
-                app.id
-            ))),
-        };
+        return Ok(vec![whole(newest_master(client, app).await?)]);
     }
     match part {
         TargetPart::Container(id) => Ok(vec![whole(id.clone())]),
@@ -149,6 +131,24 @@ pub(super) async fn sources(
             }
             Ok(sources)
         }
+    }
+}
+
+/// The newest container with the master of an application.
+async fn newest_master(client: &Client, app: &AppView) -> Result<ContainerId, CommandFailure> {
+    let all = client.containers(Some(&app.id)).await?;
+    let masters = all.into_iter().filter(|c| c.request.is_none());
+    match masters.map(|c| c.id).max() {
+        Some(id) => Ok(id),
+        None if app.managed => Err(CommandFailure::not_found(format!(
+            "the master of {} has not been launched yet",
+            app.id
+        ))
+        .help(format!("rmctl why {}", app.id))),
+        None => Err(CommandFailure::not_found(format!(
+            "the master of {} is unmanaged: its user has its log",
+            app.id
+        ))),
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use headroom_types::exit::{Evidence, ExitReason, TaskReport};
 use headroom_types::{ContainerId, EnforcerKind, TaskAttemptId, UnixMillis};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor, VERSION};
+use integration::clock;
 
 /// First argument with which this program is the executor.
 pub(crate) const INSTANT_EXECUTOR: &str = "--instant-executor";
@@ -42,7 +43,7 @@ pub(crate) fn run() -> Result<()> {
     let heart = Arc::clone(&writer);
     std::thread::spawn(move || {
         loop {
-            std::thread::sleep(HEARTBEAT_INTERVAL);
+            clock::pause(HEARTBEAT_INTERVAL);
             if send(&heart, &[FromExecutor::Alive]).is_err() {
                 return;
             }
