@@ -230,7 +230,9 @@ class FakeCluster:
             return
         end = threading.Event()
         sender = threading.Thread(
-            target=self._send_results, args=(app, connection, int(first["after"]), end), daemon=True
+            target=self._send_results,
+            args=(master, connection, int(first["after"]), end),
+            daemon=True,
         )
         with self.lock:
             self._send(
@@ -253,8 +255,10 @@ class FakeCluster:
                 message = json.loads(line)
                 count += 1
                 with self.lock:
+                    if self.masters[app] is not master:
+                        return  # this connection ended with its master
                     self.received.append(message)
-                    answer = self._receive(self.masters[app], message)
+                    answer = self._receive(master, message)
                     if self.break_after is not None and count >= self.break_after:
                         connection.shutdown(socket.SHUT_RDWR)
                         return
@@ -269,12 +273,11 @@ class FakeCluster:
     def _send(self, connection: socket.socket, message: Dict[str, Any]) -> None:
         connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def _send_results(self, app, connection, after, end) -> None:
+    def _send_results(self, master, connection, after, end) -> None:
         shown: Dict[str, int] = {}
         with contextlib.suppress(OSError):
             while not end.is_set() and not self.stopped:
                 with self.lock:
-                    master = self.masters[app]
                     rows = [r for r in master.results if r["cursor"] > after]
                     for row in rows:
                         self._send(connection, row)
