@@ -153,6 +153,8 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
     }
     row.attempts += attempt
     if (row.state == "done") doneTasks -= 1
+    // Its stage failed for lost map outputs, and runs again.
+    if (row.state == "failed") failedTasks -= 1
     row.state = "running"
     running(info.taskId) = (row, attempt)
     mark(row)
