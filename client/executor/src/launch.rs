@@ -207,7 +207,7 @@ fn discard_group(site: &LaunchContext, start: &TaskStart, group: &TaskGroup) {
     }
 }
 
-/// The exit code that shows a mistake in the task, not on its node: that of [`exec_failure_code`],
+/// The exit code that shows a mistake in the task, not on its node: that of `exec_failure_code`,
 /// or that of a fork server that cannot run. `None` for other errors, which may not occur elsewhere.
 pub fn program_code(error: &anyhow::Error) -> Option<i32> {
     if let Some(failure) = error.downcast_ref::<ForkServerFailure>() {
