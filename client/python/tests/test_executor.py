@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
+import resource
 import signal
 import time
 
@@ -414,3 +415,17 @@ def test_a_changed_function_is_sent_again(executor):
 
 def test_progress_on_standard_error(executor, capsys):
     assert list(executor.map(square, range(3), progress=True)) == [0, 1, 4]
+
+
+def test_a_store_without_space_is_named_with_the_fix(fake, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with headroom.Executor(addr=fake.address, warm=False, store=str(tmp_path / "store")) as ex:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+        try:
+            with pytest.raises(OSError, match="cannot be written to the store") as caught:
+                ex.submit(len, b"x" * (8 << 20)).result(60)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert "store=DIRECTORY" in str(caught.value)
+        assert caught.value.filename.startswith(str(tmp_path))
+        assert ex.submit(square, 3).result(60) == 9

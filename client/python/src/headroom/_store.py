@@ -65,7 +65,16 @@ class SessionStore:
                 "file instead",
                 stacklevel=4,
             )
-        return write_reference(os.path.join(self.path, name), data)
+        path = os.path.join(self.path, name)
+        try:
+            return write_reference(path, data)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"{len(data)} bytes cannot be written to the store: {error.strerror}; free space "
+                "there, or give Executor(store=DIRECTORY) another directory",
+                path,
+            ) from error
 
     def put_content(self, digest: str, data: bytes) -> StoreReference:
         """Writes content once, under its digest."""

@@ -239,8 +239,8 @@ def _run(
         _fail(
             value,
             TaskFailed(
-                f"the result cannot be written to the store {call_input.store}: {error}; the "
-                "account of the container needs write access to it"
+                f"the result cannot be written to the store {call_input.store}: {error}; it "
+                "needs free space, and write access for the account of the container"
             ),
         )
     progress.remove()
