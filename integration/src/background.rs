@@ -1,15 +1,14 @@
-//! Programs that run beside a test, with their output in files.
+//! Programs that run beside a test, with their output in files, and scripts that install programs.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
 use crate::cluster::{ProgramOutput, until};
-use crate::spark::last_lines;
 
 /// A started program. It is killed when the value is dropped.
 #[derive(Debug)]
@@ -82,4 +81,29 @@ impl Drop for BackgroundProgram {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The last `count` lines of a text.
+pub fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Runs a script of this crate that installs programs, and returns the directory that it prints as
+/// `VARIABLE=DIRECTORY`.
+pub fn run_installer(script: &str, arguments: &[&str], variable: &str) -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(&script)
+        .args(arguments)
+        .env_remove("NEXTEST_ENV")
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("running {}", script.display()))?;
+    ensure!(output.status.success(), "{} failed", script.display());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(variable)?.strip_prefix('='))
+        .with_context(|| format!("no {variable} in the output of the installer"))?;
+    Ok(PathBuf::from(line))
 }

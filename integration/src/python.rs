@@ -4,11 +4,11 @@
 //! passes the directory in the environment.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::background::BackgroundProgram;
+use crate::background::{BackgroundProgram, run_installer};
 use crate::cluster::Cluster;
 use crate::programs;
 
@@ -26,7 +26,7 @@ impl PythonEnvironment {
     pub fn find() -> Result<PythonEnvironment> {
         let dir = match std::env::var_os(DIR_VARIABLE) {
             Some(dir) => PathBuf::from(dir),
-            None => install()?,
+            None => run_installer("python/install", &[], DIR_VARIABLE)?,
         };
         let environment = PythonEnvironment { dir };
         ensure!(
@@ -83,20 +83,4 @@ impl PythonEnvironment {
             .env("HEADROOM_BIN_DIR", programs);
         Ok(command)
     }
-}
-
-fn install() -> Result<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/install");
-    let output = Command::new(&script)
-        .env_remove("NEXTEST_ENV")
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("running {}", script.display()))?;
-    ensure!(output.status.success(), "{} failed", script.display());
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("HEADROOM_PYTHON_DIR="))
-        .context("no HEADROOM_PYTHON_DIR in the output of the installer")?;
-    Ok(PathBuf::from(line))
 }

@@ -3,10 +3,10 @@
 //! `integration/spark/install` installs the versions and builds the plugin. The runner calls it
 //! before the tests and passes the directory in the environment.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,6 +14,7 @@ use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::TaskRow;
 
+use crate::background::{BackgroundProgram, last_lines, run_installer};
 use crate::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
 
 /// The versions that the tests install.
@@ -42,13 +43,6 @@ pub fn versions_with(usual: &[&str]) -> Vec<String> {
 pub struct SparkInstallation {
     dir: PathBuf,
     plugin: PathBuf,
-}
-
-/// The driver of a running application.
-#[derive(Debug)]
-pub struct SparkDriver {
-    child: Child,
-    out: tempfile::TempDir,
 }
 
 impl SparkInstallation {
@@ -97,10 +91,7 @@ impl SparkInstallation {
         settings: &[&str],
         job: &str,
         arguments: &[&str],
-    ) -> Result<SparkDriver> {
-        let out = tempfile::Builder::new()
-            .prefix("headroom-spark-")
-            .tempdir()?;
+    ) -> Result<BackgroundProgram> {
         let mut command = Command::new(self.home().join("bin/spark-submit"));
         command
             .arg("--master")
@@ -119,28 +110,20 @@ impl SparkInstallation {
         {
             command.args(["--conf", setting]);
         }
-        let child = command
+        command
             .arg(job_file(job))
             .args(arguments)
-            .current_dir(out.path())
             .env("SPARK_HOME", self.home())
             .env("SPARK_LOCAL_IP", "127.0.0.1")
             .env("PYSPARK_PYTHON", self.python())
-            .env_remove("HEADROOM_ADDR")
-            .stdin(Stdio::null())
-            .stdout(File::create(out.path().join("stdout"))?)
-            .stderr(File::create(out.path().join("stderr"))?)
-            .spawn()
-            .context("starting spark-submit")?;
-        Ok(SparkDriver { child, out })
+            .env_remove("HEADROOM_ADDR");
+        BackgroundProgram::start(command)
     }
 
     /// Starts Spark's history server over the event logs in `events`. It ends when it is dropped.
-    pub fn history_server(&self, events: &Path, port: u16) -> Result<SparkDriver> {
-        let out = tempfile::Builder::new()
-            .prefix("headroom-spark-")
-            .tempdir()?;
-        let child = Command::new("java")
+    pub fn history_server(&self, events: &Path, port: u16) -> Result<BackgroundProgram> {
+        let mut command = Command::new("java");
+        command
             .arg("-Xmx256m")
             .arg(format!(
                 "-Dspark.history.fs.logDirectory=file://{}",
@@ -151,15 +134,9 @@ impl SparkInstallation {
             .arg("-cp")
             .arg(format!("{}/jars/*", self.home().display()))
             .arg("org.apache.spark.deploy.history.HistoryServer")
-            .current_dir(out.path())
             .env("SPARK_HOME", self.home())
-            .env("SPARK_LOCAL_IP", "127.0.0.1")
-            .stdin(Stdio::null())
-            .stdout(File::create(out.path().join("stdout"))?)
-            .stderr(File::create(out.path().join("stderr"))?)
-            .spawn()
-            .context("starting the history server")?;
-        Ok(SparkDriver { child, out })
+            .env("SPARK_LOCAL_IP", "127.0.0.1");
+        BackgroundProgram::start(command)
     }
 
     /// Runs an application to its end.
@@ -172,43 +149,6 @@ impl SparkInstallation {
     ) -> Result<ProgramOutput> {
         self.start(master, settings, job, arguments)?
             .wait(APPLICATION)
-    }
-}
-
-impl SparkDriver {
-    /// Process id of the driver.
-    pub fn pid(&self) -> Result<i32> {
-        Ok(i32::try_from(self.child.id())?)
-    }
-
-    /// Waits for the end of the driver and returns its output. Ends it after the timeout.
-    pub fn wait(mut self, timeout: Duration) -> Result<ProgramOutput> {
-        let child = &mut self.child;
-        let ended = until("the end of the driver", timeout, || Ok(child.try_wait()?));
-        let code = match ended {
-            Ok(status) => status.code().unwrap_or(-1),
-            Err(error) => {
-                let log = last_lines(&self.read("stderr"), 40);
-                return Err(error.context(format!("the log of the driver ends with:\n{log}")));
-            }
-        };
-        Ok(ProgramOutput {
-            code,
-            stdout: self.read("stdout"),
-            stderr: self.read("stderr"),
-        })
-    }
-
-    fn read(&self, name: &str) -> String {
-        let bytes = std::fs::read(self.out.path().join(name)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl Drop for SparkDriver {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -330,25 +270,6 @@ pub fn lines_of<'a>(output: &'a ProgramOutput, word: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The last `count` lines of a text.
-pub fn last_lines(text: &str, count: usize) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
-}
-
 fn install(versions: &[&str]) -> Result<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("spark/install");
-    let output = Command::new(&script)
-        .args(versions)
-        .env_remove("NEXTEST_ENV")
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("running {}", script.display()))?;
-    ensure!(output.status.success(), "{} failed", script.display());
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("HEADROOM_SPARK_DIR="))
-        .context("no HEADROOM_SPARK_DIR in the output of the installer")?;
-    Ok(PathBuf::from(line))
+    run_installer("spark/install", versions, DIR_VARIABLE)
 }

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use integration::background::BackgroundProgram;
+use integration::background::{BackgroundProgram, last_lines};
 use integration::python::PythonEnvironment;
-use integration::spark::last_lines;
 
 /// Timeout of one suite: it starts clusters of daemons.
 const SUITE: Duration = Duration::from_secs(540);

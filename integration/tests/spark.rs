@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result, ensure};
 use headroom_types::{AppId, Bytes, Dimension, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView, AttemptView};
 use headroom_wire::v1::job::TaskRow;
+use integration::background::{BackgroundProgram, last_lines};
 use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
 use integration::spark::{
-    APPLICATION, SparkDriver, SparkInstallation, VERSIONS, ended_clean, job_file, last_lines,
-    lines_of, master_url, only_app, two_nodes, versions_with, with_memory_failures,
-    without_containers,
+    APPLICATION, SparkInstallation, VERSIONS, ended_clean, job_file, lines_of, master_url,
+    only_app, two_nodes, versions_with, with_memory_failures, without_containers,
 };
 
 /// Enough for two executors of 896 MiB and a larger one beside them.
@@ -30,7 +30,7 @@ fn shape() -> NodeShape {
 
 /// A job of short stages that goes on until it is ended.
 struct WaitingJob {
-    driver: SparkDriver,
+    driver: BackgroundProgram,
     dir: tempfile::TempDir,
 }
 

@@ -4,8 +4,9 @@
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::Bytes;
 use headroom_wire::v1::apps::AppView;
+use integration::background::last_lines;
 use integration::cluster::{Cluster, NodeShape, ProgramOutput};
-use integration::spark::{SparkInstallation, VERSIONS, last_lines, lines_of, master_url, only_app};
+use integration::spark::{SparkInstallation, VERSIONS, lines_of, master_url, only_app};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
