@@ -9,7 +9,9 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-use fake_manager::{EVENT, Fake, JOB, NODES, Ran, STATUS, all_failed, job_file, rmctl, usual};
+use fake_manager::{
+    EVENT, Fake, JOB, NODES, Ran, STATUS, all_failed, job_file, rmctl, shared_log, usual,
+};
 
 #[test]
 fn data_goes_to_stdout_and_messages_to_stderr() {
@@ -340,6 +342,23 @@ fn logs_are_printed_unchanged() {
     assert_eq!(
         fake.rmctl(&["logs", "last", "--tail", "1"]).out,
         "map/7@2 │ three\n"
+    );
+}
+
+#[test]
+fn a_task_that_shares_a_log_prints_its_own_lines() {
+    let fake = Fake::new(shared_log);
+    let ran = fake.rmctl(&["logs", "word-count.7/map/7@2"]);
+    assert_eq!(ran.out, "26/01/02 INFO (TID 45) b\n  at c\n");
+    assert!(
+        ran.err.contains("is shared with other tasks"),
+        "{}",
+        ran.err
+    );
+    let whole = fake.rmctl(&["logs", "word-count.7", "--no-prefix"]).out;
+    assert!(
+        whole.contains("(TID 44) a\n") && whole.contains("(TID 46) d\n"),
+        "{whole}"
     );
 }
 

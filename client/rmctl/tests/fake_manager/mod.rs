@@ -109,20 +109,36 @@ pub(crate) fn rmctl(arguments: &[&str]) -> Ran {
     }
 }
 
+/// The job of a cluster, whose attempt has log files of its own.
+fn app() -> String {
+    APP.replace("\"log_marker\": \"(TID 45)\"", "\"log_marker\": null")
+}
+
+/// The answers of a cluster with one job, whose attempt shares the log of its container.
+pub(crate) fn shared_log(method: &str, path: &str) -> (u16, String) {
+    const LOG: &str = "26/01/02 INFO (TID 44) a\n26/01/02 INFO (TID 45) b\n  at c\n\
+                       26/01/02 INFO (TID 46) d\n";
+    match path.trim_end_matches("?tasks=none") {
+        "/v1/apps/word-count.7" => (200, APP.to_owned()),
+        p if p.contains("/logs/stderr") => (200, LOG.to_owned()),
+        _ => usual(method, path),
+    }
+}
+
 /// The answers of a cluster with one job.
 pub(crate) fn usual(method: &str, path: &str) -> (u16, String) {
     let path = path
         .trim_end_matches("?tasks=none")
         .trim_end_matches("?tasks=first");
     let ended = || {
-        APP.replace(
+        app().replace(
             "\"running\",\n  \"diagnostics\": \"\"",
             "\"failed\",\n  \"diagnostics\": \"map/7 was given up\"",
         )
     };
     match (method, path) {
-        ("GET", "/v1/apps") => (200, format!("[{APP}]")),
-        ("GET", "/v1/apps/word-count.7") => (200, APP.to_owned()),
+        ("GET", "/v1/apps") => (200, format!("[{}]", app())),
+        ("GET", "/v1/apps/word-count.7") => (200, app()),
         ("POST", "/v1/apps/word-count.7/kill") => (200, ended()),
         ("POST", "/v1/apps") => (
             200,
@@ -161,7 +177,7 @@ pub(crate) fn usual(method: &str, path: &str) -> (u16, String) {
 }
 
 pub(crate) fn all_failed(_: &str, path: &str) -> (u16, String) {
-    let failed = APP.replacen("\"state\": \"running\"", "\"state\": \"failed\"", 1);
+    let failed = app().replacen("\"state\": \"running\"", "\"state\": \"failed\"", 1);
     let killed = failed
         .replacen("\"ended\": null", "\"ended\": 1790000009000", 1)
         .replace("\"state\": \"running\"", "\"state\": \"failed\"")
