@@ -237,8 +237,12 @@ impl ExecutorLoop {
                     let site = self.site.clone();
                     let news = self.news.clone();
                     self.removals.spawn_blocking(move || {
-                        if let Err(e) = site.container.remove(&group) {
-                            tracing::warn!(error = %e, "the cgroup of an ended task cannot be removed");
+                        match site.container.remove(&group) {
+                            Ok(false) => return,
+                            Ok(true) => {}
+                            Err(e) => {
+                                tracing::warn!(error = %e, "the cgroup of an ended task cannot be removed");
+                            }
                         }
                         look_for_leftovers(&site, &news);
                     });
@@ -302,7 +306,7 @@ impl ExecutorLoop {
     }
 
     fn on_tick(&mut self) {
-        if self.session.has_leftover() {
+        if self.site.container.take_unmeasured() || self.session.has_leftover() {
             let (site, news) = (self.site.clone(), self.news.clone());
             self.removals
                 .spawn_blocking(move || look_for_leftovers(&site, &news));

@@ -3,6 +3,7 @@
 //!
 //! Owned by the task. It never changes the limits of the container, and never outlives its task.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub struct ContainerCgroup {
     fence: Option<FenceCgroup>,
     /// Ended tasks that left memory charged to the container.
     leavers: Mutex<LeftoverOwners>,
+    /// Set when a task's cgroup is removed.
+    unmeasured: AtomicBool,
 }
 
 /// The cgroup around all containers of the node. It is read only after a kill, so that a start
@@ -85,6 +88,7 @@ impl ContainerCgroup {
             group: EnforcedGroup::attach(kind, path)?,
             fence: FenceCgroup::around(kind, path),
             leavers: Mutex::default(),
+            unmeasured: AtomicBool::new(false),
         })
     }
     /// The mechanism that enforces the limits.
@@ -121,15 +125,21 @@ impl ContainerCgroup {
             left_by: leavers.largest(),
         })
     }
-    /// Removes the cgroup of an ended task and records the memory that it leaves behind.
-    pub fn remove(&self, task: &TaskGroup) -> Result<(), CgroupError> {
-        if let Ok(Some(charged)) = task.group.charged()
-            && charged.unreclaimable >= MIN_LEFT
-        {
+    /// Removes the cgroup of an ended task and records the memory that it leaves behind. True if
+    /// that is enough to measure the container at once.
+    pub fn remove(&self, task: &TaskGroup) -> Result<bool, CgroupError> {
+        let left = task.group.held(MIN_LEFT).ok().flatten().unwrap_or_default();
+        if !left.is_zero() {
             let mut leavers = self.leavers.lock().unwrap_or_else(PoisonError::into_inner);
-            leavers.add(task.group.name(), charged.unreclaimable);
+            leavers.add(task.group.name(), left);
         }
-        task.group.remove(REMOVE_TIMEOUT)
+        let removed = task.group.remove(REMOVE_TIMEOUT);
+        self.unmeasured.store(true, Ordering::Relaxed);
+        removed.map(|()| !left.is_zero())
+    }
+    /// True if tasks have ended since the last call: each may have left a little memory.
+    pub fn take_unmeasured(&self) -> bool {
+        self.unmeasured.swap(false, Ordering::Relaxed)
     }
     /// Current counters of the levels around a task.
     fn outer(&self) -> OuterCounters {

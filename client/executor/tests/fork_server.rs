@@ -134,7 +134,10 @@ open(os.environ['HEADROOM_VALUE_FILE'], 'w').write(text + '!')";
         .filter_map(|entry| entry.expect("reads").file_name().into_string().ok())
         .filter(|name| name.ends_with(".input") || name.ends_with(".value"))
         .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert!(
+        left.len() <= 8,
+        "more than the files of four slots: {left:?}"
+    );
 }
 
 #[test]

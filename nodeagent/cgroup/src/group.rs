@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::plan::GroupLimits;
 use crate::probe::UsageProbe;
 use crate::throttle::{self, FreezerState};
-use crate::unattributed::ChargedMemory;
+use crate::unattributed::{self, ChargedMemory, CounterFiles};
 use crate::{hierarchies, poll, procs, v1, v2};
 
 /// A container group or a task group.
@@ -170,6 +170,17 @@ impl EnforcedGroup {
             EnforcedGroup::Cgroup1(g) => g.unattributed(floor).map(Some),
             EnforcedGroup::Poll(_) => Ok(None),
         }
+    }
+
+    /// Its unreclaimable memory, if at least `floor`; otherwise zero, which is cheap to find out. `None`
+    /// for a process tree.
+    pub fn held(&self, floor: Bytes) -> Result<Option<Bytes>> {
+        let (dir, files) = match self {
+            EnforcedGroup::Cgroup2(g) => (g.dir(), CounterFiles::V2),
+            EnforcedGroup::Cgroup1(g) => (g.dir(), CounterFiles::V1),
+            EnforcedGroup::Poll(_) => return Ok(None),
+        };
+        unattributed::held(dir, files, floor).map(Some)
     }
 
     /// All memory charged to it, and the part that reclaim cannot free. `None` for a process tree.

@@ -72,6 +72,16 @@ pub(crate) fn charged(dir: &CgroupDir, files: CounterFiles) -> Result<ChargedMem
     })
 }
 
+/// The unreclaimable memory charged to `dir`, if at least `floor`; otherwise zero. While its whole use
+/// is below, only one number is read.
+pub(crate) fn held(dir: &CgroupDir, files: CounterFiles, floor: Bytes) -> Result<Bytes> {
+    if usage(dir, files)? < floor {
+        return Ok(Bytes::ZERO);
+    }
+    let held = charged(dir, files)?.unreclaimable;
+    Ok(if held < floor { Bytes::ZERO } else { held })
+}
+
 /// Clean and dirty file pages, and all kernel memory. v1 does not report which kernel memory is
 /// reclaimable (such as dentries), so none of it counts as held.
 fn reclaimable_v1(stat: &str, kernel: u64) -> Bytes {

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use headroom_client::TaskRowScope;
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::submission::{
@@ -159,21 +160,25 @@ fn run<T: for<'de> Deserialize<'de>>(
 fn stream(python: &PythonEnvironment, calls: u32) -> Result<(Stream, u32, u32)> {
     let cluster = cluster()?;
     let mut script = python.start(&cluster, "stream.py", &[&calls.to_string()])?;
-    let kills = EXECUTOR_KILLS + MASTER_KILLS;
-    let mut done = 0;
-    for kill in 1..=kills {
-        let due = u32::try_from(u64::from(calls) * u64::from(kill) / u64::from(kills + 1))?;
+    let planned = EXECUTOR_KILLS + MASTER_KILLS;
+    let (mut done, mut kills) = (0, 0);
+    for kill in 1..=planned {
+        let due = u32::try_from(u64::from(calls) * u64::from(kill) / u64::from(planned + 1))?;
         while done < due && script.is_running()? {
             clock::pause(Duration::from_millis(200));
             done = finished_tasks(&cluster)?.unwrap_or(done);
         }
-        let owner = if kill % (kills / MASTER_KILLS) == 0 {
+        let owner = if kill % (planned / MASTER_KILLS) == 0 {
             ContainerOwner::Master
         } else {
             ContainerOwner::Executors
         };
-        until("a container to kill", Duration::from_secs(60), || {
-            kill_one(&cluster, owner)
+        kills += until("a container to kill", Duration::from_secs(60), || {
+            // A short stream may end before the last kill.
+            Ok(match script.is_running()? {
+                true => kill_one(&cluster, owner)?.map(|()| 1),
+                false => Some(0),
+            })
         })?;
     }
     let output = script.wait(SCRIPT_TIMEOUT)?;
@@ -195,10 +200,12 @@ fn allocated_gib_s(app: &AppView) -> Result<f64> {
 /// Number of tasks that succeeded in the newest application.
 fn finished_tasks(cluster: &Cluster) -> Result<Option<u32>> {
     let apps = cluster.call(cluster.client().apps())?;
-    Ok(apps
-        .last()
-        .and_then(|app| app.job.as_ref())
-        .map(|job| job.totals.done))
+    let Some(app) = apps.last() else {
+        return Ok(None);
+    };
+    let scope = TaskRowScope::None;
+    let view = cluster.call(cluster.client().app_with(&app.id, scope))?;
+    Ok(view.job.map(|job| job.totals.done))
 }
 
 /// Kills a running container of the newest application; `None` if there is none.
@@ -228,9 +235,9 @@ fn large_job(tasks: u32) -> Result<LargeJob> {
     let program = std::env::current_exe()?;
     let app = cluster.submit(&format!(
         "version = 1\nname = \"large\"\nlive = true\n[profiles.exec]\nmemory = \"256MiB\"\ncpus = 1\n\
-         [executors.main]\nprofile = \"exec\"\ncount = 2\nslots = 64\nreserve = \"64MiB\"\n\
+         [profiles.nothing]\nmemory = \"1MiB\"\n[executors.main]\nprofile = \"exec\"\ncount = 2\nslots = 64\nreserve = \"64MiB\"\n\
          program = [{:?}, {INSTANT_EXECUTOR:?}]\ntask_groups = false\n\
-         [[stage]]\nname = \"nothing\"\nmemory = \"1MiB\"\nenforce = \"executor\"\ncommand = [\"true\"]\n",
+         [[stage]]\nname = \"nothing\"\nprofile = \"nothing\"\nenforce = \"executor\"\ncommand = [\"true\"]\n",
         program.display().to_string()
     ))?;
     let mut channel = Channel::open(&cluster, &app)?;
