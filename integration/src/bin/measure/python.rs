@@ -29,6 +29,9 @@ const CALLS: u32 = 2000;
 const EXECUTOR_KILLS: u32 = 8;
 /// Kills of the master during the stream.
 const MASTER_KILLS: u32 = 2;
+/// Tasks of the large job after which the rate of acceptance is taken: later ones wait for the end of
+/// others.
+const ACCEPTED_TASKS: u32 = 10_000;
 /// Timeout of one script.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Timeout of one line of the channel.
@@ -58,7 +61,7 @@ pub(crate) struct PythonResults {
     lost: u32,
     /// Successful tasks of the stream beyond its calls.
     twice: u32,
-    /// Tasks per second that a master accepts from one client, in batches.
+    /// Tasks per second that a master accepts from one client, in batches, until its credit is used.
     accepted_tasks_per_s: f64,
     /// Tasks of the largest job.
     large_job_tasks: u32,
@@ -243,7 +246,7 @@ fn large_job(tasks: u32) -> Result<LargeJob> {
     let mut channel = Channel::open(&cluster, &app)?;
     let started = Instant::now();
     let mut sent = 0;
-    let mut accepted_at = started;
+    let (mut accepted, mut accepted_at) = (0, started);
     let mut ended = BTreeSet::new();
     let mut credit = 0;
     let mut waiting = 0;
@@ -262,7 +265,10 @@ fn large_job(tasks: u32) -> Result<LargeJob> {
             ToSubmitter::Accepted { credit: more, .. } => {
                 credit = usize::try_from(more)?;
                 waiting = waiting.saturating_sub(MAX_BATCH_TASKS);
-                accepted_at = Instant::now();
+                if accepted < ACCEPTED_TASKS {
+                    accepted += u32::try_from(MAX_BATCH_TASKS)?;
+                    accepted_at = Instant::now();
+                }
             }
             ToSubmitter::Ended(result) => {
                 ensure!(ended.insert(result.key.clone()), "{} twice", result.key);
@@ -285,7 +291,7 @@ fn large_job(tasks: u32) -> Result<LargeJob> {
     channel.send(&FromSubmitter::Close)?;
     cluster.until_ended(&app)?;
     Ok(LargeJob {
-        accepted_per_s: f64::from(sent) / (accepted_at - started).as_secs_f64(),
+        accepted_per_s: f64::from(accepted.min(tasks)) / (accepted_at - started).as_secs_f64(),
         ended_per_s: f64::from(tasks) / seconds,
         rss_mib,
     })
