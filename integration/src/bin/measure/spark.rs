@@ -1,12 +1,16 @@
 //! Skewed Spark jobs on stock Spark and on Headroom in several modes, and queries without failures
 //! on both.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::Bytes;
 use headroom_wire::v1::apps::AppView;
 use integration::background::last_lines;
 use integration::cluster::{Cluster, NodeShape, ProgramOutput};
-use integration::spark::{SparkInstallation, VERSIONS, lines_of, master_url, only_app};
+use integration::spark::{
+    APPLICATION, SparkInstallation, VERSIONS, lines_of, master_url, only_app,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,6 +23,8 @@ const STOCK: &str = "local-cluster[2,2,896]";
 const STOCK_ENOUGH: &str = "local-cluster[2,2,2432]";
 /// Rows of an ordinary partition of a skewed job.
 const ROWS: &str = "12000";
+/// Timeout of one skewed job, most of whose time is starts of executors.
+const JOB: Duration = Duration::from_secs(60);
 /// Thousands of rows of the largest table of the queries.
 const TABLE: &str = "1000";
 /// Pairs of runs of the queries.
@@ -73,15 +79,27 @@ struct JobReport {
     seconds: Vec<f64>,
 }
 
+/// Runs skewed jobs one after another in one application.
+fn run_jobs(
+    spark: &SparkInstallation,
+    master: &str,
+    settings: &[&str],
+    jobs: u32,
+) -> Result<ProgramOutput> {
+    let count = jobs.to_string();
+    spark
+        .start(master, settings, "skewed_jobs.py", &[&count, ROWS])?
+        .wait(APPLICATION + JOB * jobs)
+}
+
 /// Runs `jobs` skewed jobs in each mode, and the queries in pairs.
 pub(crate) fn measure(jobs: u32, version: &str) -> Result<SparkResults> {
     let spark = SparkInstallation::of(version)?;
-    let count = jobs.to_string();
     progress::print_line(&format!("{jobs} skewed jobs on stock Spark {version}"));
-    let stock = report(&spark.submit(STOCK, &[], "skewed_jobs.py", &[&count, ROWS])?)?;
+    let stock = report(&run_jobs(&spark, STOCK, &[], jobs)?)?;
     progress::print_line("the same with four times the heap from the start");
     let settings = ["spark.executor.memory=2g"];
-    let enough = spark.submit(STOCK_ENOUGH, &settings, "skewed_jobs.py", &[&count, ROWS])?;
+    let enough = run_jobs(&spark, STOCK_ENOUGH, &settings, jobs)?;
     let enough = report(&enough)?;
     let mut wrong_results = stock.wrong.len() + enough.wrong.len();
     let mut modes = Vec::new();
@@ -98,12 +116,7 @@ pub(crate) fn measure(jobs: u32, version: &str) -> Result<SparkResults> {
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let cluster = cluster()?;
-        let output = spark.submit(
-            &master_url(&cluster),
-            &settings,
-            "skewed_jobs.py",
-            &[&count, ROWS],
-        )?;
+        let output = run_jobs(&spark, &master_url(&cluster), &settings, jobs)?;
         let jobs = report(&output)?;
         let app = only_app(&cluster)?;
         let totals = &app.job.as_ref().context("a view of the job")?.totals;
