@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBackend};
+use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBackend, word_enum};
 use headroom_wire::v1::queues::QueueSpec;
 
 use crate::aux_services::AuxServiceConfig;
@@ -60,40 +60,17 @@ pub struct ResourceManagerConfig {
     pub queues: Option<QueueSpec>,
 }
 
-/// Permissions of unauthenticated TCP callers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AnonymousAccess {
-    /// Full access: every peer that reaches the listener is trusted.
-    #[default]
-    All,
-    /// Read access to the cluster and its applications.
-    Read,
-    /// Health checks only.
-    Nothing,
-}
-
-impl AnonymousAccess {
-    /// The value as written in the file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AnonymousAccess::All => "all",
-            AnonymousAccess::Read => "read",
-            AnonymousAccess::Nothing => "nothing",
-        }
-    }
-}
-
-impl FromStr for AnonymousAccess {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [
-            AnonymousAccess::All,
-            AnonymousAccess::Read,
-            AnonymousAccess::Nothing,
-        ];
-        let found = all.into_iter().find(|a| a.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is not one of \"all\", \"read\", \"nothing\""))
+word_enum! {
+    /// Permissions of unauthenticated TCP callers.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum AnonymousAccess: "is not one of" {
+        /// Full access: every peer that reaches the listener is trusted.
+        #[default]
+        All = "all",
+        /// Read access to the cluster and its applications.
+        Read = "read",
+        /// Health checks only.
+        Nothing = "nothing",
     }
 }
 

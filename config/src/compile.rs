@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use headroom_types::Name;
 use headroom_types::ids::ParseIdError;
-use headroom_types::{EnforcerKind, Name};
 use toml::de::DeValue;
 
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
@@ -221,7 +221,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         memory: root.read_value("memory", memory, nonzero_size),
         cpus: root.read_value("cpus", cpus, toml_reader::cpus),
         reserve: root.read_or("reserve", reserve, usual.reserve, size),
-        enforcer: root.read_value("enforcer", enforcer, enforcer_kind),
+        enforcer: root.read_value("enforcer", enforcer, parsed),
         cgroup_root: root.read_value("cgroup_root", AGENT_PATH, absolute_path),
         bin_dir: root.read_value("bin_dir", AGENT_PATH, absolute_path),
         self_fence: root.read_or("self_fence", fence, usual.self_fence, |v| {
@@ -405,23 +405,11 @@ fn host(value: &DeValue<'_>) -> Result<String, String> {
     Err(format!("{host:?} is neither a host name nor an address"))
 }
 
-/// Parses the name of an enforcer.
-pub fn enforcer_kind(value: &DeValue<'_>) -> Result<EnforcerKind, String> {
-    let name = toml_reader::text(value)?;
-    let all = [
-        EnforcerKind::Cgroup2,
-        EnforcerKind::Cgroup1,
-        EnforcerKind::Poll,
-    ];
-    all.into_iter()
-        .find(|k| k.as_str() == name)
-        .ok_or_else(|| format!("{name:?} is not an enforcer"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::checked::SelfFence;
+    use headroom_types::EnforcerKind;
     use headroom_types::StoreBackend;
 
     #[test]

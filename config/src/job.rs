@@ -43,9 +43,7 @@ pub use template::{Placeholder, PlaceholderTemplate};
 pub use treatments::Treatments;
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{
-    self, TomlSection, choice, count, duration, hint, integer, nonzero_size, parsed,
-};
+use crate::toml_reader::{self, TomlSection, count, duration, hint, integer, nonzero_size, parsed};
 
 /// Version of the job file format.
 pub const VERSION: i64 = 1;
@@ -148,12 +146,7 @@ fn sizes(root: &mut TomlSection<'_>, mode: MemoryFailureMode) -> Option<SizingMo
         "it sets the first size of tasks",
         "write sizes = \"stated\", \"learned\" or \"shadow\"",
     );
-    let all = [
-        ("stated", SizingMode::Stated),
-        ("learned", SizingMode::Learned),
-        ("shadow", SizingMode::Shadow),
-    ];
-    let sizes = root.read("sizes", hint, |v| choice(v, &all))?;
+    let sizes = root.read("sizes", hint, parsed::<SizingMode>)?;
     let knows = match mode {
         MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
         MemoryFailureMode::Pinterest

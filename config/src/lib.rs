@@ -41,5 +41,5 @@ pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node_settings::{
     FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, LogRetention, RunAsUser,
 };
-pub use problem::{FileProblem, FileProblemKind, render};
+pub use problem::{FileProblem, FileProblemKind, in_one_line, render};
 pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry};

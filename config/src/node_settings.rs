@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use headroom_types::Bytes;
+use headroom_types::{Bytes, word_enum};
 
 /// Isolation of programs on the host. [`Default`] is the meaning of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,59 +57,29 @@ impl FromStr for RunAsUser {
     }
 }
 
-/// The scope of `/dev/shm`, SysV shared memory and semaphores, and message queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IpcScope {
-    /// One task; a program outside a shared executor has the scope of its container.
-    #[default]
-    Task,
-    /// One container.
-    Container,
-    /// The whole host.
-    Host,
-}
-
-impl IpcScope {
-    /// The word in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            IpcScope::Task => "task",
-            IpcScope::Container => "container",
-            IpcScope::Host => "host",
-        }
+word_enum! {
+    /// The scope of `/dev/shm`, SysV shared memory and semaphores, and message queues.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum IpcScope: "is not one of" {
+        /// One task; a program outside a shared executor has the scope of its container.
+        #[default]
+        Task = "task",
+        /// One container.
+        Container = "container",
+        /// The whole host.
+        Host = "host",
     }
 }
 
-impl FromStr for IpcScope {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "task" => Ok(IpcScope::Task),
-            "container" => Ok(IpcScope::Container),
-            "host" => Ok(IpcScope::Host),
-            other => Err(format!("{other:?} is not one of task, container and host")),
-        }
-    }
-}
-
-/// The bound on a container's use of idle processors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdleCpuBound {
-    /// May use all idle processors.
-    #[default]
-    Share,
-    /// Limited to its grant.
-    Limit,
-}
-
-impl FromStr for IdleCpuBound {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "share" => Ok(IdleCpuBound::Share),
-            "limit" => Ok(IdleCpuBound::Limit),
-            other => Err(format!("{other:?} is neither share nor limit")),
-        }
+word_enum! {
+    /// The bound on a container's use of idle processors.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum IdleCpuBound: "is not one of" {
+        /// May use all idle processors.
+        #[default]
+        Share = "share",
+        /// Limited to its grant.
+        Limit = "limit",
     }
 }
 

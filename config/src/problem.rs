@@ -114,6 +114,22 @@ pub fn render(problems: &[FileProblem]) -> String {
     text
 }
 
+/// The first error with its place, and the number of others in the log; one line.
+pub fn in_one_line(problems: &[FileProblem]) -> String {
+    let Some(first) = problems.first() else {
+        return "the file has an error".to_owned();
+    };
+    let line = first
+        .line
+        .map(|line| format!(":{line}"))
+        .unwrap_or_default();
+    let more = match problems.len() {
+        1 => String::new(),
+        n => format!(" ({} more in the log)", n - 1),
+    };
+    format!("{}{line}: {}{more}", first.file, first.what)
+}
+
 /// A collector of the errors of one file while it is read. All sections of the file share it.
 #[derive(Debug)]
 pub struct ProblemCollector<'a> {

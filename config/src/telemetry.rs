@@ -1,9 +1,8 @@
 //! Metrics and retention settings of daemons: checked types, and their keys.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use headroom_types::Bytes;
+use headroom_types::{Bytes, word_enum};
 use toml::de::DeValue;
 
 use crate::toml_reader::{self, TomlSection, duration, hint, parsed};
@@ -15,40 +14,17 @@ pub struct Telemetry {
     pub cardinality: MetricsGranularity,
 }
 
-/// The granularity of metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MetricsGranularity {
-    /// Summed over all jobs, by kind of task.
-    #[default]
-    Profile,
-    /// One series per job, while it lives.
-    Job,
-    /// One series per running container.
-    Task,
-}
-
-impl MetricsGranularity {
-    /// The word in configuration files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            MetricsGranularity::Profile => "profile",
-            MetricsGranularity::Job => "job",
-            MetricsGranularity::Task => "task",
-        }
-    }
-}
-
-impl FromStr for MetricsGranularity {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [
-            MetricsGranularity::Profile,
-            MetricsGranularity::Job,
-            MetricsGranularity::Task,
-        ];
-        all.into_iter()
-            .find(|c| c.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is not one of profile, job and task"))
+word_enum! {
+    /// The granularity of metrics.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum MetricsGranularity: "is not one of" {
+        /// Summed over all jobs, by kind of task.
+        #[default]
+        Profile = "profile",
+        /// One series per job, while it lives.
+        Job = "job",
+        /// One series per running container.
+        Task = "task",
     }
 }
 

@@ -539,19 +539,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// One of a fixed list of words.
-pub(crate) fn choice<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Result<T, String> {
-    let word = text(value)?;
-    choices
-        .iter()
-        .find(|(name, _)| *name == word)
-        .map(|(_, v)| *v)
-        .ok_or_else(|| {
-            let names: Vec<String> = choices.iter().map(|(n, _)| format!("\"{n}\"")).collect();
-            format!("{word:?} is not one of {}", names.join(", "))
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -120,6 +120,10 @@ pub struct MasterCore {
     submitted: SubmittedTasks,
     /// The connections of those clients.
     presence: SubmitterPresence,
+    /// Time of the present step.
+    now: EventTimestamp,
+    /// Effects of the present step.
+    out: Vec<MasterEffect>,
 }
 
 /// Phase of the master.
@@ -170,6 +174,8 @@ impl MasterCore {
             illegal: Vec::new(),
             submitted: SubmittedTasks::default(),
             presence: SubmitterPresence::default(),
+            now: EventTimestamp::default(),
+            out: Vec::new(),
             tasks,
             job,
             setup,
@@ -188,7 +194,7 @@ impl MasterCore {
         let mut core = MasterCore::new(job, setup);
         core.phase = MasterPhase::Replaying;
         for record in records {
-            core.apply(EventTimestamp::default(), record.borrow());
+            core.apply(record.borrow());
         }
         if core.phase == MasterPhase::Replaying {
             core.phase = MasterPhase::Unregistered;
@@ -209,6 +215,7 @@ impl MasterCore {
     /// Processes one event and appends the resulting effects to `out`. This is the only entry
     /// point.
     pub fn step(&mut self, now: EventTimestamp, event: MasterEvent, out: &mut Vec<MasterEffect>) {
+        self.now = now;
         match event {
             MasterEvent::Registered {
                 epoch,
@@ -217,58 +224,51 @@ impl MasterCore {
                 cursor,
             } => {
                 self.begin_epoch(epoch, cursor);
-                self.on_registered(now, largest, containers, out);
+                self.on_registered(largest, containers);
             }
-            MasterEvent::Update { cursor, what } => self.on_update(now, cursor, what, out),
+            MasterEvent::Update { cursor, what } => self.on_update(cursor, what),
             MasterEvent::Refused {
                 request,
                 sentence,
                 largest,
-            } => self.on_refused(now, &request, &sentence, largest, out),
-            MasterEvent::Hello(hello) => self.on_hello(now, hello, out),
-            MasterEvent::Started { container, attempt } => {
-                self.on_started(&container, &attempt, out)
-            }
+            } => self.on_refused(&request, &sentence, largest),
+            MasterEvent::Hello(hello) => self.on_hello(hello),
+            MasterEvent::Started { container, attempt } => self.on_started(&container, &attempt),
             MasterEvent::Usage { container, tasks } => self.on_usage(&container, &tasks),
-            MasterEvent::Ended { container, report } => {
-                self.on_ended(now, &container, &report, out)
-            }
+            MasterEvent::Ended { container, report } => self.on_ended(&container, &report),
             MasterEvent::Committed {
                 task,
                 attempt,
                 error,
-            } => self.on_committed(now, task, &attempt, error, out),
+            } => self.on_committed(task, &attempt, error),
             MasterEvent::Pressure {
                 container,
                 attempt,
                 limit,
-            } => self.on_pressure(now, &container, &attempt, limit, out),
+            } => self.on_pressure(&container, &attempt, limit),
             MasterEvent::Leftover { container, left } => self.on_leftover(&container, left),
-            MasterEvent::LimitSet { container, set } => {
-                self.on_limit_set(now, &container, &set, out)
-            }
+            MasterEvent::LimitSet { container, set } => self.on_limit_set(&container, &set),
             MasterEvent::ResizeRefused { container, refusal } => {
-                self.on_resize_refused(now, &container, &refusal, out)
+                self.on_resize_refused(&container, &refusal)
             }
-            MasterEvent::Known(family) => self.on_known(now, &family, out),
-            MasterEvent::Inputs { stage, sizes } => self.on_inputs(now, stage, sizes, out),
-            MasterEvent::LineDown { container } => {
-                self.on_executor_disconnected(now, &container, out)
-            }
+            MasterEvent::Known(family) => self.on_known(&family),
+            MasterEvent::Inputs { stage, sizes } => self.on_inputs(stage, sizes),
+            MasterEvent::LineDown { container } => self.on_executor_disconnected(&container),
             MasterEvent::SubmitterJoined {
                 connection,
                 client,
                 after,
-            } => self.on_submitter_joined(now, connection, &client, after, out),
+            } => self.on_submitter_joined(connection, &client, after),
             MasterEvent::Submission {
                 connection,
                 message,
-            } => self.on_submission(now, connection, *message, out),
-            MasterEvent::SubmitterLeft { connection } => self.on_submitter_left(now, connection),
-            MasterEvent::Stop => self.stop(now, out),
+            } => self.on_submission(connection, *message),
+            MasterEvent::SubmitterLeft { connection } => self.on_submitter_left(connection),
+            MasterEvent::Stop => self.stop(),
             MasterEvent::Timer => {}
         }
-        self.derive_effects(now, out);
+        self.derive_effects();
+        out.append(&mut self.out);
     }
 
     /// Time at which [`MasterEvent::Timer`] is due.
@@ -386,12 +386,12 @@ impl MasterCore {
         }
     }
 
-    fn record(&mut self, now: EventTimestamp, record: JournalRecord, out: &mut Vec<MasterEffect>) {
-        self.apply(now, &record);
-        out.push(MasterEffect::Record(Box::new(record)));
+    fn record(&mut self, record: JournalRecord) {
+        self.apply(&record);
+        self.out.push(MasterEffect::Record(Box::new(record)));
     }
 
-    fn on_hello(&mut self, now: EventTimestamp, hello: ExecutorHello, out: &mut Vec<MasterEffect>) {
+    fn on_hello(&mut self, hello: ExecutorHello) {
         let Some(executor) = self.fleet.executors.get_mut(&hello.container) else {
             if self
                 .fleet
@@ -399,7 +399,7 @@ impl MasterCore {
                 .values()
                 .any(|r| r.ended.contains(&hello.container))
             {
-                out.push(send(&hello.container, ToExecutor::Shutdown));
+                self.out.push(send(&hello.container, ToExecutor::Shutdown));
             } else {
                 self.early.insert(hello.container.clone(), hello);
             }
@@ -412,7 +412,7 @@ impl MasterCore {
         }
         let leaving = executor.leaving;
         for report in &hello.unacked {
-            self.on_ended(now, &hello.container, report, out);
+            self.on_ended(&hello.container, report);
         }
         let Some(executor) = self.fleet.executors.get_mut(&hello.container) else {
             return;
@@ -422,7 +422,7 @@ impl MasterCore {
             .iter()
             .filter(|a| !executor.seats.contains_key(*a))
         {
-            out.push(send(
+            self.out.push(send(
                 &hello.container,
                 ToExecutor::Stop {
                     attempt: attempt.clone(),
@@ -439,31 +439,22 @@ impl MasterCore {
             .map(|s| s.task)
             .collect();
         if leaving {
-            out.push(send(&hello.container, ToExecutor::Shutdown));
+            self.out.push(send(&hello.container, ToExecutor::Shutdown));
         }
         // The executor does not know these attempts although a start was sent: the message was
         // lost. An attempt that ran and ended would be among the unacknowledged ends.
         for key in lost {
-            out.extend(self.start_message(key));
+            self.out.extend(self.start_message(key));
         }
-        self.stop_cancelled(&hello.container, out);
-        self.stop_evicted(&hello.container, out);
+        self.stop_cancelled(&hello.container);
+        self.stop_evicted(&hello.container);
     }
 
-    fn on_started(
-        &mut self,
-        container: &ContainerId,
-        attempt: &headroom_types::TaskAttemptId,
-        out: &mut Vec<MasterEffect>,
-    ) {
-        let seat = self
-            .fleet
-            .executors
-            .get_mut(container)
-            .and_then(|e| e.seats.get_mut(attempt));
+    fn on_started(&mut self, container: &ContainerId, attempt: &headroom_types::TaskAttemptId) {
+        let seat = self.fleet.seat_mut(container, attempt);
         match seat {
             Some(seat) => seat.started = true,
-            None => out.push(send(
+            None => self.out.push(send(
                 container,
                 ToExecutor::Stop {
                     attempt: attempt.clone(),
@@ -494,57 +485,44 @@ impl MasterCore {
         }
     }
 
-    fn on_executor_disconnected(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn on_executor_disconnected(&mut self, container: &ContainerId) {
         self.early.remove(container);
         let Some(executor) = self.fleet.executors.get_mut(container) else {
             return;
         };
         executor.line = ConnectionState::Down {
-            until: now.tick.plus(RECONNECT_TIMEOUT),
+            until: self.now.tick.plus(RECONNECT_TIMEOUT),
         };
         if let Some((report, _, _)) = executor.ended.take() {
-            self.container_gone(now, container, &report, out);
+            self.container_gone(container, &report);
         }
     }
 
-    fn stop(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    fn stop(&mut self) {
         let diagnostics = "stopped on request".to_owned();
-        self.end_job(
-            now,
-            JobOutcome {
-                ending: JobEndKind::Stopped,
-                diagnostics,
-            },
-            out,
-        );
+        self.end_job(JobOutcome {
+            ending: JobEndKind::Stopped,
+            diagnostics,
+        });
     }
 
     /// Ends the job with this outcome and orders all executors to end.
-    fn end_job(&mut self, now: EventTimestamp, outcome: JobOutcome, out: &mut Vec<MasterEffect>) {
+    fn end_job(&mut self, outcome: JobOutcome) {
         if matches!(self.phase, MasterPhase::Over(_)) {
             return;
         }
         let succeeded = outcome.ending == JobEndKind::Succeeded;
         if outcome.ending != JobEndKind::Stopped {
-            self.record(
-                now,
-                JournalRecord::Over {
-                    succeeded,
-                    at: now.unix,
-                    diagnostics: outcome.diagnostics.clone(),
-                },
-                out,
-            );
+            self.record(JournalRecord::Over {
+                succeeded,
+                at: self.now.unix,
+                diagnostics: outcome.diagnostics.clone(),
+            });
         }
         for (container, executor) in &mut self.fleet.executors {
             executor.leaving = true;
             if executor.line == ConnectionState::Up {
-                out.push(send(container, ToExecutor::Shutdown));
+                self.out.push(send(container, ToExecutor::Shutdown));
             }
         }
         // No container is requested as a replacement.
@@ -553,37 +531,37 @@ impl MasterCore {
             .values_mut()
             .for_each(|request| (request.wanted, request.hold_until) = (0, Tick(0)));
         self.phase = MasterPhase::Over(outcome.clone());
-        out.push(MasterEffect::Finish(outcome));
+        self.out.push(MasterEffect::Finish(outcome));
     }
 
     /// Derives all consequences of the state. Runs after every event.
-    fn derive_effects(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    fn derive_effects(&mut self) {
         if self.phase != MasterPhase::Working {
             return;
         }
         let before = self.desired_fleet();
-        self.pass_deadlines(now, out);
-        self.check_leases(now, out);
-        self.cancel_followers(now, out);
-        self.retire_filled(now);
-        self.apply_warnings(now, out);
-        self.grow_frozen_tasks(now, out);
-        self.make_room_for_growth(now, out);
-        self.size_waiting(now, out);
-        self.give_up_impossible(now, out);
-        self.place_shared(now, out);
-        self.admit(now, out);
-        self.own_containers(now, out);
-        self.make_room(now, out);
-        self.size_sets(now, out);
-        self.shrink_back(now, out);
-        self.finish_if_over(now, out);
+        self.pass_deadlines();
+        self.check_leases();
+        self.cancel_followers();
+        self.retire_filled();
+        self.apply_warnings();
+        self.grow_frozen_tasks();
+        self.make_room_for_growth();
+        self.size_waiting();
+        self.give_up_impossible();
+        self.place_shared();
+        self.admit();
+        self.own_containers();
+        self.make_room();
+        self.size_sets();
+        self.shrink_back();
+        self.finish_if_over();
         if self.desired_fleet() != before {
-            out.push(MasterEffect::Sync);
+            self.out.push(MasterEffect::Sync);
         }
     }
 
-    fn finish_if_over(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    fn finish_if_over(&mut self) {
         if self.phase != MasterPhase::Working
             || self.is_held_open()
             || self.tasks.stages().iter().any(|s| s.begun && s.left > 0)
@@ -595,7 +573,7 @@ impl MasterCore {
         } else {
             self.final_outcome()
         };
-        self.end_job(now, outcome, out);
+        self.end_job(outcome);
     }
 }
 

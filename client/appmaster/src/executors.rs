@@ -450,6 +450,24 @@ pub struct DesiredRequest {
 }
 
 impl ExecutorFleet {
+    /// The slots that an attempt holds in a container.
+    pub fn seat(
+        &self,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+    ) -> Option<&SlotAssignment> {
+        self.executors.get(container)?.seats.get(attempt)
+    }
+
+    /// The same, for a change.
+    pub fn seat_mut(
+        &mut self,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+    ) -> Option<&mut SlotAssignment> {
+        self.executors.get_mut(container)?.seats.get_mut(attempt)
+    }
+
     /// Executors of a request, including those that were ordered to end.
     pub fn of_request<'a>(
         &'a self,

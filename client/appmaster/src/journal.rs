@@ -259,15 +259,7 @@ enum ReplayState {
     Broken(JournalError),
 }
 
-impl std::fmt::Debug for JournalReplay {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JournalReplay")
-            .field("path", &self.path)
-            .field("count", &self.count)
-            .field("state", &self.state)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(JournalReplay { path, count, state });
 
 impl Iterator for JournalReplay {
     type Item = JournalRecord;

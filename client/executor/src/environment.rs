@@ -140,7 +140,9 @@ impl ExecutorSettings {
             "the absolute path of a directory",
             absolute,
         );
-        let enforcer = vars_of.parsed("HEADROOM_ENFORCER", "cgroup2, cgroup1 or poll", enforcer);
+        let enforcer = vars_of.parsed("HEADROOM_ENFORCER", "cgroup2, cgroup1 or poll", |text| {
+            text.parse().ok()
+        });
         let cgroup = match enforcer {
             Some(EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2) => vars_of
                 .parsed(
@@ -186,16 +188,6 @@ impl ExecutorSettings {
 
 fn absolute(text: &str) -> Option<PathBuf> {
     text.starts_with('/').then(|| PathBuf::from(text))
-}
-
-fn enforcer(text: &str) -> Option<EnforcerKind> {
-    [
-        EnforcerKind::Cgroup2,
-        EnforcerKind::Cgroup1,
-        EnforcerKind::Poll,
-    ]
-    .into_iter()
-    .find(|k| k.as_str() == text)
 }
 
 fn get<'a>(vars: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {

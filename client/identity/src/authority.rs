@@ -71,13 +71,7 @@ pub struct IssuedCertificate {
     pub key: String,
 }
 
-impl std::fmt::Debug for IssuedCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Issued")
-            .field("certificate", &self.certificate)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(IssuedCertificate { certificate });
 
 /// An authority with its private key.
 pub struct Authority {
@@ -85,13 +79,7 @@ pub struct Authority {
     until: UnixMillis,
 }
 
-impl std::fmt::Debug for Authority {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority")
-            .field("until", &self.until)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(Authority { until });
 
 fn failed(what: &'static str) -> impl FnOnce(rcgen::Error) -> AuthorityError {
     move |source| AuthorityError::Rcgen { what, source }

@@ -47,13 +47,7 @@ pub struct TlsIdentity {
     pub facts: Certificate,
 }
 
-impl std::fmt::Debug for TlsIdentity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity")
-            .field("facts", &self.facts)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(TlsIdentity { facts });
 
 /// The error of certificate files that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 
 /// Timeout of a start: a daemon reads its whole state and checks the enforcer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ impl DaemonProcess {
         program: &Path,
         arguments: &[String],
         log: &str,
-    ) -> Result<(DaemonProcess, T), CommandFailure> {
+    ) -> CommandResult<(DaemonProcess, T)> {
         let failed = |why: String| CommandFailure::failed(format!("{what} did not start: {why}"));
         let mut command = Command::new(program);
         command
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    async fn start(script: &str) -> Result<(DaemonProcess, ManagerReady), CommandFailure> {
+    async fn start(script: &str) -> CommandResult<(DaemonProcess, ManagerReady)> {
         // `sh` takes `--attached` as the name of the script.
         let dir = tempfile::tempdir().expect("a directory");
         let program = dir.path().join("daemon");

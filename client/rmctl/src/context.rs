@@ -8,7 +8,7 @@ use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
 use crate::args::{ColorMode, ConfirmOptions, ListOptions, OutputFormat, OutputOptions};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::ListStyle;
 use crate::settings::{ClientSettings, SettingOverrides, SettingSource};
 use crate::target::{self, CommandTarget};
@@ -64,7 +64,7 @@ impl CommandContext {
     }
 
     /// A client of the resource manager.
-    pub(crate) fn client(&self) -> Result<Client, CommandFailure> {
+    pub(crate) fn client(&self) -> CommandResult<Client> {
         let client = Client::with_credentials(&self.addr, self.settings.trust.clone())?
             .with_timeout(self.settings.timeout.value);
         if !self.curl {
@@ -91,7 +91,7 @@ impl CommandContext {
         &self,
         client: &Client,
         text: &str,
-    ) -> Result<(AppView, CommandTarget), CommandFailure> {
+    ) -> CommandResult<(AppView, CommandTarget)> {
         self.app_with(client, text, TaskRowScope::All).await
     }
 
@@ -100,7 +100,7 @@ impl CommandContext {
         &self,
         client: &Client,
         text: &str,
-    ) -> Result<(AppView, CommandTarget), CommandFailure> {
+    ) -> CommandResult<(AppView, CommandTarget)> {
         self.app_with(client, text, TaskRowScope::None).await
     }
 
@@ -110,7 +110,7 @@ impl CommandContext {
         client: &Client,
         text: &str,
         rows: TaskRowScope,
-    ) -> Result<(AppView, CommandTarget), CommandFailure> {
+    ) -> CommandResult<(AppView, CommandTarget)> {
         let target = target::parse(text)?;
         // A complete id needs no list. An unknown id or a prefix does.
         if let Some(id) = target.job.id()
@@ -125,7 +125,7 @@ impl CommandContext {
 
     /// Asks the user at a terminal for confirmation. Returns success without a terminal, and if
     /// requests are only printed.
-    pub(crate) fn confirm(&self, sure: ConfirmOptions, what: &str) -> Result<(), CommandFailure> {
+    pub(crate) fn confirm(&self, sure: ConfirmOptions, what: &str) -> CommandResult<()> {
         if sure.yes || self.curl || self.term.confirm(what) {
             return Ok(());
         }

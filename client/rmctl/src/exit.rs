@@ -104,8 +104,8 @@ pub(crate) struct CommandFailure {
     plain: bool,
 }
 
-/// Outcome of a verb: its exit code, or a failure to report.
-pub(crate) type CommandResult = Result<CommandExitCode, CommandFailure>;
+/// Outcome of a verb, or of a part of it: its exit code, or a value; or a failure to report.
+pub(crate) type CommandResult<T = CommandExitCode> = Result<T, CommandFailure>;
 
 impl CommandFailure {
     /// A failure with a sentence that names the object.

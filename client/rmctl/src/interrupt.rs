@@ -4,7 +4,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 
 /// Exit code of an interrupted process, as in shells.
 const INTERRUPTED: i32 = 130;
@@ -17,7 +17,7 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     /// Installs handlers for both signals.
-    pub(crate) fn listen() -> Result<Interrupt, CommandFailure> {
+    pub(crate) fn listen() -> CommandResult<Interrupt> {
         let deaf = |e: std::io::Error| {
             CommandFailure::failed(format!("the signal handler cannot be installed: {e}"))
         };

@@ -17,7 +17,7 @@ use headroom_wire::v1::nodes::NodeHealthState;
 use tokio::time::Instant;
 
 use crate::attached::DaemonProcess;
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 
 /// Timeout of the registration of nodes.
 const REGISTER: Duration = Duration::from_secs(20);
@@ -110,7 +110,7 @@ pub(crate) enum ClusterDirectory {
 impl ClusterDirectory {
     /// Creates the directory. Large data goes below `TMPDIR` or `/var/tmp`, since `/tmp` may be in
     /// memory.
-    pub(crate) fn make(keep: Option<&Path>) -> Result<ClusterDirectory, CommandFailure> {
+    pub(crate) fn make(keep: Option<&Path>) -> CommandResult<ClusterDirectory> {
         if let Some(dir) = keep {
             std::fs::create_dir_all(dir).map_err(|e| unwritable(dir, &e))?;
             let dir = dir.canonicalize().map_err(|e| unwritable(dir, &e))?;
@@ -145,7 +145,7 @@ fn unwritable(dir: &Path, e: &std::io::Error) -> CommandFailure {
 
 impl LocalCluster {
     /// Starts all daemons and waits until all nodes are ready.
-    pub(crate) async fn start(params: &LocalClusterParams) -> Result<LocalCluster, CommandFailure> {
+    pub(crate) async fn start(params: &LocalClusterParams) -> CommandResult<LocalCluster> {
         let bin_dir = bin_dir()?;
         let home = ClusterDirectory::make(params.keep.as_deref())?;
         let state = directory(home.path(), "resourcemanager")?;
@@ -182,7 +182,7 @@ impl LocalCluster {
         &mut self,
         params: &LocalClusterParams,
         bin_dir: &Path,
-    ) -> Result<(), CommandFailure> {
+    ) -> CommandResult<()> {
         let memory = params.memory.unwrap_or_else(|| {
             free_memory()
                 .mul_ratio(3, 4)
@@ -224,7 +224,7 @@ impl LocalCluster {
         memory: Bytes,
         state: &Path,
         bin_dir: &Path,
-    ) -> Result<Vec<String>, CommandFailure> {
+    ) -> CommandResult<Vec<String>> {
         let config = state.join("nodeagent.toml");
         std::fs::write(&config, NODE_CONFIG).map_err(|e| unwritable(&config, &e))?;
         let mut arguments = vec!["--allow-root".to_owned(), "--shared-tmp".to_owned()];
@@ -250,7 +250,7 @@ impl LocalCluster {
         Ok(arguments)
     }
 
-    async fn registered(&self) -> Result<(), CommandFailure> {
+    async fn registered(&self) -> CommandResult<()> {
         let client = Client::new(&self.url)?;
         let deadline = Instant::now() + REGISTER;
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
@@ -304,7 +304,7 @@ impl LocalCluster {
 }
 
 /// Directory of the programs that a node starts.
-fn bin_dir() -> Result<PathBuf, CommandFailure> {
+fn bin_dir() -> CommandResult<PathBuf> {
     let named = std::env::var_os("HEADROOM_BIN_DIR").map(PathBuf::from);
     let beside = || {
         std::env::current_exe()
@@ -327,7 +327,7 @@ fn bin_dir() -> Result<PathBuf, CommandFailure> {
     .help("build the whole workspace, or set HEADROOM_BIN_DIR to the directory of the daemons"))
 }
 
-fn directory(home: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
+fn directory(home: &Path, name: &str) -> CommandResult<PathBuf> {
     let path = home.join(name);
     std::fs::create_dir_all(&path).map_err(|e| unwritable(&path, &e))?;
     Ok(path)

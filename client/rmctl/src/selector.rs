@@ -5,7 +5,7 @@ use headroom_types::{Name, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 
 /// Several tasks of one stage, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl TaskSelector {
     }
 
     /// The selected rows in the order of their indexes; at least one.
-    pub(crate) fn of(&self, app: &AppView) -> Result<Vec<TaskRow>, CommandFailure> {
+    pub(crate) fn of(&self, app: &AppView) -> CommandResult<Vec<TaskRow>> {
         let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
         let mut found: Vec<TaskRow> = rows
             .iter()
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn tasks_are_found_by_their_indexes() {
         let app = fixture::app();
-        let found = |text: &str| -> Result<Vec<u32>, CommandFailure> {
+        let found = |text: &str| -> CommandResult<Vec<u32>> {
             Ok(parse(text)
                 .expect(text)
                 .of(&app)?

@@ -7,7 +7,7 @@ use headroom_types::{AppId, ContainerId, TaskAttemptId, TaskId};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 use crate::selector::TaskSelector;
 
 /// The target of a command, as typed.
@@ -65,7 +65,7 @@ impl TargetPart {
 }
 
 /// Parses a target.
-pub(crate) fn parse(text: &str) -> Result<CommandTarget, CommandFailure> {
+pub(crate) fn parse(text: &str) -> CommandResult<CommandTarget> {
     if let Ok(container) = text.parse::<ContainerId>() {
         return Ok(CommandTarget {
             job: TargetJob::Beginning(container.app.to_string()),
@@ -103,7 +103,7 @@ fn part(stage: &str, index: &str) -> Option<TargetPart> {
 }
 
 /// Finds the application: the exact id first, then the only id with that prefix.
-pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> Result<AppId, CommandFailure> {
+pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> CommandResult<AppId> {
     let beginning = match &target.job {
         TargetJob::Last => {
             let none =
@@ -144,7 +144,7 @@ pub(crate) fn resolve(target: &CommandTarget, apps: &[AppView]) -> Result<AppId,
 }
 
 /// The row of a task.
-pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, CommandFailure> {
+pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> CommandResult<&'a TaskRow> {
     let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
     rows.iter().find(|t| t.task == *id).ok_or_else(|| {
         let failure = CommandFailure::not_found(format!("{} has no task {id}", app.id));
@@ -165,7 +165,7 @@ pub(crate) fn task<'a>(app: &'a AppView, id: &TaskId) -> Result<&'a TaskRow, Com
 pub(crate) fn attempt<'a>(
     app: &'a AppView,
     id: &TaskAttemptId,
-) -> Result<(&'a TaskRow, &'a AttemptRow), CommandFailure> {
+) -> CommandResult<(&'a TaskRow, &'a AttemptRow)> {
     let row = task(app, &id.task)?;
     let found = row.attempts.iter().find(|a| a.attempt == *id);
     let none = || {
@@ -192,7 +192,7 @@ mod tests {
             })
             .collect()
     }
-    fn find(text: &str, ids: &[&str]) -> Result<String, CommandFailure> {
+    fn find(text: &str, ids: &[&str]) -> CommandResult<String> {
         resolve(&parse(text)?, &apps(ids)).map(|id| id.to_string())
     }
 

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::json;
 use crate::select::field::ListRow;
@@ -29,8 +29,8 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
     context: &CommandContext,
     path: &str,
-    rows: impl Fn(A) -> Result<Vec<T>, CommandFailure>,
-    mut draw: impl AsyncFnMut(Vec<T>) -> Result<String, CommandFailure>,
+    rows: impl Fn(A) -> CommandResult<Vec<T>>,
+    mut draw: impl AsyncFnMut(Vec<T>) -> CommandResult<String>,
 ) -> CommandResult {
     let client = context.client()?;
     let redraw = context.term.screen && context.format.is_screen();

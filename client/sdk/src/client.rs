@@ -17,7 +17,7 @@ use crate::address::UNIX;
 use crate::credentials::{ClientCredentials, HttpConnector};
 use crate::error::AnswerDefect;
 use crate::request_hook::{PreparedRequest, RequestHook, SendDecision};
-use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRowScope};
+use crate::{AuditQuery, ClientError, ClientResult, EventQuery, JsonLineStream, TaskRowScope};
 
 /// Default timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
@@ -72,13 +72,13 @@ pub struct Client {
 impl Client {
     /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or
     /// `unix:/run/headroom/resourcemanager.sock`.
-    pub fn new(base: &str) -> Result<Self, ClientError> {
+    pub fn new(base: &str) -> ClientResult<Self> {
         Client::with_credentials(base, ClientCredentials::default())
     }
 
     /// A client with certificates or a token: needed for `https://rm.example:7070`, and for
     /// authentication at any address.
-    pub fn with_credentials(base: &str, trust: ClientCredentials) -> Result<Self, ClientError> {
+    pub fn with_credentials(base: &str, trust: ClientCredentials) -> ClientResult<Self> {
         let wrong = || ClientError::Address {
             address: base.to_owned(),
         };
@@ -140,25 +140,31 @@ impl Client {
         &self.base
     }
 
-    /// `GET path` with a JSON response.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    /// A request for `path`, with the timeout of a call, and its URL.
+    fn request(&self, method: Method, path: &str) -> (String, reqwest::RequestBuilder) {
         let url = format!("{}{path}", self.root);
-        let response = self
-            .send(&url, self.wire.http().get(&url).timeout(self.call))
-            .await?;
+        let request = self.wire.http().request(method, &url).timeout(self.call);
+        (url, request)
+    }
+
+    /// Sends a request with a JSON response.
+    async fn fetch<T: DeserializeOwned>(
+        &self,
+        (url, request): (String, reqwest::RequestBuilder),
+    ) -> ClientResult<T> {
+        let response = self.send(&url, request).await?;
         parse(url, response).await
     }
 
+    /// `GET path` with a JSON response.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> ClientResult<T> {
+        self.fetch(self.request(Method::GET, path)).await
+    }
+
     /// `GET path` with a text response.
-    pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
-        let url = format!("{}{path}", self.root);
-        let response = self
-            .send(&url, self.wire.http().get(&url).timeout(self.call))
-            .await?;
-        response
-            .text()
-            .await
-            .map_err(|source| ClientError::Unreachable { url, source })
+    pub async fn get_text(&self, path: &str) -> ClientResult<String> {
+        let (url, request) = self.request(Method::GET, path);
+        text(url.clone(), self.send(&url, request).await?).await
     }
 
     /// `POST path` with a JSON body and a JSON response.
@@ -166,31 +172,17 @@ impl Client {
         &self,
         path: &str,
         body: &B,
-    ) -> Result<T, ClientError> {
-        let url = format!("{}{path}", self.root);
-        let response = self
-            .send(
-                &url,
-                self.wire.http().post(&url).timeout(self.call).json(body),
-            )
-            .await?;
-        parse(url, response).await
+    ) -> ClientResult<T> {
+        self.change(Method::POST, path, None, body).await
     }
 
     /// `DELETE path` with a JSON response.
-    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let url = format!("{}{path}", self.root);
-        let response = self
-            .send(&url, self.wire.http().delete(&url).timeout(self.call))
-            .await?;
-        parse(url, response).await
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> ClientResult<T> {
+        self.fetch(self.request(Method::DELETE, path)).await
     }
 
     /// `GET path` with a stream of JSON objects, one per line.
-    pub async fn lines<T: DeserializeOwned>(
-        &self,
-        path: &str,
-    ) -> Result<JsonLineStream<T>, ClientError> {
+    pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> ClientResult<JsonLineStream<T>> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().get(&url)).await?;
         Ok(JsonLineStream::new(url, response, SILENCE))
@@ -204,19 +196,12 @@ impl Client {
         path: &str,
         matched: Option<&str>,
         body: &B,
-    ) -> Result<T, ClientError> {
-        let url = format!("{}{path}", self.root);
-        let mut request = self
-            .wire
-            .http()
-            .request(method, &url)
-            .timeout(self.call)
-            .json(body);
+    ) -> ClientResult<T> {
+        let (url, mut request) = self.request(method, path);
         if let Some(tag) = matched {
             request = request.header("if-match", tag);
         }
-        let response = self.send(&url, request).await?;
-        parse(url, response).await
+        self.fetch((url, request.json(body))).await
     }
 
     /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or
@@ -226,7 +211,7 @@ impl Client {
         path: &str,
         index: u64,
         wait: Duration,
-    ) -> Result<(T, u64), ClientError> {
+    ) -> ClientResult<(T, u64)> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let url = format!(
             "{}{path}{sign}wait={}ms&index={index}",
@@ -247,7 +232,7 @@ impl Client {
         &self,
         url: &str,
         request: reqwest::RequestBuilder,
-    ) -> Result<reqwest::Response, ClientError> {
+    ) -> ClientResult<reqwest::Response> {
         self.send_within(url, request, self.call).await
     }
 
@@ -256,7 +241,7 @@ impl Client {
         url: &str,
         request: reqwest::RequestBuilder,
         most: Duration,
-    ) -> Result<reqwest::Response, ClientError> {
+    ) -> ClientResult<reqwest::Response> {
         success(url, self.answer(url, request, most).await?).await
     }
 
@@ -266,7 +251,7 @@ impl Client {
         url: &str,
         request: reqwest::RequestBuilder,
         most: Duration,
-    ) -> Result<reqwest::Response, ClientError> {
+    ) -> ClientResult<reqwest::Response> {
         let lost = |source| ClientError::Unreachable {
             url: self.shown(url),
             source,
@@ -296,7 +281,7 @@ impl Client {
         path: &str,
         protocol: &str,
         most: Duration,
-    ) -> Result<reqwest::Upgraded, ClientError> {
+    ) -> ClientResult<reqwest::Upgraded> {
         let url = format!("{}{path}", self.root);
         let request = self
             .wire
@@ -318,31 +303,23 @@ impl Client {
     pub async fn submit(
         &self,
         app: &apps::SubmitApplicationRequest,
-    ) -> Result<apps::SubmissionResult, ClientError> {
+    ) -> ClientResult<apps::SubmissionResult> {
         self.post("/v1/apps", app).await
     }
     /// Lists all stored applications.
-    pub async fn apps(&self) -> Result<Vec<apps::AppView>, ClientError> {
+    pub async fn apps(&self) -> ClientResult<Vec<apps::AppView>> {
         self.get("/v1/apps").await
     }
     /// Returns one application with its job.
-    pub async fn app(&self, app: &AppId) -> Result<apps::AppView, ClientError> {
+    pub async fn app(&self, app: &AppId) -> ClientResult<apps::AppView> {
         self.app_with(app, TaskRowScope::All).await
     }
     /// Returns one application with a selection of its task rows.
-    pub async fn app_with(
-        &self,
-        app: &AppId,
-        rows: TaskRowScope,
-    ) -> Result<apps::AppView, ClientError> {
+    pub async fn app_with(&self, app: &AppId, rows: TaskRowScope) -> ClientResult<apps::AppView> {
         self.get(&rows.path(app)).await
     }
     /// Ends an application.
-    pub async fn kill(
-        &self,
-        app: &AppId,
-        reason: Option<String>,
-    ) -> Result<apps::AppView, ClientError> {
+    pub async fn kill(&self, app: &AppId, reason: Option<String>) -> ClientResult<apps::AppView> {
         self.post(
             &format!("/v1/apps/{app}/kill"),
             &apps::KillApplicationRequest { reason },
@@ -353,7 +330,7 @@ impl Client {
     pub async fn job_histories(
         &self,
         user: Option<&str>,
-    ) -> Result<Vec<job_history::JobHistoryRow>, ClientError> {
+    ) -> ClientResult<Vec<job_history::JobHistoryRow>> {
         self.get(&with("/v1/families", user)).await
     }
     /// Returns the history of one job name.
@@ -361,7 +338,7 @@ impl Client {
         &self,
         name: &Name,
         user: Option<&str>,
-    ) -> Result<job_history::JobHistory, ClientError> {
+    ) -> ClientResult<job_history::JobHistory> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
     /// Returns the suggested first sizes of tasks. `user` and `job` restrict the list.
@@ -369,7 +346,7 @@ impl Client {
         &self,
         user: Option<&str>,
         job: Option<&Name>,
-    ) -> Result<Vec<suggestions::Suggestion>, ClientError> {
+    ) -> ClientResult<Vec<suggestions::Suggestion>> {
         let job = job.map(|job| format!("job={job}"));
         let path = with("/v1/suggestions", user);
         let sign = if user.is_some() { '&' } else { '?' };
@@ -381,27 +358,24 @@ impl Client {
         &self,
         wanted: &AuditQuery,
         after: u64,
-    ) -> Result<Vec<audit::AuditLine>, ClientError> {
+    ) -> ClientResult<Vec<audit::AuditLine>> {
         self.get(&format!("/v1/audit?after={after}{}", wanted.query()))
             .await
     }
     /// Returns the reasons why the requests of an application are pending.
-    pub async fn why(&self, app: &AppId) -> Result<Vec<apps::PendingExplanation>, ClientError> {
+    pub async fn why(&self, app: &AppId) -> ClientResult<Vec<apps::PendingExplanation>> {
         self.get(&format!("/v1/apps/{app}/why")).await
     }
     /// Returns the summary of the cluster.
-    pub async fn status(&self) -> Result<apps::ClusterView, ClientError> {
+    pub async fn status(&self) -> ClientResult<apps::ClusterView> {
         self.get("/v1/status").await
     }
     /// Lists all nodes.
-    pub async fn nodes(&self) -> Result<Vec<nodes::NodeView>, ClientError> {
+    pub async fn nodes(&self) -> ClientResult<Vec<nodes::NodeView>> {
         self.get("/v1/nodes").await
     }
     /// Streams the event log after `cursor`.
-    pub async fn events(
-        &self,
-        cursor: u64,
-    ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
+    pub async fn events(&self, cursor: u64) -> ClientResult<JsonLineStream<events::LoggedEvent>> {
         self.lines(&format!("/v1/events?cursor={cursor}&follow=true"))
             .await
     }
@@ -412,7 +386,7 @@ impl Client {
         app: Option<&AppId>,
         cursor: u64,
         follow: FollowMode,
-    ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
+    ) -> ClientResult<JsonLineStream<events::LoggedEvent>> {
         self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow)
             .await
     }
@@ -423,7 +397,7 @@ impl Client {
         wanted: &EventQuery,
         cursor: u64,
         follow: FollowMode,
-    ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
+    ) -> ClientResult<JsonLineStream<events::LoggedEvent>> {
         let follow = match follow {
             FollowMode::Yes => "true",
             FollowMode::No => "false",
@@ -435,7 +409,7 @@ impl Client {
         .await
     }
     /// Returns one node.
-    pub async fn node(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
+    pub async fn node(&self, node: &NodeId) -> ClientResult<nodes::NodeView> {
         self.get(&format!("/v1/nodes/{node}")).await
     }
 
@@ -445,11 +419,11 @@ impl Client {
         &self,
         node: &NodeId,
         body: &nodes::DrainNodeRequest,
-    ) -> Result<nodes::NodeView, ClientError> {
+    ) -> ClientResult<nodes::NodeView> {
         self.post(&format!("/v1/nodes/{node}/drain"), body).await
     }
     /// Ends the drain of a node.
-    pub async fn undrain(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
+    pub async fn undrain(&self, node: &NodeId) -> ClientResult<nodes::NodeView> {
         self.post(&format!("/v1/nodes/{node}/undrain"), &()).await
     }
     /// Changes the labels, attributes, taints and other marks of a node.
@@ -458,7 +432,7 @@ impl Client {
         node: &NodeId,
         how: DryRunMode,
         body: &nodes::TagNodeRequest,
-    ) -> Result<nodes::NodeView, ClientError> {
+    ) -> ClientResult<nodes::NodeView> {
         self.change(
             Method::PATCH,
             &format!("/v1/nodes/{node}?dry_run={}", how.dry_run()),
@@ -474,7 +448,7 @@ impl Client {
         app: &AppId,
         matched: Option<&str>,
         body: &apps::ChangeApplicationRequest,
-    ) -> Result<apps::AppView, ClientError> {
+    ) -> ClientResult<apps::AppView> {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body)
             .await
     }
@@ -484,11 +458,11 @@ impl Client {
         &self,
         app: &AppId,
         body: &apps::ScaleExecutorsRequest,
-    ) -> Result<apps::AppView, ClientError> {
+    ) -> ClientResult<apps::AppView> {
         self.post(&format!("/v1/apps/{app}/scale"), body).await
     }
     /// Deletes an ended application and returns it as it was before.
-    pub async fn purge(&self, app: &AppId, how: DryRunMode) -> Result<apps::AppView, ClientError> {
+    pub async fn purge(&self, app: &AppId, how: DryRunMode) -> ClientResult<apps::AppView> {
         self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run()))
             .await
     }
@@ -498,7 +472,7 @@ impl Client {
         app: &AppId,
         how: DryRunMode,
         ask: &application_master::PlacementRequest,
-    ) -> Result<application_master::PlacementResponse, ClientError> {
+    ) -> ClientResult<application_master::PlacementResponse> {
         let body = serde_json::json!({ "ask": ask });
         self.post(
             &format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()),
@@ -511,22 +485,18 @@ impl Client {
     pub async fn requests(
         &self,
         app: &AppId,
-    ) -> Result<Vec<application_master::PlacementRequest>, ClientError> {
+    ) -> ClientResult<Vec<application_master::PlacementRequest>> {
         self.get(&format!("/v1/apps/{app}/requests")).await
     }
     /// Withdraws a container request.
-    pub async fn withdraw(
-        &self,
-        app: &AppId,
-        request: &RequestId,
-    ) -> Result<apps::AppView, ClientError> {
+    pub async fn withdraw(&self, app: &AppId, request: &RequestId) -> ClientResult<apps::AppView> {
         self.delete(&format!("/v1/apps/{app}/requests/{request}"))
             .await
     }
 }
 
 /// Returns the response, or an error if its status is not a success.
-async fn success(url: &str, response: reqwest::Response) -> Result<reqwest::Response, ClientError> {
+async fn success(url: &str, response: reqwest::Response) -> ClientResult<reqwest::Response> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -541,10 +511,12 @@ async fn success(url: &str, response: reqwest::Response) -> Result<reqwest::Resp
     }
 }
 
-async fn parse<T: DeserializeOwned>(
-    url: String,
-    response: reqwest::Response,
-) -> Result<T, ClientError> {
+async fn text(url: String, response: reqwest::Response) -> ClientResult<String> {
+    let text = response.text().await;
+    text.map_err(|source| ClientError::Unreachable { url, source })
+}
+
+async fn parse<T: DeserializeOwned>(url: String, response: reqwest::Response) -> ClientResult<T> {
     let body = response
         .bytes()
         .await

@@ -10,8 +10,8 @@ use headroom_transport::file_watch::FileWatcher;
 use headroom_transport::{CertificateFiles, trust_none_config};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
-use crate::ClientError;
 use crate::address::UNIX;
+use crate::{ClientError, ClientResult};
 
 /// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -40,7 +40,7 @@ impl ClientCredentials {
     ///
     /// # Errors
     /// The file exists and cannot be read.
-    pub fn of_a_container(ca: Option<PathBuf>, token: Option<&Path>) -> Result<Self, ClientError> {
+    pub fn of_a_container(ca: Option<PathBuf>, token: Option<&Path>) -> ClientResult<Self> {
         let token = match token {
             Some(path) => {
                 let text = read(path)?;
@@ -109,7 +109,7 @@ struct LoadedCredentials {
 }
 
 impl HttpConnector {
-    pub(crate) fn open(base: &str, trust: ClientCredentials) -> Result<Arc<Self>, ClientError> {
+    pub(crate) fn open(base: &str, trust: ClientCredentials) -> ClientResult<Arc<Self>> {
         let to_strangers = trust.other == ExpectedPeer::Stranger;
         if trust.token != TokenSource::Nowhere && (is_heard(base) || to_strangers) {
             let why = format!(
@@ -188,7 +188,7 @@ fn is_heard(base: &str) -> bool {
     })
 }
 
-fn http(base: &str, trust: &ClientCredentials) -> Result<reqwest::Client, ClientError> {
+fn http(base: &str, trust: &ClientCredentials) -> ClientResult<reqwest::Client> {
     let unusable = |why: String| ClientError::Trust { why };
     let builder = reqwest::Client::builder()
         .connect_timeout(CONNECT)
@@ -217,7 +217,7 @@ fn http(base: &str, trust: &ClientCredentials) -> Result<reqwest::Client, Client
     })
 }
 
-fn token(from: &TokenSource) -> Result<Option<HeaderValue>, ClientError> {
+fn token(from: &TokenSource) -> ClientResult<Option<HeaderValue>> {
     let text = match from {
         TokenSource::Nowhere => return Ok(None),
         TokenSource::Text(text) => text.clone(),
@@ -231,7 +231,7 @@ fn token(from: &TokenSource) -> Result<Option<HeaderValue>, ClientError> {
     Ok(Some(value))
 }
 
-fn read(path: &Path) -> Result<String, ClientError> {
+fn read(path: &Path) -> ClientResult<String> {
     headroom_identity::files::read_secret(path).map_err(|error| ClientError::Trust {
         why: error.to_string(),
     })

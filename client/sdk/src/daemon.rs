@@ -3,7 +3,7 @@
 use headroom_types::{AppId, Epoch, NodeId};
 use headroom_wire::v1::{application_master, apps, nodes};
 
-use crate::{Client, ClientError, JsonLineStream};
+use crate::{Client, ClientResult, JsonLineStream};
 
 impl Client {
     /// Registers an application master.
@@ -11,7 +11,7 @@ impl Client {
         &self,
         app: &AppId,
         body: &application_master::RegisterMaster,
-    ) -> Result<application_master::MasterRegistered, ClientError> {
+    ) -> ClientResult<application_master::MasterRegistered> {
         self.post(&format!("/v1/apps/{app}/register"), body).await
     }
     /// Sends the heartbeat of a master, with requests, releases and acknowledgement.
@@ -19,7 +19,7 @@ impl Client {
         &self,
         app: &AppId,
         body: &application_master::MasterSync,
-    ) -> Result<application_master::MasterSyncReply, ClientError> {
+    ) -> ClientResult<application_master::MasterSyncReply> {
         self.post(&format!("/v1/apps/{app}/sync"), body).await
     }
     /// Reports that the master has finished.
@@ -27,7 +27,7 @@ impl Client {
         &self,
         app: &AppId,
         body: &application_master::FinishApplicationRequest,
-    ) -> Result<apps::AppView, ClientError> {
+    ) -> ClientResult<apps::AppView> {
         self.post(&format!("/v1/apps/{app}/finish"), body).await
     }
     /// Streams the updates about the containers of an application, after `cursor`.
@@ -36,7 +36,7 @@ impl Client {
         app: &AppId,
         epoch: Epoch,
         cursor: u64,
-    ) -> Result<JsonLineStream<application_master::ApplicationUpdate>, ClientError> {
+    ) -> ClientResult<JsonLineStream<application_master::ApplicationUpdate>> {
         self.lines(&format!(
             "/v1/apps/{app}/updates?epoch={epoch}&cursor={cursor}"
         ))
@@ -48,7 +48,7 @@ impl Client {
         &self,
         node: &NodeId,
         body: &nodes::RegisterNode,
-    ) -> Result<nodes::NodeRegistered, ClientError> {
+    ) -> ClientResult<nodes::NodeRegistered> {
         self.post(&format!("/v1/nodes/{node}/register"), body).await
     }
     /// Reports the observed state of a node.
@@ -56,7 +56,7 @@ impl Client {
         &self,
         node: &NodeId,
         body: &nodes::NodeReport,
-    ) -> Result<nodes::NodeReportReply, ClientError> {
+    ) -> ClientResult<nodes::NodeReportReply> {
         self.post(&format!("/v1/nodes/{node}/report"), body).await
     }
     /// Streams the desired state of a node.
@@ -64,7 +64,7 @@ impl Client {
         &self,
         node: &NodeId,
         epoch: Epoch,
-    ) -> Result<JsonLineStream<nodes::DesiredStateLine>, ClientError> {
+    ) -> ClientResult<JsonLineStream<nodes::DesiredStateLine>> {
         self.lines(&format!("/v1/nodes/{node}/desired?epoch={epoch}"))
             .await
     }

@@ -6,6 +6,9 @@ use std::time::Duration;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use reqwest::StatusCode;
 
+/// The result of a call.
+pub type ClientResult<T> = Result<T, ClientError>;
+
 /// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {

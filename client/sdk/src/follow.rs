@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::client::FollowMode;
 use crate::retry::ExponentialBackoff;
-use crate::{Client, ClientError, EventQuery, JsonLineStream};
+use crate::{Client, ClientError, ClientResult, EventQuery, JsonLineStream};
 
 /// Reads the event log and survives lost connections.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl EventFollower {
     }
 
     /// Returns the next event. Cancel-safe.
-    pub async fn next(&mut self) -> Result<LoggedEvent, ClientError> {
+    pub async fn next(&mut self) -> ClientResult<LoggedEvent> {
         loop {
             if self.lines.is_none() {
                 self.connect().await?;
@@ -82,7 +82,7 @@ impl EventFollower {
         }
     }
 
-    async fn connect(&mut self) -> Result<(), ClientError> {
+    async fn connect(&mut self) -> ClientResult<()> {
         match self
             .client
             .events_wanted(&self.wanted, self.cursor, FollowMode::Yes)
@@ -103,7 +103,7 @@ impl EventFollower {
         }
     }
 
-    async fn pause(&mut self, error: ClientError) -> Result<(), ClientError> {
+    async fn pause(&mut self, error: ClientError) -> ClientResult<()> {
         self.lines = None;
         let since = *self.silent_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= self.timeout {

@@ -24,7 +24,7 @@ mod task;
 pub use address::UNIX;
 pub use client::{Client, DryRunMode, FollowMode};
 pub use credentials::{ClientCredentials, ExpectedPeer, TokenSource};
-pub use error::{AnswerDefect, CallFailureKind, ClientError};
+pub use error::{AnswerDefect, CallFailureKind, ClientError, ClientResult};
 pub use filter::{AuditQuery, EventQuery, TaskRowScope};
 pub use follow::EventFollower;
 pub use log::LogStream;

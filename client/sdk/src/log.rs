@@ -5,7 +5,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 
-use crate::ClientError;
+use crate::{ClientError, ClientResult};
 
 type LogByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, reqwest::Error>> + Send>>;
 
@@ -16,14 +16,7 @@ pub struct LogStream {
     position: u64,
 }
 
-impl std::fmt::Debug for LogStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogStream")
-            .field("url", &self.url)
-            .field("position", &self.position)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(LogStream { url, position });
 
 impl LogStream {
     /// The stream of a response to a request from position `from`. Bytes that are no longer stored
@@ -45,7 +38,7 @@ impl LogStream {
 
     /// Returns the next bytes. `None` after the container has ended and all bytes were returned.
     /// Cancel-safe.
-    pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
+    pub async fn next(&mut self) -> Option<ClientResult<Bytes>> {
         match self.chunks.next().await? {
             Ok(chunk) => {
                 self.position += chunk.len() as u64;

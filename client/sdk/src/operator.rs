@@ -3,22 +3,22 @@
 use headroom_wire::v1::operator;
 use reqwest::Method;
 
-use crate::{Client, ClientError};
+use crate::{Client, ClientResult};
 
 impl Client {
     /// Reloads the configuration of the resource manager.
-    pub async fn reload(&self) -> Result<operator::ReloadResult, ClientError> {
+    pub async fn reload(&self) -> ClientResult<operator::ReloadResult> {
         self.post("/v1/operator/reload", &()).await
     }
     /// Returns the log level of the resource manager.
-    pub async fn log_level(&self) -> Result<operator::LogLevelView, ClientError> {
+    pub async fn log_level(&self) -> ClientResult<operator::LogLevelView> {
         self.get("/v1/operator/log").await
     }
     /// Sets the log level until the configuration is reloaded.
     pub async fn set_log_level(
         &self,
         set: operator::SetLogLevelRequest,
-    ) -> Result<operator::LogLevelView, ClientError> {
+    ) -> ClientResult<operator::LogLevelView> {
         self.change(Method::PUT, "/v1/operator/log", None, &set)
             .await
     }

@@ -4,7 +4,7 @@ use headroom_types::Name;
 use headroom_wire::v1::profiles;
 use reqwest::Method;
 
-use crate::{Client, ClientError, DryRunMode};
+use crate::{Client, ClientResult, DryRunMode};
 
 /// The path of a profile of the cluster, with `dry_run` if the call must not apply the change.
 fn profile_path(name: &Name, how: DryRunMode) -> String {
@@ -14,11 +14,11 @@ fn profile_path(name: &Name, how: DryRunMode) -> String {
 
 impl Client {
     /// Lists the profiles of the cluster.
-    pub async fn profiles(&self) -> Result<Vec<profiles::ClusterProfile>, ClientError> {
+    pub async fn profiles(&self) -> ClientResult<Vec<profiles::ClusterProfile>> {
         self.get("/v1/profiles").await
     }
     /// Returns one profile of the cluster.
-    pub async fn profile(&self, name: &Name) -> Result<profiles::ClusterProfile, ClientError> {
+    pub async fn profile(&self, name: &Name) -> ClientResult<profiles::ClusterProfile> {
         self.get(&format!("/v1/profiles/{name}")).await
     }
     /// Sets the size of a profile of the cluster. The call fails if the profile does not have
@@ -29,7 +29,7 @@ impl Client {
         spec: &profiles::ProfileSpec,
         revision: Option<u64>,
         how: DryRunMode,
-    ) -> Result<profiles::ClusterProfile, ClientError> {
+    ) -> ClientResult<profiles::ClusterProfile> {
         self.change(
             Method::PUT,
             &profile_path(name, how),
@@ -44,7 +44,7 @@ impl Client {
         name: &Name,
         revision: Option<u64>,
         how: DryRunMode,
-    ) -> Result<profiles::ClusterProfile, ClientError> {
+    ) -> ClientResult<profiles::ClusterProfile> {
         self.change(
             Method::DELETE,
             &profile_path(name, how),

@@ -4,7 +4,7 @@ use headroom_types::QueuePath;
 use headroom_wire::v1::queues;
 use reqwest::Method;
 
-use crate::{Client, ClientError};
+use crate::{Client, ClientResult};
 
 /// The entity tag of a generation, or `*` without one.
 fn tag(generation: Option<u64>) -> String {
@@ -13,11 +13,11 @@ fn tag(generation: Option<u64>) -> String {
 
 impl Client {
     /// Returns the whole tree of queues.
-    pub async fn queues(&self) -> Result<queues::QueuesView, ClientError> {
+    pub async fn queues(&self) -> ClientResult<queues::QueuesView> {
         self.get("/v1/queues").await
     }
     /// Returns one queue with its applications and child queues.
-    pub async fn queue(&self, path: &QueuePath) -> Result<queues::QueueView, ClientError> {
+    pub async fn queue(&self, path: &QueuePath) -> ClientResult<queues::QueueView> {
         self.get(&format!("/v1/queues/{path}")).await
     }
     /// Replaces the tree of queues if it still has `generation`; without `generation` it always
@@ -27,7 +27,7 @@ impl Client {
         &self,
         tree: &serde_json::Value,
         generation: Option<u64>,
-    ) -> Result<queues::QueuesView, ClientError> {
+    ) -> ClientResult<queues::QueuesView> {
         self.change(Method::PUT, "/v1/queues", Some(&tag(generation)), tree)
             .await
     }
@@ -36,7 +36,7 @@ impl Client {
         &self,
         tree: &serde_json::Value,
         generation: Option<u64>,
-    ) -> Result<queues::QueueTreeCheck, ClientError> {
+    ) -> ClientResult<queues::QueueTreeCheck> {
         self.change(
             Method::PUT,
             "/v1/queues?dry_run=true",
@@ -50,7 +50,7 @@ impl Client {
         &self,
         path: &QueuePath,
         keys: &serde_json::Value,
-    ) -> Result<queues::QueuesView, ClientError> {
+    ) -> ClientResult<queues::QueuesView> {
         self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys)
             .await
     }
@@ -59,7 +59,7 @@ impl Client {
         &self,
         path: &QueuePath,
         state: queues::QueueRunState,
-    ) -> Result<queues::QueueView, ClientError> {
+    ) -> ClientResult<queues::QueueView> {
         self.post(
             &format!("/v1/queues/{path}/state"),
             &queues::SetQueueState { state },

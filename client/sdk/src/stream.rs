@@ -8,8 +8,8 @@ use bytes::Bytes as Chunk;
 use futures_util::{Stream, StreamExt as _};
 use serde::de::DeserializeOwned;
 
-use crate::ClientError;
 use crate::error::AnswerDefect;
+use crate::{ClientError, ClientResult};
 
 /// Longest accepted line, in bytes.
 const MAX_LINE: usize = 8 << 20;
@@ -46,7 +46,7 @@ impl<T: DeserializeOwned> JsonLineStream<T> {
 
     /// Returns the next line. `None` if the server ended the stream; an error if the server was
     /// silent for too long. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
+    pub async fn next(&mut self) -> Option<ClientResult<T>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();

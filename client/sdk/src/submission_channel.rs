@@ -21,7 +21,7 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use crate::error::AnswerDefect;
 use crate::retry::ExponentialBackoff;
 use crate::submission_session::{SubmissionEvent, SubmissionInputError, SubmissionSession};
-use crate::{Client, ClientError, TaskRowScope};
+use crate::{Client, ClientError, ClientResult, TaskRowScope};
 
 /// Timeout of the call that opens a channel. The resource manager waits up to 30 s for a master.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(45);
@@ -77,11 +77,7 @@ impl SubmissionChannel {
     ///
     /// # Errors
     /// The host has no random numbers.
-    pub fn new(
-        client: Client,
-        app: AppId,
-        options: &SubmissionOptions,
-    ) -> Result<Self, ClientError> {
+    pub fn new(client: Client, app: AppId, options: &SubmissionOptions) -> ClientResult<Self> {
         let random: [u8; 8] =
             headroom_identity::token::random().map_err(|error| ClientError::Trust {
                 why: error.to_string(),
@@ -161,7 +157,7 @@ impl SubmissionChannel {
     /// # Errors
     /// The master cannot be reached for too long, or the resource manager or the master refuses the
     /// channel.
-    pub async fn next(&mut self) -> Result<Option<SubmissionEvent>, ClientError> {
+    pub async fn next(&mut self) -> ClientResult<Option<SubmissionEvent>> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
@@ -230,7 +226,7 @@ impl SubmissionChannel {
         self.events.push_back(event);
     }
 
-    async fn connect(&mut self) -> Result<(), ClientError> {
+    async fn connect(&mut self) -> ClientResult<()> {
         match self.client.open_channel(&self.app).await {
             Ok(upgraded) => {
                 let mut connection = ChannelConnection::new(upgraded);
@@ -257,7 +253,7 @@ impl SubmissionChannel {
         self.session.disconnected();
     }
 
-    async fn pause(&mut self, error: ClientError) -> Result<(), ClientError> {
+    async fn pause(&mut self, error: ClientError) -> ClientResult<()> {
         self.disconnect();
         let since = *self.unreached_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= self.give_up_after {
@@ -357,7 +353,7 @@ impl Client {
     ///
     /// # Errors
     /// No answer, or a refusal: the job is not live, or it has ended.
-    pub async fn open_channel(&self, app: &AppId) -> Result<Upgraded, ClientError> {
+    pub async fn open_channel(&self, app: &AppId) -> ClientResult<Upgraded> {
         self.upgrade(&format!("/v1/apps/{app}/channel"), UPGRADE, OPEN_TIMEOUT)
             .await
     }
@@ -367,7 +363,7 @@ impl Client {
     ///
     /// # Errors
     /// No answer, or a refusal: the job is not live, or it has ended.
-    pub async fn channel_token(&self, app: &AppId) -> Result<SubmissionChannelAccess, ClientError> {
+    pub async fn channel_token(&self, app: &AppId) -> ClientResult<SubmissionChannelAccess> {
         self.clone()
             .with_timeout(OPEN_TIMEOUT)
             .post(

@@ -3,11 +3,11 @@
 use headroom_types::{AppId, TaskId};
 use headroom_wire::v1::{apps, job};
 
-use crate::{Client, ClientError};
+use crate::{Client, ClientResult};
 
 impl Client {
     /// Returns one task with all its attempts.
-    pub async fn task(&self, app: &AppId, task: &TaskId) -> Result<job::TaskRow, ClientError> {
+    pub async fn task(&self, app: &AppId, task: &TaskId) -> ClientResult<job::TaskRow> {
         self.get(&format!("/v1/apps/{app}/tasks/{task}")).await
     }
     /// Ends a task for good and returns its row as it was before.
@@ -16,7 +16,7 @@ impl Client {
         app: &AppId,
         task: &TaskId,
         reason: Option<String>,
-    ) -> Result<job::TaskRow, ClientError> {
+    ) -> ClientResult<job::TaskRow> {
         self.post(
             &format!("/v1/apps/{app}/tasks/{task}/kill"),
             &apps::TaskOrderRequest { reason },
@@ -30,7 +30,7 @@ impl Client {
         app: &AppId,
         task: &TaskId,
         reason: Option<String>,
-    ) -> Result<job::TaskRow, ClientError> {
+    ) -> ClientResult<job::TaskRow> {
         self.post(
             &format!("/v1/apps/{app}/tasks/{task}/retry"),
             &apps::TaskOrderRequest { reason },
@@ -44,7 +44,7 @@ impl Client {
         app: &AppId,
         task: &TaskId,
         body: &apps::ResizeTaskRequest,
-    ) -> Result<job::TaskRow, ClientError> {
+    ) -> ClientResult<job::TaskRow> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body)
             .await
     }
@@ -54,7 +54,7 @@ impl Client {
         app: &AppId,
         task: &TaskId,
         body: &apps::PrioritizeTask,
-    ) -> Result<job::TaskRow, ClientError> {
+    ) -> ClientResult<job::TaskRow> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/priority"), body)
             .await
     }

@@ -1,7 +1,5 @@
 //! Causes and cures of memory failures: a closed set of sub-causes, and one row of a diagnosis.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
@@ -60,122 +58,91 @@ impl Diagnosis {
     }
 }
 
-/// The certainty of a diagnosis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Certainty {
-    /// Follows from counters or from messages of the runtime.
-    Certain,
-    /// Fits the measurements best.
-    Likely,
-    /// One of several candidates.
-    Possible,
-}
-
-impl fmt::Display for Certainty {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Certainty::Certain => "certain",
-            Certainty::Likely => "likely",
-            Certainty::Possible => "possible",
-        })
+word_enum! {
+    /// The certainty of a diagnosis.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Certainty: "is not a certainty; use" {
+        /// Follows from counters or from messages of the runtime.
+        Certain = "certain",
+        /// Fits the measurements best.
+        Likely = "likely",
+        /// One of several candidates.
+        Possible = "possible",
     }
 }
 
-macro_rules! sub_causes {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
-        /// The use of the memory, or the reason that it was not available.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-        #[serde(rename_all = "snake_case")]
-        pub enum SubCause {
-            $($(#[$doc])* $variant,)+
-            /// A row of a writer without names, or a name that this reader does not know.
-            #[default]
-            #[serde(other)]
-            Unnamed,
-        }
-
-        impl SubCause {
-            /// Every name that a diagnosis may use.
-            pub const ALL: &'static [SubCause] = &[$(SubCause::$variant,)+];
-
-            /// The name used in JSON, screens and documentation.
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(SubCause::$variant => $name,)+
-                    SubCause::Unnamed => "unnamed",
-                }
-            }
-        }
-    };
-}
-
-sub_causes! {
-    /// The heap is full of live data.
-    LiveHeap = "live_heap",
-    /// The heap had free memory, but not in one piece: large arrays with a region-based collector.
-    HeapFragmented = "heap_fragmented",
-    /// The runtime spent its time in garbage collection and freed almost nothing.
-    GcBound = "gc_bound",
-    /// The program's cache is larger than the old generation.
-    CacheBeyondOld = "cache_beyond_old",
-    /// The runtime did not receive its heap budget.
-    BudgetNotPassed = "budget_not_passed",
-    /// Much of the heap was free; memory outside the heap ran out.
-    HeapIdle = "heap_idle",
-    /// Direct (NIO) buffers.
-    DirectBuffers = "direct_buffers",
-    /// Stacks of many threads.
-    ThreadStacks = "thread_stacks",
-    /// The limit on threads or processes was reached.
-    ThreadLimit = "thread_limit",
-    /// Metadata of loaded classes.
-    Metaspace = "metaspace",
-    /// Compiled code.
-    CodeCache = "code_cache",
-    /// Arenas of the native allocator, one per few threads.
-    NativeArenas = "native_arenas",
-    /// Child processes.
-    ChildProcesses = "child_processes",
-    /// Page cache or mapped files.
-    PageCache = "page_cache",
-    /// Files of tmpfs, or shared memory.
-    Tmpfs = "tmpfs",
-    /// Buffers of sockets and pipes.
-    Sockets = "sockets",
-    /// Other memory of the kernel: page tables, directory entries.
-    KernelMemory = "kernel_memory",
-    /// Memory outside the heap, of unknown kind.
-    BesideHeap = "beside_heap",
-    /// The program's own data: it needs more memory than it has.
-    OwnData = "own_data",
-    /// A limit that the program, its command or its job file sets by hand.
-    OwnLimit = "own_limit",
-    /// A single request for more memory than any node has.
-    ImpossibleRequest = "impossible_request",
-    /// It grew at the same rate with every size.
-    Leak = "leak",
-    /// The limit is too small for the program's own code and files.
-    Thrashing = "thrashing",
-    /// Memory left behind by ended programs filled an outer cgroup.
-    Leftover = "leftover",
-    /// The limit of an outer cgroup.
-    OuterLimit = "outer_limit",
-    /// The host ran out of memory.
-    HostMemory = "host_memory",
-    /// A kill of unknown origin.
-    FromOutside = "from_outside",
-    /// Exit code 137 of a program that was not itself killed.
-    Code137 = "code137",
-    /// The program could not be started.
-    NotStarted = "not_started",
-}
-
-impl fmt::Display for SubCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+word_enum! {
+    /// The use of the memory, or the reason that it was not available.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    )]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum SubCause: "is no sub-cause; use" {
+        /// The heap is full of live data.
+        LiveHeap = "live_heap",
+        /// The heap had free memory, but not in one piece: large arrays with a region-based collector.
+        HeapFragmented = "heap_fragmented",
+        /// The runtime spent its time in garbage collection and freed almost nothing.
+        GcBound = "gc_bound",
+        /// The program's cache is larger than the old generation.
+        CacheBeyondOld = "cache_beyond_old",
+        /// The runtime did not receive its heap budget.
+        BudgetNotPassed = "budget_not_passed",
+        /// Much of the heap was free; memory outside the heap ran out.
+        HeapIdle = "heap_idle",
+        /// Direct (NIO) buffers.
+        DirectBuffers = "direct_buffers",
+        /// Stacks of many threads.
+        ThreadStacks = "thread_stacks",
+        /// The limit on threads or processes was reached.
+        ThreadLimit = "thread_limit",
+        /// Metadata of loaded classes.
+        Metaspace = "metaspace",
+        /// Compiled code.
+        CodeCache = "code_cache",
+        /// Arenas of the native allocator, one per few threads.
+        NativeArenas = "native_arenas",
+        /// Child processes.
+        ChildProcesses = "child_processes",
+        /// Page cache or mapped files.
+        PageCache = "page_cache",
+        /// Files of tmpfs, or shared memory.
+        Tmpfs = "tmpfs",
+        /// Buffers of sockets and pipes.
+        Sockets = "sockets",
+        /// Other memory of the kernel: page tables, directory entries.
+        KernelMemory = "kernel_memory",
+        /// Memory outside the heap, of unknown kind.
+        BesideHeap = "beside_heap",
+        /// The program's own data: it needs more memory than it has.
+        OwnData = "own_data",
+        /// A limit that the program, its command or its job file sets by hand.
+        OwnLimit = "own_limit",
+        /// A single request for more memory than any node has.
+        ImpossibleRequest = "impossible_request",
+        /// It grew at the same rate with every size.
+        Leak = "leak",
+        /// The limit is too small for the program's own code and files.
+        Thrashing = "thrashing",
+        /// Memory left behind by ended programs filled an outer cgroup.
+        Leftover = "leftover",
+        /// The limit of an outer cgroup.
+        OuterLimit = "outer_limit",
+        /// The host ran out of memory.
+        HostMemory = "host_memory",
+        /// A kill of unknown origin.
+        FromOutside = "from_outside",
+        /// Exit code 137 of a program that was not itself killed.
+        Code137 = "code137",
+        /// The program could not be started.
+        NotStarted = "not_started";
+        /// A row of a writer without names, or a name that this reader does not know.
+        #[default]
+        #[serde(other)]
+        Unnamed = "unnamed",
     }
 }
 
@@ -187,7 +154,7 @@ mod tests {
     fn names_equal_their_json_names_and_are_unique() {
         let mut seen = std::collections::BTreeSet::new();
         for name in SubCause::ALL {
-            let text = serde_json::to_string(name).expect("writes");
+            let text = serde_json::to_string(&name).expect("writes");
             assert_eq!(text, format!("{:?}", name.as_str()));
             assert!(seen.insert(name.as_str()), "{name} twice");
         }

@@ -12,28 +12,22 @@ pub use crate::timeline::{MemorySample, TimelineMark};
 pub use crate::unattributed::{LeftoverOwner, Unattributed};
 use crate::{Bytes, ContainerId, NodeId, OwnLimit, TaskAttemptId, UnixMillis};
 
-/// The mechanism that enforces the memory limit of a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EnforcerKind {
-    /// cgroup v2: the kernel enforces `memory.max`.
-    Cgroup2,
-    /// cgroup v1: the kernel enforces `memory.limit_in_bytes`.
-    Cgroup1,
-    /// No privileges: the node agent measures and kills. The kernel enforces nothing.
-    Poll,
+word_enum! {
+    /// The mechanism that enforces the memory limit of a container.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum EnforcerKind: "is not an enforcer; use" {
+        /// cgroup v2: the kernel enforces `memory.max`.
+        Cgroup2 = "cgroup2",
+        /// cgroup v1: the kernel enforces `memory.limit_in_bytes`.
+        Cgroup1 = "cgroup1",
+        /// No privileges: the node agent measures and kills. The kernel enforces nothing.
+        Poll = "poll",
+    }
 }
 
 impl EnforcerKind {
-    /// The name used in configuration, JSON and screens.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            EnforcerKind::Cgroup2 => "cgroup2",
-            EnforcerKind::Cgroup1 => "cgroup1",
-            EnforcerKind::Poll => "poll",
-        }
-    }
     /// True when the kernel enforces the limit.
     pub fn is_kernel(self) -> bool {
         match self {
@@ -42,12 +36,6 @@ impl EnforcerKind {
         }
     }
 }
-impl fmt::Display for EnforcerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
 /// The reason for the end of a container or task. Closed: every reader handles every reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -105,19 +93,21 @@ pub enum Dimension {
     Native,
 }
 
-/// The account to which an end is charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ExitCharge {
-    /// A memory failure of the task itself.
-    Memory,
-    /// A failure of the task itself that is unrelated to memory.
-    Plain,
-    /// Not charged to the task; the next attempt has the same size.
-    Free,
-    /// Success.
-    Success,
+word_enum! {
+    /// The account to which an end is charged.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum ExitCharge: "is not a charge; use" {
+        /// A memory failure of the task itself.
+        Memory = "memory",
+        /// A failure of the task itself that is unrelated to memory.
+        Plain = "plain",
+        /// Not charged to the task; the next attempt has the same size.
+        Free = "free",
+        /// Success.
+        Success = "success",
+    }
 }
 
 impl ExitReason {

@@ -29,43 +29,19 @@ pub struct FetchedFile {
     pub most: Option<Bytes>,
 }
 
-/// The use of a fetched file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum FetchedFileKind {
-    /// A plain file.
-    #[default]
-    File,
-    /// An executable file.
-    Program,
-    /// An archive that is unpacked: tar, tar.gz or zip, detected by its first bytes.
-    Archive,
-}
-
-impl FetchedFileKind {
-    /// All of them.
-    pub const ALL: [FetchedFileKind; 3] = [
-        FetchedFileKind::File,
-        FetchedFileKind::Program,
-        FetchedFileKind::Archive,
-    ];
-    /// The name in job files and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FetchedFileKind::File => "file",
-            FetchedFileKind::Program => "program",
-            FetchedFileKind::Archive => "archive",
-        }
-    }
-}
-impl FromStr for FetchedFileKind {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        FetchedFileKind::ALL
-            .into_iter()
-            .find(|k| k.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is not a kind of file; use file, program or archive"))
+word_enum! {
+    /// The use of a fetched file.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum FetchedFileKind: "is not a kind of file; use" {
+        /// A plain file.
+        #[default]
+        File = "file",
+        /// An executable file.
+        Program = "program",
+        /// An archive that is unpacked: tar, tar.gz or zip, detected by its first bytes.
+        Archive = "archive",
     }
 }
 

@@ -1,7 +1,5 @@
 //! Heap and garbage collection, as reported by a runtime.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
@@ -74,36 +72,25 @@ pub struct CollectionReport {
     pub humongous: Option<u64>,
 }
 
-/// A garbage collector of HotSpot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum GarbageCollector {
-    /// One thread, two generations.
-    Serial,
-    /// Several threads, two generations.
-    Parallel,
-    /// Region-based.
-    G1,
-    /// Concurrent, coloured pointers.
-    Z,
-    /// Concurrent, forwarding pointers.
-    Shenandoah,
-    /// Another collector.
-    #[serde(other)]
-    Other,
-}
-
-impl fmt::Display for GarbageCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            GarbageCollector::Serial => "serial",
-            GarbageCollector::Parallel => "parallel",
-            GarbageCollector::G1 => "G1",
-            GarbageCollector::Z => "Z",
-            GarbageCollector::Shenandoah => "Shenandoah",
-            GarbageCollector::Other => "unknown",
-        })
+word_enum! {
+    /// A garbage collector of HotSpot.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum GarbageCollector: "is not a garbage collector; use" {
+        /// One thread, two generations.
+        Serial = "serial",
+        /// Several threads, two generations.
+        Parallel = "parallel",
+        /// Region-based.
+        G1 = "G1",
+        /// Concurrent, coloured pointers.
+        Z = "Z",
+        /// Concurrent, forwarding pointers.
+        Shenandoah = "Shenandoah";
+        /// Another collector.
+        #[serde(other)]
+        Other = "unknown",
     }
 }
 

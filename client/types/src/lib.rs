@@ -5,6 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+pub mod debug_fields;
+#[macro_use]
+pub mod word_enum;
+
 pub mod bytes;
 pub mod cpu;
 pub mod diagnosis;

@@ -3,60 +3,24 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The subject of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EventTopic {
-    /// The resource manager itself.
-    Cluster,
-    /// A node.
-    Node,
-    /// A queue.
-    Queue,
-    /// An application and its master.
-    Job,
-    /// A container request.
-    Request,
-    /// A container.
-    Container,
-    /// A task of a job.
-    Task,
-}
-
-impl EventTopic {
-    /// All of them.
-    pub const ALL: [EventTopic; 7] = [
-        EventTopic::Cluster,
-        EventTopic::Node,
-        EventTopic::Queue,
-        EventTopic::Job,
-        EventTopic::Request,
-        EventTopic::Container,
-        EventTopic::Task,
-    ];
-
-    /// The word in URLs and on screens.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            EventTopic::Cluster => "cluster",
-            EventTopic::Node => "node",
-            EventTopic::Queue => "queue",
-            EventTopic::Job => "job",
-            EventTopic::Request => "request",
-            EventTopic::Container => "container",
-            EventTopic::Task => "task",
-        }
-    }
-}
-
-impl FromStr for EventTopic {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = EventTopic::ALL.into_iter().find(|t| t.as_str() == text);
-        found.ok_or_else(|| {
-            format!(
-                "{text:?} is not a topic: cluster, node, queue, job, request, container or task"
-            )
-        })
+word_enum! {
+    /// The subject of an event.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum EventTopic: "is not a topic:" {
+        /// The resource manager itself.
+        Cluster = "cluster",
+        /// A node.
+        Node = "node",
+        /// A queue.
+        Queue = "queue",
+        /// An application and its master.
+        Job = "job",
+        /// A container request.
+        Request = "request",
+        /// A container.
+        Container = "container",
+        /// A task of a job.
+        Task = "task",
     }
 }
 

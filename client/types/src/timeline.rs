@@ -1,7 +1,5 @@
 //! One point of a memory timeline, and the marks on it.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
@@ -52,35 +50,24 @@ impl MemorySample {
     }
 }
 
-/// An event at a point. When two events fall on one point, the later one in this order remains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TimelineMark {
-    /// The runtime began to spend more than a fifth of its time in garbage collection.
-    HeapStarved,
-    /// The limit was lowered.
-    LimitLowered,
-    /// The limit was raised.
-    LimitRaised,
-    /// It ended without a memory kill.
-    Ended,
-    /// Headroom ended it: above its limit without kernel enforcement, stalled at its limit, or on
-    /// request.
-    Stopped,
-    /// The kernel killed it for memory.
-    Killed,
-}
-
-impl fmt::Display for TimelineMark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            TimelineMark::HeapStarved => "heap starved",
-            TimelineMark::LimitLowered => "limit lowered",
-            TimelineMark::LimitRaised => "limit raised",
-            TimelineMark::Ended => "ended",
-            TimelineMark::Stopped => "stopped",
-            TimelineMark::Killed => "killed",
-        })
+word_enum! {
+    /// An event at a point. When two events fall on one point, the later one in this order remains.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum TimelineMark: "is not a mark; use" {
+        /// The runtime began to spend more than a fifth of its time in garbage collection.
+        HeapStarved = "heap starved",
+        /// The limit was lowered.
+        LimitLowered = "limit lowered",
+        /// The limit was raised.
+        LimitRaised = "limit raised",
+        /// It ended without a memory kill.
+        Ended = "ended",
+        /// Headroom ended it: above its limit without kernel enforcement, stalled at its limit, or on
+        /// request.
+        Stopped = "stopped",
+        /// The kernel killed it for memory.
+        Killed = "killed",
     }
 }

@@ -1,117 +1,61 @@
 //! Treatments of sub-causes: a closed set, recorded with every failed attempt.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Dimension, SubCause};
 
-/// The reaction to a failure.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Treatment {
-    /// Increase the quantity that ran out.
-    Grow,
-    /// Fail the task at once; the message names the cure.
-    Fail,
-    /// Retry with the same size, in another container or again in the same container.
-    Retry,
-    /// Retry with the same size on another node, if there is one.
-    Elsewhere,
-    /// Retry with the same size and a changed environment of the runtime.
-    Remedy,
-    /// A treatment of a newer version.
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-impl Treatment {
-    /// Every treatment, in the order of help texts.
-    pub const ALL: [Treatment; 5] = [
-        Treatment::Grow,
-        Treatment::Fail,
-        Treatment::Retry,
-        Treatment::Elsewhere,
-        Treatment::Remedy,
-    ];
-
-    /// The name used in JSON, job files and documentation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Treatment::Grow => "grow",
-            Treatment::Fail => "fail",
-            Treatment::Retry => "retry",
-            Treatment::Elsewhere => "elsewhere",
-            Treatment::Remedy => "remedy",
-            Treatment::Unknown => "unknown",
-        }
+word_enum! {
+    /// The reaction to a failure.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    )]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Treatment: "is not one of" {
+        /// Increase the quantity that ran out.
+        Grow = "grow",
+        /// Fail the task at once; the message names the cure.
+        Fail = "fail",
+        /// Retry with the same size, in another container or again in the same container.
+        Retry = "retry",
+        /// Retry with the same size on another node, if there is one.
+        Elsewhere = "elsewhere",
+        /// Retry with the same size and a changed environment of the runtime.
+        Remedy = "remedy";
+        /// A treatment of a newer version.
+        #[default]
+        #[serde(other)]
+        Unknown = "unknown",
     }
 }
 
-impl fmt::Display for Treatment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+word_enum! {
+    /// A change to the environment of the next attempt that needs no more memory.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    )]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Remedy: "is no remedy; use" {
+        /// One arena of the native allocator: `MALLOC_ARENA_MAX=1`.
+        OneArena = "one_arena",
+        /// `TMPDIR` names a directory of this attempt on disk.
+        TmpOnDisk = "tmp_on_disk",
+        /// As many threads as the task has processors, and small stacks, for runtimes that read these
+        /// settings from the environment.
+        FewerThreads = "fewer_threads",
+        /// A code cache within the overhead: `-XX:ReservedCodeCacheSize`.
+        SmallCodeCache = "small_code_cache";
+        /// A remedy of a newer version; changes nothing.
+        #[default]
+        #[serde(other)]
+        Unknown = "unknown",
     }
-}
-
-impl FromStr for Treatment {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let names = Treatment::ALL.map(Treatment::as_str).join(", ");
-        Treatment::ALL
-            .into_iter()
-            .find(|treatment| treatment.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is no treatment; there are {names}"))
-    }
-}
-
-/// A change to the environment of the next attempt that needs no more memory.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Remedy {
-    /// One arena of the native allocator: `MALLOC_ARENA_MAX=1`.
-    OneArena,
-    /// `TMPDIR` names a directory of this attempt on disk.
-    TmpOnDisk,
-    /// As many threads as the task has processors, and small stacks, for runtimes that read these
-    /// settings from the environment.
-    FewerThreads,
-    /// A code cache within the overhead: `-XX:ReservedCodeCacheSize`.
-    SmallCodeCache,
-    /// A remedy of a newer version; changes nothing.
-    #[default]
-    #[serde(other)]
-    Unknown,
 }
 
 impl Remedy {
-    /// Every remedy.
-    pub const ALL: [Remedy; 4] = [
-        Remedy::OneArena,
-        Remedy::TmpOnDisk,
-        Remedy::FewerThreads,
-        Remedy::SmallCodeCache,
-    ];
-
-    /// The name used in JSON, screens and documentation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Remedy::OneArena => "one_arena",
-            Remedy::TmpOnDisk => "tmp_on_disk",
-            Remedy::FewerThreads => "fewer_threads",
-            Remedy::SmallCodeCache => "small_code_cache",
-            Remedy::Unknown => "unknown",
-        }
-    }
     /// The change in words for users.
     pub fn sentence(self) -> &'static str {
         match self {
@@ -123,12 +67,6 @@ impl Remedy {
             }
             Remedy::Unknown => "with a change that this version does not know",
         }
-    }
-}
-
-impl fmt::Display for Remedy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 
@@ -262,7 +200,7 @@ mod tests {
     #[test]
     fn only_sub_causes_with_a_remedy_are_treated_with_a_remedy() {
         for cause in SubCause::ALL {
-            let row = usual_treatment(*cause);
+            let row = usual_treatment(cause);
             assert_eq!(
                 row.remedy.is_some(),
                 row.first == Treatment::Remedy,

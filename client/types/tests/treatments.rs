@@ -17,7 +17,7 @@ fn treatment_table() -> String {
             first,
             remedy,
             then,
-        } = usual_treatment(*cause);
+        } = usual_treatment(cause);
         let first = remedy.map_or_else(
             || format!("`{first}`"),
             |remedy| format!("`{first}`: `{remedy}`"),

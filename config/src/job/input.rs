@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 use super::spec::{InputHosts, InputLocality, InputSizes};
 use super::template::{Placeholder, PlaceholderTemplate};
-use crate::toml_reader::{self, KeyHint, TomlSection, choice, hint, parsed, size, texts};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint, parsed, size, texts};
 
 const INPUT: KeyHint = hint(
     "learned sizes depend on the size of the input",
@@ -88,11 +88,7 @@ pub(super) fn place(
     s: &mut TomlSection<'_>,
     count: u32,
 ) -> (Option<InputLocality>, Option<InputHosts>) {
-    let choices = [
-        ("local", InputLocality::Local),
-        ("remote", InputLocality::Remote),
-    ];
-    let locality = s.read("input_locality", LOCALITY, |v| choice(v, &choices));
+    let locality = s.read("input_locality", LOCALITY, parsed);
     let given = s.has("input_hosts");
     let hosts = s.read_value("input_hosts", HOSTS, hosts);
     let locality = match (&locality, given) {

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::spec::Idempotent;
 use super::template::{Placeholder, PlaceholderTemplate};
-use crate::toml_reader::{self, TomlSection, choice, hint};
+use crate::toml_reader::{self, TomlSection, hint, parsed};
 
 /// Maximum length of the directory; names of tasks are appended to it.
 const LONGEST: usize = 3000;
@@ -27,17 +27,12 @@ pub(super) fn read<'t>(
         "write an absolute directory that all nodes and the master see, such as output = \"/data/out\"",
     );
     let output = s.read("output", directory, |v| absolute(&toml_reader::text(v)?));
-    let kinds = [
-        ("yes", Idempotent::Yes),
-        ("fenced", Idempotent::Fenced),
-        ("no", Idempotent::No),
-    ];
     let usual = if s.has("output") {
         Idempotent::Fenced
     } else {
         Idempotent::Yes
     };
-    let written = s.read("idempotent", repeat, |v| choice(v, &kinds));
+    let written = s.read("idempotent", repeat, parsed);
     let idempotent = written.map_or(usual, Spanned::into_inner);
     match idempotent {
         Idempotent::Fenced if !s.has("output") => {

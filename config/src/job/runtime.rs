@@ -3,24 +3,27 @@
 
 use std::collections::BTreeMap;
 
+use headroom_types::word_enum;
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, choice, hint};
+use crate::toml_reader::{self, TomlSection, hint, parsed};
 
-/// The manager of a task's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaskRuntime {
-    /// The program itself: one quantity.
-    #[default]
-    Native,
-    /// A Java virtual machine: heap and overhead.
-    Jvm,
-    /// Node.js: heap (of V8) and overhead.
-    Node,
-    /// CPython: one quantity; its native allocator is kept small.
-    Python,
-    /// Go: one quantity, which is passed to the collector.
-    Go,
+word_enum! {
+    /// The manager of a task's memory.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum TaskRuntime: "is not one of" {
+        /// The program itself: one quantity.
+        #[default]
+        Native = "native",
+        /// A Java virtual machine: heap and overhead.
+        Jvm = "jvm",
+        /// Node.js: heap (of V8) and overhead.
+        Node = "node",
+        /// CPython: one quantity; its native allocator is kept small.
+        Python = "python",
+        /// Go: one quantity, which is passed to the collector.
+        Go = "go",
+    }
 }
 
 /// The number of memory quantities of a runtime.
@@ -33,26 +36,6 @@ pub enum MemoryQuantities {
 }
 
 impl TaskRuntime {
-    /// All runtimes, in the order of help texts.
-    pub const ALL: [TaskRuntime; 5] = [
-        TaskRuntime::Native,
-        TaskRuntime::Jvm,
-        TaskRuntime::Node,
-        TaskRuntime::Python,
-        TaskRuntime::Go,
-    ];
-
-    /// The name in job files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaskRuntime::Native => "native",
-            TaskRuntime::Jvm => "jvm",
-            TaskRuntime::Node => "node",
-            TaskRuntime::Python => "python",
-            TaskRuntime::Go => "go",
-        }
-    }
-
     /// Quantities of the runtime; two if it limits its heap by itself.
     pub fn memory(self) -> MemoryQuantities {
         match self {
@@ -71,26 +54,30 @@ impl TaskRuntime {
     }
 }
 
-/// The flags and environment variables by which a runtime receives its budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RuntimeFlags {
-    /// The maximum heap, and the order to exit when the heap is full.
-    #[default]
-    Heap,
-    /// As `Heap`, plus a maximum for each kind of overhead.
-    Caps,
-    /// None: the command sets all flags.
-    None,
+word_enum! {
+    /// The flags and environment variables by which a runtime receives its budget.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum RuntimeFlags: "is not one of" {
+        /// The maximum heap, and the order to exit when the heap is full.
+        #[default]
+        Heap = "heap",
+        /// As `Heap`, plus a maximum for each kind of overhead.
+        Caps = "caps",
+        /// None: the command sets all flags.
+        None = "none",
+    }
 }
 
-/// Whether the collector writes a log, which a diagnosis uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GcLogSetting {
-    /// Written to the task's standard output.
-    On,
-    /// No log.
-    #[default]
-    Off,
+word_enum! {
+    /// Whether the collector writes a log, which a diagnosis uses.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum GcLogSetting: "is not one of" {
+        /// Written to the task's standard output.
+        On = "yes",
+        /// No log.
+        #[default]
+        Off = "no",
+    }
 }
 
 /// `runtime = "…"`.
@@ -99,8 +86,7 @@ pub(super) fn read(s: &mut TomlSection<'_>) -> TaskRuntime {
         "it sets how a full heap is recognized",
         "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"",
     );
-    let all = TaskRuntime::ALL.map(|runtime| (runtime.as_str(), runtime));
-    s.read_or("runtime", hint, TaskRuntime::Native, |v| choice(v, &all))
+    s.read_or("runtime", hint, TaskRuntime::Native, parsed)
 }
 
 /// Reads `runtime_flags` and `gc_log`.
@@ -114,19 +100,8 @@ pub(super) fn read_flags(s: &mut TomlSection<'_>) -> (RuntimeFlags, GcLogSetting
         "write gc_log = \"yes\" or \"no\"",
     );
     (
-        s.read_or("runtime_flags", flags, RuntimeFlags::Heap, |v| {
-            choice(
-                v,
-                &[
-                    ("heap", RuntimeFlags::Heap),
-                    ("caps", RuntimeFlags::Caps),
-                    ("none", RuntimeFlags::None),
-                ],
-            )
-        }),
-        s.read_or("gc_log", log, GcLogSetting::Off, |v| {
-            choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
-        }),
+        s.read_or("runtime_flags", flags, RuntimeFlags::Heap, parsed),
+        s.read_or("gc_log", log, GcLogSetting::Off, parsed),
     )
 }
 
@@ -134,13 +109,15 @@ pub(super) fn read_flags(s: &mut TomlSection<'_>) -> (RuntimeFlags, GcLogSetting
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExitCodes(BTreeMap<i32, ExitCodeMeaning>);
 
-/// The meaning of an exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ExitCodeMeaning {
-    /// The heap is full.
-    Heap,
-    /// Unrelated to memory.
-    Plain,
+word_enum! {
+    /// The meaning of an exit code.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum ExitCodeMeaning: "is not one of" {
+        /// The heap is full.
+        Heap = "heap",
+        /// Unrelated to memory.
+        Plain = "plain",
+    }
 }
 
 impl ExitCodes {
@@ -188,13 +165,7 @@ fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, Strin
             .ok()
             .filter(|n| (1..=255).contains(n))
             .ok_or_else(|| format!("{word:?} is not an exit code from 1 to 255"))?;
-        let meaning = choice(
-            value.get_ref(),
-            &[
-                ("heap", ExitCodeMeaning::Heap),
-                ("plain", ExitCodeMeaning::Plain),
-            ],
-        )?;
+        let meaning = parsed(value.get_ref())?;
         Ok((code, meaning))
     };
     table.iter().map(one).collect()

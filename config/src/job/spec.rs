@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath};
+use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath, word_enum};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::job::MemoryFailureMode;
 
@@ -223,16 +223,18 @@ impl StageSpec {
     }
 }
 
-/// The initial sizes of tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SizingMode {
-    /// The size of the stage.
-    Stated,
-    /// Sizes learned from tasks of the same kind.
-    Learned,
-    /// The size of the stage; in addition, the learned size and its hypothetical outcome are
-    /// reported.
-    Shadow,
+word_enum! {
+    /// The initial sizes of tasks.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum SizingMode: "is not one of" {
+        /// The size of the stage.
+        Stated = "stated",
+        /// Sizes learned from tasks of the same kind.
+        Learned = "learned",
+        /// The size of the stage; in addition, the learned size and its hypothetical outcome are
+        /// reported.
+        Shadow = "shadow",
+    }
 }
 
 /// The source of input sizes.
@@ -244,13 +246,15 @@ pub enum InputSizes {
     Listed(Vec<Bytes>),
 }
 
-/// The location of the input of a stage's tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum InputLocality {
-    /// On some nodes: an attempt on one of them reads locally, any other attempt over the network.
-    Local,
-    /// On no node: every attempt reads over the network.
-    Remote,
+word_enum! {
+    /// The location of the input of a stage's tasks.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum InputLocality: "is not one of" {
+        /// On some nodes: an attempt on one of them reads locally, any other attempt over the network.
+        Local = "local",
+        /// On no node: every attempt reads over the network.
+        Remote = "remote",
+    }
 }
 
 /// The nodes with the input of a stage's tasks.
@@ -292,27 +296,31 @@ impl InputHosts {
     }
 }
 
-/// Whether an attempt at a task may be repeated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Idempotent {
-    /// An attempt may be repeated without harm.
-    #[default]
-    Yes,
-    /// Each attempt writes into its own directory; the directory of one attempt becomes the output
-    /// of the task.
-    Fenced,
-    /// A task must never run twice.
-    No,
+word_enum! {
+    /// Whether an attempt at a task may be repeated.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Idempotent: "is not one of" {
+        /// An attempt may be repeated without harm.
+        #[default]
+        Yes = "yes",
+        /// Each attempt writes into its own directory; the directory of one attempt becomes the output
+        /// of the task.
+        Fenced = "fenced",
+        /// A task must never run twice.
+        No = "no",
+    }
 }
 
-/// The limit that enforces the size of a task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaskLimit {
-    /// Its own cgroup, with its size as the limit.
-    #[default]
-    Task,
-    /// The limit of its executor only.
-    Executor,
+word_enum! {
+    /// The limit that enforces the size of a task.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum TaskLimit: "is not one of" {
+        /// Its own cgroup, with its size as the limit.
+        #[default]
+        Task = "task",
+        /// The limit of its executor only.
+        Executor = "executor",
+    }
 }
 
 /// Growth setting of a stage, with the maximum time for which a task is frozen near its limit.

@@ -16,9 +16,7 @@ use super::spec::{ExecutorSpec, GrowthSetting, MAX_TASKS, StageSpec, TaskGroups,
 use super::template::PlaceholderTemplate;
 use super::{files, input, live, output};
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{
-    self, KeyHint, TomlSection, choice, duration, hint, integer, parsed, texts,
-};
+use crate::toml_reader::{self, KeyHint, TomlSection, duration, hint, integer, parsed, texts};
 
 pub(super) const STAGES: KeyHint = hint(
     "a job is made of stages",
@@ -189,9 +187,7 @@ fn stage(
     let slots = (cpus_per_task, runtime);
     let profile = size(s, job.profiles, set.as_ref(), slots);
     let (flags, gc_log) = runtime::read_flags(s);
-    let limits = [("task", TaskLimit::Task), ("executor", TaskLimit::Executor)];
-    let limit = |v: &DeValue<'_>| choice(v, &limits);
-    let enforce = s.read_or("enforce", ENFORCE, TaskLimit::Task, limit);
+    let enforce = s.read_or("enforce", ENFORCE, TaskLimit::Task, parsed);
     let grow = growth::read(s, (enforce, job.mode));
     let command = s.read_required("command", COMMAND, words);
     let command = command.map(Spanned::into_inner);

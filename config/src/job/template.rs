@@ -3,68 +3,36 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-/// A placeholder in a command or an environment variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Placeholder {
-    /// Index of the task.
-    Index,
-    /// Number of the attempt, from 1.
-    Attempt,
-    /// Rung of the task; 1 for the size of its stage.
-    Rung,
-    /// Heap budget in the form of a JVM option: `64m`.
-    Heap,
-    /// Heap budget in whole MiB.
-    HeapMib,
-    /// Heap and overhead in bytes.
-    Memory,
-    /// Heap and overhead in whole MiB.
-    MemoryMib,
-    /// Overhead in bytes.
-    Overhead,
-    /// Slots of the attempt.
-    Slots,
-    /// Name of the stage.
-    Stage,
-    /// Name of the job.
-    Job,
-    /// Output directory of the attempt, in a fenced stage.
-    Output,
-}
+use headroom_types::word_enum;
 
-impl Placeholder {
-    /// All placeholders.
-    pub const ALL: [Placeholder; 12] = [
-        Placeholder::Index,
-        Placeholder::Attempt,
-        Placeholder::Rung,
-        Placeholder::Heap,
-        Placeholder::HeapMib,
-        Placeholder::Memory,
-        Placeholder::MemoryMib,
-        Placeholder::Overhead,
-        Placeholder::Slots,
-        Placeholder::Stage,
-        Placeholder::Job,
-        Placeholder::Output,
-    ];
-
-    /// The name between the braces.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Placeholder::Index => "index",
-            Placeholder::Attempt => "attempt",
-            Placeholder::Rung => "rung",
-            Placeholder::Heap => "heap",
-            Placeholder::HeapMib => "heap_mib",
-            Placeholder::Memory => "memory",
-            Placeholder::MemoryMib => "memory_mib",
-            Placeholder::Overhead => "overhead",
-            Placeholder::Slots => "slots",
-            Placeholder::Stage => "stage",
-            Placeholder::Job => "job",
-            Placeholder::Output => "output",
-        }
+word_enum! {
+    /// A placeholder in a command or an environment variable.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Placeholder: "is not a placeholder; use" {
+        /// Index of the task.
+        Index = "index",
+        /// Number of the attempt, from 1.
+        Attempt = "attempt",
+        /// Rung of the task; 1 for the size of its stage.
+        Rung = "rung",
+        /// Heap budget in the form of a JVM option: `64m`.
+        Heap = "heap",
+        /// Heap budget in whole MiB.
+        HeapMib = "heap_mib",
+        /// Heap and overhead in bytes.
+        Memory = "memory",
+        /// Heap and overhead in whole MiB.
+        MemoryMib = "memory_mib",
+        /// Overhead in bytes.
+        Overhead = "overhead",
+        /// Slots of the attempt.
+        Slots = "slots",
+        /// Name of the stage.
+        Stage = "stage",
+        /// Name of the job.
+        Job = "job",
+        /// Output directory of the attempt, in a fenced stage.
+        Output = "output",
     }
 }
 
@@ -162,16 +130,13 @@ impl FromStr for PlaceholderTemplate {
 }
 
 fn place(name: &str) -> Result<Placeholder, ParseTemplateError> {
-    Placeholder::ALL
-        .into_iter()
-        .find(|p| p.as_str() == name)
-        .ok_or_else(|| {
-            let names = Placeholder::ALL.map(Placeholder::as_str);
-            let near = crate::toml_reader::closest_name(name, &names)
-                .map(|n| format!("; did you mean {{{n}}}?"))
-                .unwrap_or_default();
-            ParseTemplateError::Unknown(name.to_owned(), near)
-        })
+    name.parse().map_err(|_| {
+        let names = Placeholder::ALL.map(Placeholder::as_str);
+        let near = crate::toml_reader::closest_name(name, &names)
+            .map(|n| format!("; did you mean {{{n}}}?"))
+            .unwrap_or_default();
+        ParseTemplateError::Unknown(name.to_owned(), near)
+    })
 }
 
 impl fmt::Display for PlaceholderTemplate {

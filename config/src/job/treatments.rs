@@ -6,7 +6,7 @@ use headroom_types::treatment::usual_treatment;
 use headroom_types::{SubCause, Treatment};
 use toml::Spanned;
 
-use crate::toml_reader::{TomlSection, choice, hint};
+use crate::toml_reader::{TomlSection, hint, parsed};
 
 /// Treatments by sub-cause, as set in the job file.
 pub type Treatments = BTreeMap<SubCause, Treatment>;
@@ -23,10 +23,9 @@ pub(super) fn read(root: &mut TomlSection<'_>) -> Treatments {
         "it is the treatment of failures with this sub-cause",
         "write \"grow\", \"fail\", \"retry\", \"elsewhere\" or \"remedy\", or leave the key out for the default",
     );
-    let all = Treatment::ALL.map(|treatment| (treatment.as_str(), treatment));
     let mut found = Treatments::new();
-    for cause in SubCause::ALL.iter().copied() {
-        let Some(treatment) = s.read(cause.as_str(), value, |v| choice(v, &all)) else {
+    for cause in SubCause::ALL {
+        let Some(treatment) = s.read(cause.as_str(), value, parsed::<Treatment>) else {
             continue;
         };
         if *treatment.get_ref() == Treatment::Remedy && usual_treatment(cause).remedy.is_none() {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::key::{ConfigKey, fence, key, live_key, part, path, quoted, size, time};
 use crate::aux_services::AuxServiceConfig;
 use crate::checked::NodeAgentConfig;
-use crate::node_settings::{IdleCpuBound, RunAsUser};
+use crate::node_settings::RunAsUser;
 
 pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = &[
     key("rm", |c| Some(quoted(&c.rm))),
@@ -53,12 +53,7 @@ pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = &[
     key("isolation.open_files", |c| {
         Some(c.isolation.open_files.to_string())
     }),
-    key("isolation.cpu", |c| {
-        Some(match c.isolation.cpu {
-            IdleCpuBound::Share => quoted("share"),
-            IdleCpuBound::Limit => quoted("limit"),
-        })
-    }),
+    key("isolation.cpu", |c| Some(quoted(c.isolation.cpu.as_str()))),
     live_key("logs.size", |c| Some(size(c.logs.size))),
     live_key("logs.count", |c| Some(c.logs.count.to_string())),
     live_key("logs.container", |c| Some(size(c.logs.container))),

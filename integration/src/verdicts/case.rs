@@ -33,11 +33,7 @@ pub struct VerdictCase {
 }
 
 /// All three enforcers.
-pub const ALL: &[EnforcerKind] = &[
-    EnforcerKind::Cgroup2,
-    EnforcerKind::Cgroup1,
-    EnforcerKind::Poll,
-];
+pub const ALL: &[EnforcerKind] = &EnforcerKind::ALL;
 /// The enforcers of the kernel.
 pub const KERNEL: &[EnforcerKind] = &[EnforcerKind::Cgroup2, EnforcerKind::Cgroup1];
 /// Only cgroup v2.

@@ -64,7 +64,7 @@ struct AgentArguments {
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Bytes>,
     /// Enforcer of the limits: cgroup2, cgroup1 or poll; the best one that works by default
-    #[arg(long, value_name = "KIND", value_parser = enforcer)]
+    #[arg(long, value_name = "KIND")]
     enforcer: Option<EnforcerKind>,
     /// Cgroup directory to use; detected by default
     #[arg(long, value_name = "PATH")]
@@ -109,18 +109,6 @@ struct AgentArguments {
 fn attribute(text: &str) -> Result<(Name, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     headroom_config::checked_attribute(name, value)
-}
-
-fn enforcer(text: &str) -> Result<EnforcerKind, String> {
-    let kinds = [
-        EnforcerKind::Cgroup2,
-        EnforcerKind::Cgroup1,
-        EnforcerKind::Poll,
-    ];
-    kinds
-        .into_iter()
-        .find(|k| k.as_str() == text)
-        .ok_or_else(|| "write cgroup2, cgroup1 or poll".to_owned())
 }
 
 impl AgentArguments {

@@ -1,6 +1,6 @@
 //! The privileges of the agent process. Read once, at start.
 
-use headroom_node_exec::{Privilege, probe_namespaces};
+use headroom_node_exec::{Privilege, effective_capabilities, probe_namespaces};
 
 /// Privileges of the agent process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,14 +25,7 @@ const CAP_SETFCAP: u32 = 31;
 impl AgentPrivileges {
     /// The privileges of this process.
     pub(crate) fn own() -> Self {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let effective = status
-            .lines()
-            .find_map(|l| l.strip_prefix("CapEff:"))
-            .map(str::trim);
-        let effective = effective
-            .and_then(|hex| u64::from_str_radix(hex, 16).ok())
-            .unwrap_or(0);
+        let effective = effective_capabilities();
         let root = nix::unistd::geteuid().is_root();
         let has = |capability: u32| effective >> capability & 1 == 1;
         let mounts = root && has(CAP_SYS_ADMIN);

@@ -5,7 +5,7 @@
 //! Each reload names the keys that wait for a restart.
 
 use headroom_config::reference::{self, TakesEffect};
-use headroom_config::{FileProblem, NodeAgentConfig, render};
+use headroom_config::{FileProblem, NodeAgentConfig, in_one_line, render};
 use headroom_wire::v1::nodes::ConfigReload;
 use tracing::{info, warn};
 
@@ -69,23 +69,6 @@ fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
     } else {
         parts.join("; ")
     }
-}
-
-/// The first error, and the number of others.
-fn in_one_line(problems: &[FileProblem]) -> String {
-    let Some(first) = problems.first() else {
-        return "the file has an error".to_owned();
-    };
-    let line = first
-        .line
-        .map(|line| format!(":{line}"))
-        .unwrap_or_default();
-    let more = if problems.len() > 1 {
-        format!(" ({} more in the log)", problems.len() - 1)
-    } else {
-        String::new()
-    };
-    format!("{}{line}: {}{more}", first.file, first.what)
 }
 
 #[cfg(test)]

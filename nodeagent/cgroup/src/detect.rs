@@ -48,11 +48,7 @@ pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
     let mut notes = vec![host.mode()];
     let kinds = match wanted.kind {
         Some(kind) => vec![kind],
-        None => vec![
-            EnforcerKind::Cgroup2,
-            EnforcerKind::Cgroup1,
-            EnforcerKind::Poll,
-        ],
+        None => EnforcerKind::ALL.to_vec(),
     };
     for kind in kinds {
         let attempt = match kind {

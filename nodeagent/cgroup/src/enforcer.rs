@@ -39,20 +39,12 @@ impl Enforcer {
 
     /// The root directory (v1: in the memory hierarchy); `None` for poll.
     pub fn root(&self) -> Option<PathBuf> {
-        match self {
-            Enforcer::Cgroup2(e) => Some(e.root().to_owned()),
-            Enforcer::Cgroup1(e) => Some(e.root().to_owned()),
-            Enforcer::Poll(_) => None,
-        }
+        by_kind!(Enforcer, self, e => Some(e.root().to_owned()), _ => None)
     }
 
     /// Sets the limit of all containers together. It has no effect for poll.
     pub fn set_fence(&self, offers: Bytes) -> Result<()> {
-        match self {
-            Enforcer::Cgroup2(e) => e.fence()?.set_memory(offers),
-            Enforcer::Cgroup1(e) => e.fence()?.set_memory(offers),
-            Enforcer::Poll(_) => Ok(()),
-        }
+        by_kind!(Enforcer, self, e => e.fence()?.set_memory(offers), _ => Ok(()))
     }
 
     /// Creates a container group with its `main`. Every limit is read back; a group without its
@@ -79,39 +71,23 @@ impl Enforcer {
 
     /// Names of all container groups; empty for poll.
     pub fn list(&self) -> Result<Vec<String>> {
-        match self {
-            Enforcer::Cgroup2(e) => e.list(),
-            Enforcer::Cgroup1(e) => e.list(),
-            Enforcer::Poll(_) => Ok(Vec::new()),
-        }
+        by_kind!(Enforcer, self, e => e.list(), _ => Ok(Vec::new()))
     }
 
     /// Limit and own counters of the fence; cheap while its limit was never hit. Empty for poll.
     pub fn fence_level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
-        match self {
-            Enforcer::Cgroup2(e) => e.fence()?.level(),
-            Enforcer::Cgroup1(e) => e.fence()?.level(),
-            Enforcer::Poll(_) => Ok((None, MemoryEvents::default())),
-        }
+        by_kind!(Enforcer, self, e => e.fence()?.level(), _ => Ok((None, MemoryEvents::default())))
     }
 
     /// Memory that is charged to the fence but to no container, and that reclaim cannot free. It is
     /// a lower bound, and zero below `floor`. `None` for poll.
     pub fn unattributed(&self, floor: Bytes) -> Result<Option<Bytes>> {
-        match self {
-            Enforcer::Cgroup2(e) => e.fence()?.unattributed(floor).map(Some),
-            Enforcer::Cgroup1(e) => e.fence()?.unattributed(floor).map(Some),
-            Enforcer::Poll(_) => Ok(None),
-        }
+        by_kind!(Enforcer, self, e => e.fence()?.unattributed(floor).map(Some), _ => Ok(None))
     }
 
     /// Counters of the fence; all zero for poll.
     pub fn fence_facts(&self) -> Result<CgroupStats> {
-        match self {
-            Enforcer::Cgroup2(e) => e.fence()?.facts(),
-            Enforcer::Cgroup1(e) => e.fence()?.facts(),
-            Enforcer::Poll(_) => Ok(CgroupStats::default()),
-        }
+        by_kind!(Enforcer, self, e => e.fence()?.facts(), _ => Ok(CgroupStats::default()))
     }
 
     /// Processes that the kernel of the host killed for memory. With cgroups it counts all kills
@@ -136,29 +112,17 @@ impl Enforcer {
     /// Whether the directory of all containers still exists. systemd removes it with its unit when
     /// all processes in it were killed.
     pub fn has_containers_dir(&self) -> bool {
-        match self {
-            Enforcer::Cgroup2(e) => e.has_home(),
-            Enforcer::Cgroup1(e) => e.has_home(),
-            Enforcer::Poll(_) => true,
-        }
+        by_kind!(Enforcer, self, e => e.has_home(), _ => true)
     }
 
     /// Files that move a shim into its own group, so that it is never charged to a container. None
     /// for poll.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
-        match self {
-            Enforcer::Cgroup2(e) => e.shim_procs_files(),
-            Enforcer::Cgroup1(e) => e.shim_procs_files(),
-            Enforcer::Poll(_) => Vec::new(),
-        }
+        by_kind!(Enforcer, self, e => e.shim_procs_files(), _ => Vec::new())
     }
 
     /// Kills all processes and removes all groups, to clean up after development and tests.
     pub fn remove_root(&self) -> Result<()> {
-        match self {
-            Enforcer::Cgroup2(e) => e.remove_root(EMPTY),
-            Enforcer::Cgroup1(e) => e.remove_root(EMPTY),
-            Enforcer::Poll(_) => Ok(()),
-        }
+        by_kind!(Enforcer, self, e => e.remove_root(EMPTY), _ => Ok(()))
     }
 }

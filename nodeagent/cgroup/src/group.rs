@@ -55,20 +55,12 @@ impl EnforcedGroup {
 
     /// Container id, or task name without `task-`.
     pub fn name(&self) -> &str {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.name(),
-            EnforcedGroup::Cgroup1(g) => g.name(),
-            EnforcedGroup::Poll(g) => g.name(),
-        }
+        by_kind!(EnforcedGroup, self, g => g.name())
     }
 
     /// Its directory (v1: in the memory hierarchy); none for a process tree.
     pub fn path(&self) -> Option<&Path> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => Some(g.dir().path()),
-            EnforcedGroup::Cgroup1(g) => Some(g.dir().path()),
-            EnforcedGroup::Poll(_) => None,
-        }
+        by_kind!(EnforcedGroup, self, g => Some(g.dir().path()), _ => None)
     }
 
     /// Poll only: sets the root process of the tree. Kernel groups ignore it, because they know
@@ -91,20 +83,12 @@ impl EnforcedGroup {
     /// The files into which a single-threaded child writes `0` before it executes the program. For
     /// a container these are the files of `main`.
     pub fn procs_files(&self) -> Vec<PathBuf> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.procs_files(),
-            EnforcedGroup::Cgroup1(g) => g.procs_files(),
-            EnforcedGroup::Poll(_) => Vec::new(),
-        }
+        by_kind!(EnforcedGroup, self, g => g.procs_files(), _ => Vec::new())
     }
 
     /// The files whose texts `facts_from_texts` parses, for the exit record of the shim.
     pub fn counter_files(&self) -> Vec<PathBuf> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.counter_files(),
-            EnforcedGroup::Cgroup1(g) => g.counter_files(),
-            EnforcedGroup::Poll(_) => Vec::new(),
-        }
+        by_kind!(EnforcedGroup, self, g => g.counter_files(), _ => Vec::new())
     }
 
     /// The counters from the texts of `counter_files`, which the shim read right after the end.
@@ -146,30 +130,18 @@ impl EnforcedGroup {
 
     /// All counters at one moment.
     pub fn facts(&self) -> Result<CgroupStats> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.facts(),
-            EnforcedGroup::Cgroup1(g) => g.facts(),
-            EnforcedGroup::Poll(g) => g.facts(),
-        }
+        by_kind!(EnforcedGroup, self, g => g.facts())
     }
 
     /// Memory use and its kinds. It is cheap enough for 4 Hz (poll: about 3 ms per 300 MB).
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.sample(),
-            EnforcedGroup::Cgroup1(g) => g.sample(),
-            EnforcedGroup::Poll(g) => g.sample(),
-        }
+        by_kind!(EnforcedGroup, self, g => g.sample())
     }
 
     /// Memory that is charged to this group but to no child (`main` or task), and that reclaim
     /// cannot free. It is a lower bound, and zero below `floor`. `None` for a process tree.
     pub fn unattributed(&self, floor: Bytes) -> Result<Option<Bytes>> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.unattributed(floor).map(Some),
-            EnforcedGroup::Cgroup1(g) => g.unattributed(floor).map(Some),
-            EnforcedGroup::Poll(_) => Ok(None),
-        }
+        by_kind!(EnforcedGroup, self, g => g.unattributed(floor).map(Some), _ => Ok(None))
     }
 
     /// Its unreclaimable memory, if at least `floor`; otherwise zero, which is cheap to find out. `None`
@@ -185,39 +157,23 @@ impl EnforcedGroup {
 
     /// All memory charged to it, and the part that reclaim cannot free. `None` for a process tree.
     pub fn charged(&self) -> Result<Option<ChargedMemory>> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.charged().map(Some),
-            EnforcedGroup::Cgroup1(g) => g.charged().map(Some),
-            EnforcedGroup::Poll(_) => Ok(None),
-        }
+        by_kind!(EnforcedGroup, self, g => g.charged().map(Some), _ => Ok(None))
     }
 
     /// The open files of a sample; `None` for a process tree.
     pub fn probe(&self) -> Result<Option<UsageProbe>> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.probe().map(Some),
-            EnforcedGroup::Cgroup1(g) => g.probe().map(Some),
-            EnforcedGroup::Poll(_) => Ok(None),
-        }
+        by_kind!(EnforcedGroup, self, g => g.probe().map(Some), _ => Ok(None))
     }
 
     /// Major page faults of its processes and those below; `None` where the kernel does not count
     /// them.
     pub fn major_faults(&self) -> Option<u64> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.major_faults(),
-            EnforcedGroup::Cgroup1(g) => g.major_faults(),
-            EnforcedGroup::Poll(_) => None,
-        }
+        by_kind!(EnforcedGroup, self, g => g.major_faults(), _ => None)
     }
 
     /// Processes in it and below.
     pub fn pids(&self) -> Result<Vec<i32>> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.pids(),
-            EnforcedGroup::Cgroup1(g) => g.pids(),
-            EnforcedGroup::Poll(g) => Ok(g.members()),
-        }
+        by_kind!(EnforcedGroup, self, g => g.pids(), g => Ok(g.members()))
     }
 
     /// The largest processes in it and below by resident memory, largest first.
@@ -228,11 +184,7 @@ impl EnforcedGroup {
     /// Changes the memory limit and reads it back. A limit below the unreclaimable use is refused,
     /// because the kernel would kill.
     pub fn set_memory(&self, limit: Bytes) -> Result<()> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.set_memory(limit),
-            EnforcedGroup::Cgroup1(g) => g.set_memory(limit),
-            EnforcedGroup::Poll(g) => g.set_memory(limit),
-        }
+        by_kind!(EnforcedGroup, self, g => g.set_memory(limit))
     }
 
     /// From now on, a group of this limit is throttled near it instead of killed: see
@@ -279,11 +231,7 @@ impl EnforcedGroup {
     /// Its limit, and the counters of its own level; cheaper than `facts`. `None` for a process
     /// tree.
     pub fn level(&self) -> Result<Option<(Option<Bytes>, MemoryEvents)>> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.level().map(Some),
-            EnforcedGroup::Cgroup1(g) => g.level().map(Some),
-            EnforcedGroup::Poll(_) => Ok(None),
-        }
+        by_kind!(EnforcedGroup, self, g => g.level().map(Some), _ => Ok(None))
     }
 
     /// Processes that the kernel of the host killed for memory, as
@@ -299,30 +247,18 @@ impl EnforcedGroup {
     /// Changes the processor weight against siblings and reads it back. It has no effect without
     /// the controller, and for poll.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.set_cpu_weight(weight),
-            EnforcedGroup::Cgroup1(g) => g.set_cpu_weight(weight),
-            EnforcedGroup::Poll(_) => Ok(()),
-        }
+        by_kind!(EnforcedGroup, self, g => g.set_cpu_weight(weight), _ => Ok(()))
     }
 
     /// Sends SIGKILL to all processes in it and below. Returns when none is left, or after ten
     /// seconds with an error that lists the rest.
     pub fn kill(&self) -> Result<()> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.kill(),
-            EnforcedGroup::Cgroup1(g) => g.kill(),
-            EnforcedGroup::Poll(g) => g.kill(),
-        }
+        by_kind!(EnforcedGroup, self, g => g.kill())
     }
 
     /// Whether there are processes in it or below.
     pub fn populated(&self) -> Result<bool> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.populated(),
-            EnforcedGroup::Cgroup1(g) => g.populated(),
-            EnforcedGroup::Poll(g) => Ok(!g.members().is_empty()),
-        }
+        by_kind!(EnforcedGroup, self, g => g.populated(), g => Ok(!g.members().is_empty()))
     }
 
     /// Creates the group of a task, next to `main`.
@@ -354,10 +290,6 @@ impl EnforcedGroup {
     /// Removes it and all groups below. Retries while processes exit, until the deadline. A missing
     /// group is no error.
     pub fn remove(&self, deadline: Duration) -> Result<()> {
-        match self {
-            EnforcedGroup::Cgroup2(g) => g.remove(deadline),
-            EnforcedGroup::Cgroup1(g) => g.remove(deadline),
-            EnforcedGroup::Poll(g) => g.remove(deadline),
-        }
+        by_kind!(EnforcedGroup, self, g => g.remove(deadline))
     }
 }

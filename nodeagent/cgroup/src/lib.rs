@@ -11,6 +11,8 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod by_kind;
 pub mod detect;
 pub mod enforcer;
 pub mod error;

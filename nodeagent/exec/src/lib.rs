@@ -30,7 +30,7 @@ pub use error::{SpawnError, SpawnStep};
 pub use exec_arguments::ExecArguments;
 pub use limits::{RlimitKind, RlimitSetting};
 pub use namespace_probe::probe_namespaces;
-pub use namespaces::{Namespaces, Privilege};
+pub use namespaces::{Namespaces, Privilege, effective_capabilities};
 pub use pidfd::{ChildProcess, ProcessEnd, WatchedProcess, starttime_of};
 pub use spawn::spawn;
 pub use user::ProcessUser;

@@ -25,19 +25,20 @@ pub enum Privilege {
     UserNamespace,
 }
 
+/// The effective capabilities of this process, one bit for each number; none if they are unknown.
+pub fn effective_capabilities() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    effective
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
 impl Privilege {
     /// The privilege of this process.
     pub fn own() -> Privilege {
         const CAP_SYS_ADMIN: u32 = 21;
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let effective = status
-            .lines()
-            .find_map(|l| l.strip_prefix("CapEff:"))
-            .map(str::trim);
-        let effective = effective
-            .and_then(|hex| u64::from_str_radix(hex, 16).ok())
-            .unwrap_or(0);
-        if effective >> CAP_SYS_ADMIN & 1 == 1 {
+        if effective_capabilities() >> CAP_SYS_ADMIN & 1 == 1 {
             Privilege::SysAdmin
         } else {
             Privilege::UserNamespace

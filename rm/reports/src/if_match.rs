@@ -2,7 +2,7 @@
 //!
 //! Handlers and the main loop compare it with the current version. It changes nothing itself.
 
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 /// Content of `If-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +18,7 @@ pub enum IfMatch {
 impl IfMatch {
     /// Parses the values of all `If-Match` headers of a call; `None` stands for a value that is not
     /// text. Returns `HR0400` for a value that is not a list of ETags.
-    pub fn of<'a>(
-        values: impl IntoIterator<Item = Option<&'a str>>,
-    ) -> Result<Self, ProblemDetails> {
+    pub fn of<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> ProblemResult<Self> {
         let mut versions = Vec::new();
         for value in values {
             let wrong = || {
@@ -48,7 +46,7 @@ impl IfMatch {
 
     /// The one version as a number; `None` if the header is absent or `*`. Returns `HR0400` for
     /// several versions, and for one that is not a number.
-    pub fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, ProblemDetails> {
+    pub fn number<N: std::str::FromStr>(&self) -> ProblemResult<Option<N>> {
         let IfMatch::Versions(versions) = self else {
             return Ok(None);
         };
@@ -64,7 +62,7 @@ impl IfMatch {
 
     /// Returns `HR0409` for a call that was meant for another version than `current`. `what` names
     /// the object in the error.
-    pub fn check(&self, what: &str, current: &str) -> Result<(), ProblemDetails> {
+    pub fn check(&self, what: &str, current: &str) -> ProblemResult<()> {
         match self {
             IfMatch::Absent | IfMatch::Any => Ok(()),
             IfMatch::Versions(versions) if versions.iter().any(|v| v == current) => Ok(()),

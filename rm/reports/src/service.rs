@@ -11,14 +11,13 @@ use headroom_identity::Principal;
 use headroom_rm_core::ApplicationLifetime;
 use headroom_types::{AppId, ContainerId, Epoch, QueuePath, Tick, UnixMillis};
 use headroom_wire::v1::apps::{ClusterView, PendingExplanation, SubmitApplicationRequest};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 
 use crate::report::{ApplicationReport, ClusterNodeReport, ContainerReport, QueueReport};
 
 /// Future of a read or a call. Its error is that of the same call under `/v1`; a resource manager
 /// that shuts down or does not respond in time returns `HR0503`.
-pub type ClusterFuture<'a, T> =
-    Pin<Box<dyn Future<Output = Result<T, ProblemDetails>> + Send + 'a>>;
+pub type ClusterFuture<'a, T> = Pin<Box<dyn Future<Output = ProblemResult<T>> + Send + 'a>>;
 
 /// The service, shared by the handlers of an interface.
 pub type SharedCluster = Arc<dyn ClusterService>;
@@ -141,13 +140,7 @@ impl LockedApplication {
     }
 }
 
-impl fmt::Debug for LockedApplication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockedApplication")
-            .field("report", &self.report)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(LockedApplication { report });
 
 /// Scheme of the TCP listener, `http` or `https`: an extension of each request, for links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

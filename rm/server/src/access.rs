@@ -15,7 +15,7 @@ use headroom_identity::{
 use headroom_rm_store::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
 use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
 use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 /// Limit on stored tokens.
 const MOST_TOKENS: usize = 10_000;
@@ -95,7 +95,7 @@ pub(crate) enum AccessChange {
 }
 
 /// The token record concerned by the change, for the audit log, or the reason for a refusal.
-pub(crate) type AccessChangeResult = Result<Option<StoredToken>, ProblemDetails>;
+pub(crate) type AccessChangeResult = ProblemResult<Option<StoredToken>>;
 
 impl AccessControl {
     /// Restores the state that an earlier incarnation saved. A new cluster gets a random
@@ -266,7 +266,7 @@ impl AccessControl {
     }
 
     /// Authenticates the bearer of a token.
-    pub(crate) fn bearer(&self, text: &str, now: UnixMillis) -> Result<Principal, ProblemDetails> {
+    pub(crate) fn bearer(&self, text: &str, now: UnixMillis) -> ProblemResult<Principal> {
         if let Ok((_, attempt)) = self.key.check(text) {
             return Ok(Principal::Master(attempt));
         }
@@ -293,7 +293,7 @@ impl AccessControl {
         &self,
         text: &str,
         now: UnixMillis,
-    ) -> Result<(TokenAccessor, Option<NodeId>, Vec<String>), ProblemDetails> {
+    ) -> ProblemResult<(TokenAccessor, Option<NodeId>, Vec<String>)> {
         let (accessor, held) = self.found(text, SecretTokenKind::Join, now)?;
         match &held.whose {
             TokenPurpose::Join { node, names } => Ok((accessor, node.clone(), names.clone())),
@@ -308,7 +308,7 @@ impl AccessControl {
         text: &str,
         kind: SecretTokenKind,
         now: UnixMillis,
-    ) -> Result<(TokenAccessor, &StoredToken), ProblemDetails> {
+    ) -> ProblemResult<(TokenAccessor, &StoredToken)> {
         let token: SecretToken = text
             .parse()
             .map_err(|_| unknown("the presented text is not a token of this cluster"))?;
@@ -439,7 +439,7 @@ pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
 }
 
 /// Parses rights. An unknown right and an empty list are errors.
-pub(crate) fn checked(words: &[String]) -> Result<AccessRights, ProblemDetails> {
+pub(crate) fn checked(words: &[String]) -> ProblemResult<AccessRights> {
     let one = |word: &String| {
         word.parse::<AccessRight>()
             .map_err(|error| ProblemDetails::bad_request(error.to_string()))
@@ -447,7 +447,7 @@ pub(crate) fn checked(words: &[String]) -> Result<AccessRights, ProblemDetails> 
     let rights = words
         .iter()
         .map(one)
-        .collect::<Result<AccessRights, ProblemDetails>>()?;
+        .collect::<ProblemResult<AccessRights>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
         return Err(ProblemDetails::bad_request("the list of rights is empty")
@@ -457,7 +457,7 @@ pub(crate) fn checked(words: &[String]) -> Result<AccessRights, ProblemDetails> 
 }
 
 /// Validates the subject of a policy: a user, or `@` and a group.
-pub(crate) fn subject(text: &str) -> Result<String, ProblemDetails> {
+pub(crate) fn subject(text: &str) -> ProblemResult<String> {
     if is_user(text.strip_prefix('@').unwrap_or(text)) {
         return Ok(text.to_owned());
     }

@@ -12,7 +12,7 @@ use headroom_wire::v1::application_master::{
     self, FinishApplicationRequest, MasterSync, PlacementRequest, RegisterMaster,
 };
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode,
     TagNodeRequest,
@@ -22,7 +22,7 @@ use headroom_wire::v1::validation::{check_launch, check_request, check_submit};
 /// Maximum number of items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
 
-fn few(what: &str, n: usize) -> Result<(), ProblemDetails> {
+fn few(what: &str, n: usize) -> ProblemResult<()> {
     if n > MAX_ITEMS {
         return Err(ProblemDetails::too_large(format!(
             "{n} {what} in one message; at most {MAX_ITEMS}"
@@ -32,7 +32,7 @@ fn few(what: &str, n: usize) -> Result<(), ProblemDetails> {
 }
 
 /// Converts a submission.
-pub(crate) fn submit(app: SubmitApplicationRequest) -> Result<core::ClusterCall, ProblemDetails> {
+pub(crate) fn submit(app: SubmitApplicationRequest) -> ProblemResult<Box<core::AppSubmission>> {
     check_submit(&app)?;
     let queue = app.queue.unwrap_or_else(QueuePath::default_leaf);
     let master = match app.master {
@@ -62,10 +62,10 @@ pub(crate) fn submit(app: SubmitApplicationRequest) -> Result<core::ClusterCall,
         master,
         key: app.idempotency_key,
     };
-    Ok(core::ClusterCall::Submit(Box::new(new)))
+    Ok(Box::new(new))
 }
 
-fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
+fn of_app(given: &AppId, path: &AppId) -> ProblemResult<()> {
     if given != path {
         return Err(ProblemDetails::bad_request(format!(
             "attempt belongs to application {given}, but the path names {path}"
@@ -79,7 +79,7 @@ fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
 pub fn register_master(
     app: &AppId,
     body: RegisterMaster,
-) -> Result<(AttemptId, Option<String>), ProblemDetails> {
+) -> ProblemResult<(AttemptId, Option<String>)> {
     of_app(&body.attempt.app, app)?;
     let place =
         |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
@@ -93,12 +93,12 @@ pub fn register_master(
 
 /// Converts a master's heartbeat, without the rows of the job. Fails if the attempt belongs to
 /// another application than `app`, or a request is not valid.
-pub fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, ProblemDetails> {
+pub fn sync(app: &AppId, body: MasterSync) -> ProblemResult<core::ClusterCall> {
     of_app(&body.attempt.app, app)?;
     few("asks", body.asks.len())?;
     few("requests to drop", body.drop.len())?;
     few("containers to release", body.release.len())?;
-    let asks: Result<Vec<core::request::ContainerRequest>, ProblemDetails> =
+    let asks: ProblemResult<Vec<core::request::ContainerRequest>> =
         body.asks.into_iter().map(ask).collect();
     Ok(core::ClusterCall::Sync(Box::new(core::MasterHeartbeat {
         attempt: body.attempt,
@@ -111,9 +111,7 @@ pub fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, ProblemD
 }
 
 /// Converts one container request.
-pub(crate) fn ask(
-    ask: PlacementRequest,
-) -> Result<core::request::ContainerRequest, ProblemDetails> {
+pub(crate) fn ask(ask: PlacementRequest) -> ProblemResult<core::request::ContainerRequest> {
     check_request(&ask)?;
     check_launch(&ask.launch)?;
     few(
@@ -167,10 +165,7 @@ fn placement(
 }
 
 /// Converts the end of a master. Fails if the attempt belongs to another application than `app`.
-pub fn finish(
-    app: &AppId,
-    body: FinishApplicationRequest,
-) -> Result<core::ClusterCall, ProblemDetails> {
+pub fn finish(app: &AppId, body: FinishApplicationRequest) -> ProblemResult<core::ClusterCall> {
     of_app(&body.attempt.app, app)?;
     let outcome = if body.succeeded {
         core::ApplicationOutcome::Succeeded
@@ -199,10 +194,7 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
 
 /// Converts the registration of a node. Fails if the URL is not valid, a list is too long, or an
 /// exit is of another node.
-pub fn register_node(
-    node: NodeId,
-    body: RegisterNode,
-) -> Result<core::ClusterCall, ProblemDetails> {
+pub fn register_node(node: NodeId, body: RegisterNode) -> ProblemResult<core::ClusterCall> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
     if !(body.url.starts_with("http://") || body.url.starts_with("https://"))
@@ -269,7 +261,7 @@ fn traits(wire: NodeTraits) -> core::NodeProperties {
 }
 
 /// Converts an operator's settings of a node.
-pub(crate) fn tag(body: TagNodeRequest) -> Result<core::TagChange, ProblemDetails> {
+pub(crate) fn tag(body: TagNodeRequest) -> ProblemResult<core::TagChange> {
     let TagNodeRequest {
         cordon,
         reason,
@@ -309,7 +301,7 @@ pub(crate) fn tag(body: TagNodeRequest) -> Result<core::TagChange, ProblemDetail
 }
 
 /// Converts a node's heartbeat. Fails if a list is too long, or an exit is of another node.
-pub fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHeartbeat>, ProblemDetails> {
+pub fn report(node: &NodeId, body: NodeReport) -> ProblemResult<Box<core::NodeHeartbeat>> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
     own(node, &body.exits)?;
@@ -323,7 +315,7 @@ pub fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHeartbeat
     }))
 }
 
-fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), ProblemDetails> {
+fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> ProblemResult<()> {
     match exits.iter().find(|exit| exit.node != *node) {
         Some(exit) => Err(ProblemDetails::bad_request(format!(
             "the exit of {} is of node {}, but the path names {node}",
@@ -395,11 +387,7 @@ mod tests {
     #[test]
     fn a_submission_without_a_queue_goes_to_the_default_queue() {
         let text = r#"{"name":"job","master":{"kind":"unmanaged"}}"#;
-        let core::ClusterCall::Submit(new) =
-            submit(serde_json::from_str(text).expect("reads")).expect("valid")
-        else {
-            panic!("the call is not a submission")
-        };
+        let new = submit(serde_json::from_str(text).expect("reads")).expect("valid");
         assert_eq!(
             (new.queue.as_str(), new.user.as_str()),
             ("root.default", "unknown")

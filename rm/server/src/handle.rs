@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_rm_core::{CallAnswer, CallRefusal, CallResult, ClusterCall, NodeHeartbeat};
+use headroom_rm_core::{CallRefusal, CallResult, ClusterCall, NodeHeartbeat};
 use headroom_rm_store::SavedResponse;
 use headroom_types::{AppId, AttemptId, NodeId, Tick};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::NodeView;
 use tokio::sync::{oneshot, watch};
 
 use crate::access::{AccessChange, AccessChangeResult};
+use crate::call_reply::{CallReply, Master, Received};
 use crate::clock::ManagerClock;
 use crate::inbox::{InputSenders, QueuedHeartbeat};
 use crate::input::{ClusterQuery, DocumentChange, LoopInput};
@@ -47,27 +48,34 @@ impl MainLoopHandle {
     }
 
     /// Makes a call of the core.
-    pub(crate) async fn call(&self, what: ClusterCall) -> Result<CallAnswer, ProblemDetails> {
+    pub(crate) async fn call<R: CallReply>(&self, what: ClusterCall) -> ProblemResult<R> {
         self.call_with(what, None).await
     }
 
     /// Makes a call of the core, with rows of a job.
-    pub(crate) async fn call_with(
+    pub(crate) async fn call_with<R: CallReply>(
         &self,
         what: ClusterCall,
         job: Option<(AppId, JobViewPatch)>,
-    ) -> Result<CallAnswer, ProblemDetails> {
-        let answer = self
-            .ask(|reply| LoopInput::Call {
-                what: Box::new(what),
-                job: job.map(Box::new),
-                reply,
-            })
-            .await?;
-        match answer {
-            Ok(answer) => Ok(answer),
+    ) -> ProblemResult<R> {
+        match self.result(what, job).await? {
+            Ok(answer) => R::of(answer),
             Err(refusal) => Err(self.refused(&refusal).await),
         }
+    }
+
+    /// Result of a call of the core.
+    async fn result(
+        &self,
+        what: ClusterCall,
+        job: Option<(AppId, JobViewPatch)>,
+    ) -> ProblemResult<CallResult> {
+        self.ask(|reply| LoopInput::Call {
+            what: Box::new(what),
+            job: job.map(Box::new),
+            reply,
+        })
+        .await
     }
 
     /// Problem for a refusal. For an object that does not exist, it suggests the most similar name.
@@ -87,7 +95,7 @@ impl MainLoopHandle {
         &self,
         node: NodeId,
         report: Box<NodeHeartbeat>,
-    ) -> Result<CallAnswer, ProblemDetails> {
+    ) -> ProblemResult<Received> {
         let (reply, answer) = oneshot::channel();
         let input = LoopInput::Call {
             what: Box::new(ClusterCall::Report { node, report }),
@@ -105,7 +113,7 @@ impl MainLoopHandle {
         let answer = tokio::time::timeout(REPLY_TIMEOUT, whole)
             .await
             .unwrap_or_else(|_| Err(late()))?;
-        answer.map_err(|refusal| to_wire::problem(&refusal))
+        Received::of(answer.map_err(|refusal| to_wire::problem(&refusal))?)
     }
 
     /// Registers a master. After a restart, the resource manager knows the master's containers only
@@ -115,7 +123,7 @@ impl MainLoopHandle {
         &self,
         attempt: AttemptId,
         url: Option<String>,
-    ) -> Result<CallAnswer, ProblemDetails> {
+    ) -> ProblemResult<Master> {
         let mut recovered = self.published.recovery();
         let until = tokio::time::Instant::now() + RECOVERY_TIMEOUT;
         loop {
@@ -123,15 +131,8 @@ impl MainLoopHandle {
                 attempt: attempt.clone(),
                 url: url.clone(),
             };
-            let answer: CallResult = self
-                .ask(|reply| LoopInput::Call {
-                    what: Box::new(what),
-                    job: None,
-                    reply,
-                })
-                .await?;
-            let refusal = match answer {
-                Ok(answer) => return Ok(answer),
+            let refusal = match self.result(what, None).await? {
+                Ok(answer) => return Master::of(answer),
                 Err(refusal) => refusal,
             };
             let early = matches!(refusal, CallRefusal::Recovering(_));
@@ -147,11 +148,7 @@ impl MainLoopHandle {
     }
 
     /// Stores a response with its idempotency key. Returns when it is durable.
-    pub(crate) async fn keep(
-        &self,
-        answer: SavedResponse,
-        gone: Vec<String>,
-    ) -> Result<(), ProblemDetails> {
+    pub(crate) async fn keep(&self, answer: SavedResponse, gone: Vec<String>) -> ProblemResult<()> {
         self.ask(|reply| {
             LoopInput::Document(DocumentChange::Response {
                 answer: Box::new(answer),
@@ -177,16 +174,13 @@ impl MainLoopHandle {
     }
 
     /// Checks that the main loop runs.
-    pub(crate) async fn turns(&self) -> Result<(), ProblemDetails> {
+    pub(crate) async fn turns(&self) -> ProblemResult<()> {
         self.ask(|reply| LoopInput::Query(ClusterQuery::Turn(reply)))
             .await
     }
 
     /// One node, with the time of its last heartbeat.
-    pub(crate) async fn node(
-        &self,
-        node: &NodeId,
-    ) -> Result<Option<(NodeView, Tick)>, ProblemDetails> {
+    pub(crate) async fn node(&self, node: &NodeId) -> ProblemResult<Option<(NodeView, Tick)>> {
         self.ask(|reply| LoopInput::Query(ClusterQuery::Node(node.clone(), reply)))
             .await
     }
@@ -200,7 +194,7 @@ impl MainLoopHandle {
     pub(crate) async fn ask<T>(
         &self,
         input: impl FnOnce(oneshot::Sender<T>) -> LoopInput,
-    ) -> Result<T, ProblemDetails> {
+    ) -> ProblemResult<T> {
         let (reply, answer) = oneshot::channel();
         let whole = async {
             self.lines
@@ -216,7 +210,7 @@ impl MainLoopHandle {
     }
 
     /// Current view: not older than any result that was sent before.
-    pub(crate) async fn view(&self) -> Result<Arc<ClusterSnapshot>, ProblemDetails> {
+    pub(crate) async fn view(&self) -> ProblemResult<Arc<ClusterSnapshot>> {
         if let Some(view) = self.published.fresh() {
             return Ok(view);
         }

@@ -12,7 +12,7 @@ use headroom_types::{
 };
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, PendingExplanation};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::{DesiredStateLine, NodeView};
 use tokio::sync::{mpsc, oneshot};
@@ -51,7 +51,7 @@ pub(crate) enum LoopInput {
         /// Cursor of the last update that the master has.
         cursor: u64,
         /// Receives the stream.
-        reply: oneshot::Sender<Result<mpsc::Receiver<Vec<MasterUpdate>>, ProblemDetails>>,
+        reply: oneshot::Sender<ProblemResult<mpsc::Receiver<Vec<MasterUpdate>>>>,
     },
     /// Changes a document that is saved beside the records of the core.
     Document(DocumentChange),

@@ -14,6 +14,7 @@ mod access;
 mod activation;
 mod attempt_metrics;
 mod audit;
+mod call_reply;
 mod clock;
 mod dispatch;
 mod durable_documents;

@@ -14,43 +14,25 @@ use std::time::Duration;
 
 use headroom_telemetry::histogram::{LONG, SHORT};
 use headroom_telemetry::{Histogram, RejectedConnections};
-use headroom_types::QueuePath;
+use headroom_types::{QueuePath, word_enum};
 
 pub(crate) use calls::HttpCallCounters;
 pub(crate) use put::page;
 
-/// Decision about a container of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ContainerDecision {
-    /// It was granted.
-    Granted,
-    /// A node was reserved for it.
-    Reserved,
-    /// A container was preempted for it.
-    Preempted,
-    /// It is infeasible.
-    Refused,
-    /// Its deadline passed.
-    Expired,
-}
-
-impl ContainerDecision {
-    pub(crate) const ALL: [ContainerDecision; 5] = [
-        ContainerDecision::Granted,
-        ContainerDecision::Reserved,
-        ContainerDecision::Preempted,
-        ContainerDecision::Refused,
-        ContainerDecision::Expired,
-    ];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            ContainerDecision::Granted => "granted",
-            ContainerDecision::Reserved => "reserved",
-            ContainerDecision::Preempted => "preempted",
-            ContainerDecision::Refused => "refused",
-            ContainerDecision::Expired => "expired",
-        }
+word_enum! {
+    /// Decision about a container of a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum ContainerDecision: "is not a decision; use" {
+        /// It was granted.
+        Granted = "granted",
+        /// A node was reserved for it.
+        Reserved = "reserved",
+        /// A container was preempted for it.
+        Preempted = "preempted",
+        /// It is infeasible.
+        Refused = "refused",
+        /// Its deadline passed.
+        Expired = "expired",
     }
 }
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use headroom_types::LogLevel;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::operator::{LogLevelView, ReloadResult};
 use tokio::sync::{mpsc, oneshot};
 
@@ -44,7 +44,7 @@ impl OperatorHandle {
     pub(crate) async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> OperatorRequest,
-    ) -> Result<T, ProblemDetails> {
+    ) -> ProblemResult<T> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
             self.0.send(request(reply)).await.ok()?;

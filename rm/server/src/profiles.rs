@@ -11,7 +11,7 @@ use headroom_rm_reports::IfMatch;
 use headroom_rm_store::{SavedProfile, SavedProfiles};
 use headroom_types::spelling::did_you_mean;
 use headroom_types::{Name, Reason, UnixMillis};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::profiles::{ClusterProfile, MAX_ABOUT_BYTES, ProfileSpec};
 
@@ -52,7 +52,7 @@ pub(crate) enum ProfileAction {
 }
 
 /// Outcome of a change, or the reason for a refusal.
-pub(crate) type ProfileChangeResult = Result<ProfileOutcome, ProblemDetails>;
+pub(crate) type ProfileChangeResult = ProblemResult<ProfileOutcome>;
 
 /// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl ProfileCatalog {
     }
 
     /// One profile.
-    pub(crate) fn get(&self, name: &Name) -> Result<&ClusterProfile, ProblemDetails> {
+    pub(crate) fn get(&self, name: &Name) -> ProblemResult<&ClusterProfile> {
         self.known.get(name).ok_or_else(|| {
             let near = did_you_mean(name.as_str(), self.known.keys().map(Name::as_str));
             let hint = near.unwrap_or_else(|| "rmctl profile list shows all profiles".to_owned());
@@ -183,7 +183,7 @@ impl ProfileCatalog {
         name: &Name,
         spec: &ProfileSpec,
         at: UnixMillis,
-    ) -> Result<ClusterProfile, ProblemDetails> {
+    ) -> ProblemResult<ClusterProfile> {
         let ProfileSpec {
             heap,
             overhead,
@@ -244,7 +244,7 @@ mod tests {
         action: ProfileAction,
         version: Option<u64>,
         how: DryRun,
-    ) -> Result<ProfileOutcome, ProblemDetails> {
+    ) -> ProblemResult<ProfileOutcome> {
         let matched = version.map_or(IfMatch::Absent, |v| IfMatch::Versions(vec![v.to_string()]));
         profiles.change(
             &ProfileChange {
@@ -262,7 +262,7 @@ mod tests {
         what: &str,
         gib: u64,
         version: Option<u64>,
-    ) -> Result<ProfileOutcome, ProblemDetails> {
+    ) -> ProblemResult<ProfileOutcome> {
         change(
             profiles,
             what,

@@ -5,7 +5,7 @@ use headroom_rm_core::{CallRefusal, Cluster, MasterUpdate, WaitExplanation};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{ContainerView, NodeReservation};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 
 use crate::input::{ClusterQuery, ContainerFilter, HELD, HeldContainer, WaitingRequest};
 use crate::{reports, to_wire, view};
@@ -221,7 +221,7 @@ pub(crate) fn missed_updates(
     app: &AppId,
     epoch: Epoch,
     cursor: u64,
-) -> Result<Vec<MasterUpdate>, ProblemDetails> {
+) -> ProblemResult<Vec<MasterUpdate>> {
     let refuse = |refusal: CallRefusal| Err(to_wire::problem(&refusal));
     let Some(found) = cluster.app(app) else {
         return refuse(CallRefusal::NoSuchApp(app.clone()));

@@ -7,7 +7,7 @@ use headroom_rm_core::CallRefusal;
 use headroom_rm_store::Documents;
 use headroom_types::{AppId, Epoch};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 use headroom_wire::v1::job::JobView;
 use tokio::sync::oneshot;
 
@@ -39,7 +39,7 @@ impl ClusterReader {
     pub(crate) async fn query<T>(
         &self,
         query: impl FnOnce(oneshot::Sender<T>) -> ClusterQuery,
-    ) -> Result<T, ProblemDetails> {
+    ) -> ProblemResult<T> {
         self.handle
             .ask(|reply| LoopInput::Query(query(reply)))
             .await
@@ -53,7 +53,7 @@ impl ClusterReader {
         &self,
         app: &AppId,
         query: fn(AppId, oneshot::Sender<Option<T>>) -> ClusterQuery,
-    ) -> Result<T, ProblemDetails> {
+    ) -> ProblemResult<T> {
         match self.query(|reply| query(app.clone(), reply)).await? {
             Some(found) => Ok(found),
             None => {
@@ -67,7 +67,7 @@ impl ClusterReader {
     ///
     /// # Errors
     /// There is no such application, or the main loop does not respond.
-    pub(crate) async fn app(&self, app: &AppId) -> Result<AppView, ProblemDetails> {
+    pub(crate) async fn app(&self, app: &AppId) -> ProblemResult<AppView> {
         self.query_app(app, ClusterQuery::App).await
     }
 

@@ -5,14 +5,15 @@
 //! restart.
 
 use headroom_config::reference::{self, TakesEffect};
-use headroom_config::{FileProblem, LogLevel, render};
-use headroom_rm_core::{CallAnswer, ClusterCall, LogObject, QueuesFrom};
+use headroom_config::{FileProblem, LogLevel, in_one_line, render};
+use headroom_rm_core::{ClusterCall, LogObject, QueuesFrom};
 use headroom_types::Reason;
 use headroom_wire::v1::audit::AuditLine;
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::operator::ReloadResult;
 use tracing::warn;
 
+use crate::call_reply::Configured;
 use crate::eventlog;
 use crate::operator::reload_summary;
 use crate::options::ManagerOptions;
@@ -81,14 +82,8 @@ impl RunningManager {
 
     async fn take(&mut self, new: ManagerOptions) -> Result<ReloadResult, String> {
         let call = ClusterCall::Configure(Box::new(new.settings(self.clock)));
-        let CallAnswer::Configured { queues } = self
-            .handle
-            .call(call)
-            .await
-            .map_err(|problem| problem.detail)?
-        else {
-            return Err("the core returned an unexpected result".to_owned());
-        };
+        let configured = self.handle.call(call).await;
+        let Configured { queues } = configured.map_err(|problem| problem.detail)?;
         let taken = compare(&self.options, &new, queues);
         let (events, audit, kept) = (
             self.events.clone(),
@@ -153,22 +148,6 @@ fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) ->
         }
     }
     taken
-}
-
-/// The first problem, and the number of further ones.
-fn in_one_line(problems: &[FileProblem]) -> String {
-    let Some(first) = problems.first() else {
-        return "the file is invalid".to_owned();
-    };
-    let line = first
-        .line
-        .map(|line| format!(":{line}"))
-        .unwrap_or_default();
-    let more = match problems.len() {
-        1 => String::new(),
-        n => format!(" ({} more in the log)", n - 1),
-    };
-    format!("{}{line}: {}{more}", first.file, first.what)
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use headroom_rm_reports::{
 use headroom_types::{AppId, Bytes, Cpus, ExitReason, QueuePath, Resource, Tick, UnixMillis};
 use tokio::sync::oneshot;
 
+use crate::view;
+
 /// Length of the time whose grants are counted.
 const LAST_SECOND: Duration = Duration::from_secs(1);
 
@@ -264,16 +266,7 @@ fn nodes(cluster: &Cluster) -> Vec<ClusterNodeReport> {
 
 fn of_node(cluster: &Cluster, node: &node::ClusterNode) -> ClusterNodeReport {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
-    let alive = node
-        .containers
-        .iter()
-        .filter_map(|id| cluster.container(id))
-        .filter(|c| c.state.is_alive());
-    let (mut used, mut containers) = (Bytes::ZERO, 0);
-    for c in alive {
-        used = used.saturating_add(c.used.unwrap_or_default());
-        containers += 1;
-    }
+    let (used, containers) = view::usage(cluster, node);
     let traits = cluster.node_table().traits(node);
     ClusterNodeReport {
         id: node.id.clone(),

@@ -21,6 +21,11 @@ use headroom_wire::v1::nodes::{
 
 use crate::queues;
 
+/// A bug whose details are in the log of the resource manager.
+pub(crate) fn internal_error() -> ProblemDetails {
+    ProblemDetails::internal("internal error in the resource manager; its log has the details")
+}
+
 /// Converts a refusal to a problem with its code.
 pub fn problem(refusal: &CallRefusal) -> ProblemDetails {
     let says = |code| ProblemDetails::new(code, refusal.to_string());

@@ -274,19 +274,22 @@ pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
     }
 }
 
+/// Memory that the live containers of a node use, and their number.
+pub(crate) fn usage(cluster: &Cluster, node: &node::ClusterNode) -> (Bytes, u32) {
+    let known = node
+        .containers
+        .iter()
+        .filter_map(|id| cluster.container(id));
+    let alive = known.filter(|c| c.state.is_alive());
+    alive.fold((Bytes::ZERO, 0), |(used, number), c| {
+        (used.saturating_add(c.used.unwrap_or_default()), number + 1)
+    })
+}
+
 /// View of one node.
 pub(crate) fn node_view(cluster: &Cluster, node: &node::ClusterNode) -> NodeView {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
-    let alive = node
-        .containers
-        .iter()
-        .filter_map(|id| cluster.container(id))
-        .filter(|c| c.state.is_alive());
-    let (mut used, mut containers) = (Bytes::ZERO, 0);
-    for container in alive {
-        used = used.saturating_add(container.used.unwrap_or_default());
-        containers += 1;
-    }
+    let (used, containers) = usage(cluster, node);
     NodeView {
         id: node.id.clone(),
         state: cluster.node_table().displayed_state(node).to_owned(),

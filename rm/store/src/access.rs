@@ -45,25 +45,12 @@ pub struct SavedShare {
     pub change: Vec<String>,
 }
 
-impl std::fmt::Debug for SavedAccess {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SavedAccess {
-            generation,
-            bootstrapped,
-            tokens,
-            policies,
-            ..
-        } = self;
-        let mut shown = f.debug_struct("SavedAccess");
-        shown
-            .field("generation", generation)
-            .field("bootstrapped", bootstrapped);
-        shown
-            .field("tokens", tokens)
-            .field("policies", policies)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(SavedAccess {
+    generation,
+    bootstrapped,
+    tokens,
+    policies
+});
 
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

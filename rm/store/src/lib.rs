@@ -11,6 +11,8 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod mirror;
 pub mod access;
 pub mod anchor;
 pub mod backup;

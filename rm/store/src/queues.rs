@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::queue::spec;
+use headroom_rm_core::queue::spec::{
+    self, LeafOrder, QueueDefinition, QueuePreemption, QueueState,
+};
 use headroom_types::{Bytes, Cpus, Name};
 use serde::{Deserialize, Serialize};
 
@@ -104,90 +106,45 @@ pub enum QueueStateRecord {
     Stopped,
 }
 
-impl QueueRecord {
-    /// Converts it from the core's type.
-    pub fn of(queue: &spec::QueueDefinition) -> Self {
-        let spec::QueueDefinition {
-            guaranteed,
-            maximum,
-            weight,
-            priority,
-            order,
-            user_limit,
-            master_share,
-            ..
-        } = queue;
-        let spec::QueueDefinition {
-            max_running,
-            max_apps,
-            state,
-            preemptable,
-            max_lifetime_ms,
-            children,
-            ..
-        } = queue;
-        QueueRecord {
-            guaranteed: ShareRecord::of(guaranteed),
-            maximum: ShareRecord::of(maximum),
-            weight: *weight,
-            priority: *priority,
-            order: match order {
-                spec::LeafOrder::Fifo => AppOrderRecord::Fifo,
-                spec::LeafOrder::Fair => AppOrderRecord::Fair,
-            },
-            user_limit: *user_limit,
-            master_share: *master_share,
-            max_running: *max_running,
-            max_apps: *max_apps,
-            state: match state {
-                spec::QueueState::Running => QueueStateRecord::Running,
-                spec::QueueState::Paused => QueueStateRecord::Paused,
-                spec::QueueState::Draining => QueueStateRecord::Draining,
-                spec::QueueState::Stopped => QueueStateRecord::Stopped,
-            },
-            preemptable: Some(*preemptable == spec::QueuePreemption::Yes),
-            max_lifetime_ms: *max_lifetime_ms,
-            children: children
-                .iter()
-                .map(|(name, child)| (name.clone(), QueueRecord::of(child)))
-                .collect(),
+mirror_struct!(QueueRecord, QueueDefinition, of, spec, {
+    guaranteed(|share| ShareRecord::of(&share), ShareRecord::spec),
+    maximum(|share| ShareRecord::of(&share), ShareRecord::spec),
+    weight,
+    priority,
+    order(AppOrderRecord::of, AppOrderRecord::saved),
+    user_limit,
+    master_share,
+    max_running,
+    max_apps,
+    state(QueueStateRecord::of, QueueStateRecord::saved),
+    preemptable(
+        |preemption| Some(preemption == QueuePreemption::Yes),
+        |preemptable: Option<bool>| match preemptable {
+            Some(false) => QueuePreemption::No,
+            Some(true) | None => QueuePreemption::Yes,
         }
-    }
+    ),
+    max_lifetime_ms,
+    children(
+        |children: BTreeMap<Name, QueueDefinition>| {
+            let children = children.iter();
+            children.map(|(name, child)| (name.clone(), QueueRecord::of(child))).collect()
+        },
+        |children: BTreeMap<Name, QueueRecord>| {
+            let children = children.into_iter();
+            children.map(|(name, child)| (name, child.spec())).collect()
+        }
+    ),
+});
 
-    /// Converts it to the core's type.
-    pub fn spec(self) -> spec::QueueDefinition {
-        spec::QueueDefinition {
-            guaranteed: self.guaranteed.spec(),
-            maximum: self.maximum.spec(),
-            weight: self.weight,
-            priority: self.priority,
-            order: match self.order {
-                AppOrderRecord::Fifo => spec::LeafOrder::Fifo,
-                AppOrderRecord::Fair => spec::LeafOrder::Fair,
-            },
-            user_limit: self.user_limit,
-            master_share: self.master_share,
-            max_running: self.max_running,
-            max_apps: self.max_apps,
-            state: match self.state {
-                QueueStateRecord::Running => spec::QueueState::Running,
-                QueueStateRecord::Paused => spec::QueueState::Paused,
-                QueueStateRecord::Draining => spec::QueueState::Draining,
-                QueueStateRecord::Stopped => spec::QueueState::Stopped,
-            },
-            preemptable: match self.preemptable {
-                Some(false) => spec::QueuePreemption::No,
-                Some(true) | None => spec::QueuePreemption::Yes,
-            },
-            max_lifetime_ms: self.max_lifetime_ms,
-            children: self
-                .children
-                .into_iter()
-                .map(|(name, child)| (name, child.spec()))
-                .collect(),
-        }
-    }
-}
+mirror_enum!(AppOrderRecord, LeafOrder, { Fifo, Fair });
+
+mirror_enum!(QueueStateRecord, QueueState, {
+    Running,
+    Paused,
+    Draining,
+    Stopped,
+});
 
 impl ShareRecord {
     fn of(share: &spec::QueueShare) -> Self {

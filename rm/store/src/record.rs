@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::{
-    AppSubmission, ApplicationOutcome, EndedContainer, MasterKind, NodeTags, SavedDrainMark,
-    SavedStage, SavedState,
+    AppSubmission, ApplicationOutcome, AttemptRecord, EndedContainer, MasterKind, NodeTags,
+    SavedDrainMark, SavedStage, SavedState,
 };
 use headroom_types::{
     AppId, Bytes, ContainerId, Epoch, ExitReason, LaunchSpec, MasterGrowth, Name, NodeId,
@@ -174,8 +174,8 @@ pub struct SavedAttempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<UnixMillis>,
     /// Its outcome.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub came_to: Option<AttemptOutcome>,
+    #[serde(default, rename = "came_to", skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<AttemptOutcome>,
     /// The exit reason of its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ExitReason>,
@@ -368,132 +368,47 @@ impl AppRecord {
     }
 }
 
-impl StateRecord {
-    /// Converts it from the core's type.
-    pub fn of(saved: &SavedState) -> Self {
-        let SavedState {
-            stage,
-            diagnostics,
-            attempt,
-            charged,
-            uncharged,
-            master,
-            master_node,
-            master_size,
-            ..
-        } = saved.clone();
-        let SavedState {
-            master_heap,
-            ended,
-            queue,
-            priority,
-            until,
-            runs,
-            ..
-        } = saved.clone();
-        let stage = StageRecord::of(stage);
-        StateRecord {
-            stage,
-            diagnostics,
-            attempt,
-            charged,
-            uncharged,
-            master,
-            master_node,
-            master_size,
-            master_heap,
-            ended,
-            queue,
-            priority,
-            until,
-            runs: runs.into_iter().map(SavedAttempt::of).collect(),
-        }
-    }
-    /// Converts it to the core's type.
-    pub fn saved(self) -> SavedState {
-        SavedState {
-            stage: self.stage.saved(),
-            diagnostics: self.diagnostics,
-            attempt: self.attempt,
-            charged: self.charged,
-            uncharged: self.uncharged,
-            master: self.master,
-            master_node: self.master_node,
-            master_size: self.master_size,
-            master_heap: self.master_heap,
-            ended: self.ended,
-            queue: self.queue,
-            priority: self.priority,
-            until: self.until,
-            runs: self.runs.into_iter().map(SavedAttempt::saved).collect(),
-        }
-    }
-}
+mirror_struct!(StateRecord, SavedState, of, saved, {
+    stage(StageRecord::of, StageRecord::saved),
+    diagnostics,
+    attempt,
+    charged,
+    uncharged,
+    master,
+    master_node,
+    master_size,
+    master_heap,
+    ended,
+    queue,
+    priority,
+    until,
+    runs(
+        |runs: Vec<AttemptRecord>| runs.iter().map(SavedAttempt::of).collect(),
+        |runs: Vec<SavedAttempt>| runs.into_iter().map(SavedAttempt::saved).collect()
+    ),
+});
 
-impl SavedAttempt {
-    fn of(run: headroom_rm_core::AttemptRecord) -> Self {
-        let headroom_rm_core::AttemptRecord {
-            number,
-            container,
-            node,
-            resource,
-            started,
-            ended,
-            outcome,
-            reason,
-            charged,
-            why,
-        } = run;
-        let came_to = outcome.map(|outcome| match outcome {
-            ApplicationOutcome::Succeeded => AttemptOutcome::Succeeded,
-            ApplicationOutcome::Failed => AttemptOutcome::Failed,
-            ApplicationOutcome::Killed => AttemptOutcome::Killed,
-        });
-        SavedAttempt {
-            number,
-            container,
-            node,
-            resource,
-            started,
-            ended,
-            came_to,
-            reason,
-            charged,
-            why,
-        }
-    }
-    fn saved(self) -> headroom_rm_core::AttemptRecord {
-        let SavedAttempt {
-            number,
-            container,
-            node,
-            resource,
-            started,
-            ended,
-            came_to,
-            reason,
-            charged,
-            why,
-        } = self;
-        let outcome = came_to.map(|came_to| match came_to {
-            AttemptOutcome::Succeeded => ApplicationOutcome::Succeeded,
-            AttemptOutcome::Failed => ApplicationOutcome::Failed,
-            AttemptOutcome::Killed => ApplicationOutcome::Killed,
-        });
-        headroom_rm_core::AttemptRecord {
-            number,
-            container,
-            node,
-            resource,
-            started,
-            ended,
-            outcome,
-            reason,
-            charged,
-            why,
-        }
-    }
-}
+mirror_struct!(SavedAttempt, AttemptRecord, of, saved, {
+    number,
+    container,
+    node,
+    resource,
+    started,
+    ended,
+    outcome(
+        |outcome: Option<_>| outcome.map(AttemptOutcome::of),
+        |outcome: Option<_>| outcome.map(AttemptOutcome::saved)
+    ),
+    reason,
+    charged,
+    why,
+});
+
+mirror_enum!(AttemptOutcome, ApplicationOutcome, {
+    Succeeded,
+    Failed,
+    Killed,
+});
 
 impl StageRecord {
     fn of(stage: SavedStage) -> Self {
@@ -522,147 +437,35 @@ impl StageRecord {
     }
 }
 
-impl ContainerEndRecord {
-    /// Converts it from the core's type.
-    pub fn of(finished: &EndedContainer) -> Self {
-        let EndedContainer {
-            container,
-            node,
-            request,
-            attempt,
-            resource,
-            granted,
-            ended,
-            reason,
-            exit_code,
-            peak,
-            why,
-        } = finished.clone();
-        ContainerEndRecord {
-            container,
-            node,
-            request,
-            attempt,
-            resource,
-            granted,
-            ended,
-            reason,
-            exit_code,
-            peak,
-            why,
-        }
-    }
-    /// Converts it to the core's type.
-    pub fn finished(self) -> EndedContainer {
-        let ContainerEndRecord {
-            container,
-            node,
-            request,
-            attempt,
-            resource,
-            granted,
-            ended,
-            reason,
-            exit_code,
-            peak,
-            why,
-        } = self;
-        EndedContainer {
-            container,
-            node,
-            request,
-            attempt,
-            resource,
-            granted,
-            ended,
-            reason,
-            exit_code,
-            peak,
-            why,
-        }
-    }
-}
+mirror_struct!(ContainerEndRecord, EndedContainer, of, finished, {
+    container,
+    node,
+    request,
+    attempt,
+    resource,
+    granted,
+    ended,
+    reason,
+    exit_code,
+    peak,
+    why,
+});
 
-impl DrainRecord {
-    /// Converts it from the core's types.
-    pub fn of(node: &NodeId, mark: &SavedDrainMark) -> Self {
-        let SavedDrainMark {
-            reason,
-            until,
-            then,
-            drained,
-        } = mark.clone();
-        let then = match then {
-            AfterDrain::Stay => AfterDrainRecord::Stay,
-            AfterDrain::Decommission => AfterDrainRecord::Decommission,
-        };
-        DrainRecord {
-            node: node.clone(),
-            reason,
-            until,
-            then,
-            drained,
-        }
-    }
-    /// Converts it to the core's types.
-    pub fn mark(self) -> (NodeId, SavedDrainMark) {
-        let DrainRecord {
-            node,
-            reason,
-            until,
-            then,
-            drained,
-        } = self;
-        let then = match then {
-            AfterDrainRecord::Stay => AfterDrain::Stay,
-            AfterDrainRecord::Decommission => AfterDrain::Decommission,
-        };
-        (
-            node,
-            SavedDrainMark {
-                reason,
-                until,
-                then,
-                drained,
-            },
-        )
-    }
-}
+mirror_struct!(DrainRecord, SavedDrainMark, of, mark, node: NodeId, {
+    reason,
+    until,
+    then(AfterDrainRecord::of, AfterDrainRecord::saved),
+    drained,
+});
 
-impl TagsRecord {
-    /// Converts it from the core's types.
-    pub fn of(node: &NodeId, tags: &NodeTags) -> Self {
-        let NodeTags {
-            cordon,
-            labels,
-            attributes,
-            taints,
-        } = tags.clone();
-        TagsRecord {
-            node: node.clone(),
-            cordon,
-            labels,
-            attributes,
-            taints,
-        }
-    }
-    /// Converts it to the core's types.
-    pub fn tags(self) -> (NodeId, NodeTags) {
-        let TagsRecord {
-            node,
-            cordon,
-            labels,
-            attributes,
-            taints,
-        } = self;
-        (
-            node,
-            NodeTags {
-                cordon,
-                labels,
-                attributes,
-                taints,
-            },
-        )
-    }
-}
+mirror_enum!(AfterDrainRecord, AfterDrain, {
+    Stay,
+    Decommission,
+});
+
+mirror_struct!(TagsRecord, NodeTags, of, tags, node: NodeId, {
+    cordon,
+    labels,
+    attributes,
+    taints,
+});

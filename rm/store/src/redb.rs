@@ -8,7 +8,6 @@
 //! detect damaged pages of a cleanly closed database. A copy is therefore checked page by page
 //! before the original is opened.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,11 +26,7 @@ pub struct RedbEngine {
     database: Arc<Database>,
 }
 
-impl fmt::Debug for RedbEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedbEngine").finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(RedbEngine {});
 
 fn wrong(error: impl Into<::redb::Error>) -> EngineError {
     EngineError::Redb(Box::new(error.into()))

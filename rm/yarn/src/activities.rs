@@ -10,7 +10,7 @@ use headroom_wire::yarn::time;
 use serde::Serialize;
 
 use crate::application::app;
-use crate::error::YarnError;
+use crate::error::YarnResult;
 use crate::request::YarnPathParams;
 
 /// `{"appActivities":…}`.
@@ -67,7 +67,7 @@ struct Child {
 pub(crate) async fn of_app(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> Result<Json<Answer>, YarnError> {
+) -> YarnResult<Json<Answer>> {
     let app = app(&cluster, id).await?;
     let why = cluster.pending(app.id.clone()).await?;
     Ok(Json(Answer {

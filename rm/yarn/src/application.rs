@@ -8,13 +8,13 @@ use headroom_rm_reports::{
 use headroom_types::AppId;
 use headroom_wire::yarn::ids::YarnApplicationId;
 
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 
 /// Report about one application.
 pub(crate) async fn app(
     cluster: &SharedCluster,
     app: YarnApplicationId,
-) -> Result<ApplicationReport, YarnError> {
+) -> YarnResult<ApplicationReport> {
     let found = cluster.applications(AppSelection::Number(app.0)).await?;
     found.into_iter().next().ok_or_else(|| unknown(app))
 }
@@ -38,7 +38,7 @@ pub(crate) async fn to_change(
     cluster: &SharedCluster,
     headers: &HeaderMap,
     of: YarnApplicationId,
-) -> Result<LockedApplication, YarnError> {
+) -> YarnResult<LockedApplication> {
     let values = headers.get_all(header::IF_MATCH);
     let matched = IfMatch::of(values.iter().map(|value| value.to_str().ok()))?;
     let locked = cluster.lock_application(of.0).await?;
@@ -51,6 +51,6 @@ pub(crate) async fn to_change(
 }
 
 /// Id of an application in this resource manager.
-pub(crate) async fn id(cluster: &SharedCluster, of: YarnApplicationId) -> Result<AppId, YarnError> {
+pub(crate) async fn id(cluster: &SharedCluster, of: YarnApplicationId) -> YarnResult<AppId> {
     Ok(app(cluster, of).await?.id)
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::app_kind::AppKind;
 use crate::application::app;
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::filter::{Filter, Part, app_states};
 use crate::nodes::{Address, address};
 use crate::request::{RequestBaseUrl, YarnPathParams, YarnQueryParams};
@@ -178,7 +178,7 @@ impl Whole {
     pub(crate) async fn of(
         cluster: &SharedCluster,
         RequestBaseUrl(here): RequestBaseUrl,
-    ) -> Result<Self, YarnError> {
+    ) -> YarnResult<Self> {
         let memory = cluster.status().await?.memory;
         Ok(Whole {
             memory,
@@ -193,7 +193,7 @@ pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     asked: YarnQueryParams,
     here: RequestBaseUrl,
-) -> Result<Json<Apps>, YarnError> {
+) -> YarnResult<Json<Apps>> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&cluster, here).await?;
     let chosen = filter.choose(cluster.applications(AppSelection::All).await?);
@@ -210,7 +210,7 @@ pub(crate) async fn one(
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     asked: YarnQueryParams,
     here: RequestBaseUrl,
-) -> Result<Json<One>, YarnError> {
+) -> YarnResult<Json<One>> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&cluster, here).await?;
     let found = app(&cluster, id).await?;
@@ -448,7 +448,7 @@ struct Item {
 pub(crate) async fn statistics(
     State(cluster): State<SharedCluster>,
     asked: YarnQueryParams,
-) -> Result<Json<Statistics>, YarnError> {
+) -> YarnResult<Json<Statistics>> {
     let wanted = app_states(&asked.all("states"))?;
     let wanted = if wanted.is_empty() {
         AppState::ALL.to_vec()

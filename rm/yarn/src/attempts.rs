@@ -8,7 +8,7 @@ use headroom_wire::yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId
 use serde::Serialize;
 
 use crate::application::app;
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::nodes::{Address, address};
 use crate::request::YarnPathParams;
 use crate::{apps, state};
@@ -54,7 +54,7 @@ struct Attempt {
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> Result<Json<Attempts>, YarnError> {
+) -> YarnResult<Json<Attempts>> {
     let app = app(&cluster, id).await?;
     let attempt = (1..=app.attempt)
         .map(|number| convert(&app, number))
@@ -68,7 +68,7 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(cluster): State<SharedCluster>,
     YarnPathParams((id, attempt)): YarnPathParams<(YarnApplicationId, YarnAttemptId)>,
-) -> Result<Json<One>, YarnError> {
+) -> YarnResult<Json<One>> {
     let app = run_of(&cluster, id, attempt).await?;
     Ok(Json(One {
         attempt: convert(&app, attempt.attempt),
@@ -80,7 +80,7 @@ pub(crate) async fn run_of(
     cluster: &SharedCluster,
     id: YarnApplicationId,
     attempt: YarnAttemptId,
-) -> Result<ApplicationReport, YarnError> {
+) -> YarnResult<ApplicationReport> {
     let app = app(cluster, id).await?;
     if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
         return Err(YarnError::none(format!(

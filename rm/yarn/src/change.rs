@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::application::{Tagged, app, tagged, to_change};
 use crate::apps::{self, Timeout, Timeouts};
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::filter::word;
 use crate::request::{YarnJsonBody, YarnPathParams};
 
@@ -56,7 +56,7 @@ struct Expiry {
 }
 
 /// Checks the type of a timeout: the lifetime is the only one.
-fn lifetime_only(kind: &str) -> Result<(), YarnError> {
+fn lifetime_only(kind: &str) -> YarnResult<()> {
     word("type", &[("LIFETIME", ())], kind)
 }
 
@@ -64,7 +64,7 @@ fn lifetime_only(kind: &str) -> Result<(), YarnError> {
 pub(crate) async fn queue(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> Result<Tagged<Queue>, YarnError> {
+) -> YarnResult<Tagged<Queue>> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
         &cluster,
@@ -81,7 +81,7 @@ pub(crate) async fn move_to(
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Queue>,
-) -> Result<Tagged<Queue>, YarnError> {
+) -> YarnResult<Tagged<Queue>> {
     let queue: QueuePath = wanted
         .queue
         .parse()
@@ -98,7 +98,7 @@ pub(crate) async fn move_to(
 pub(crate) async fn priority(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> Result<Tagged<Priority>, YarnError> {
+) -> YarnResult<Tagged<Priority>> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
         &cluster,
@@ -115,7 +115,7 @@ pub(crate) async fn prioritise(
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Priority>,
-) -> Result<Tagged<Priority>, YarnError> {
+) -> YarnResult<Tagged<Priority>> {
     let locked = to_change(&cluster, &headers, id).await?;
     let change = ApplicationChange::Priority(wanted.priority);
     cluster.change(locked.report.id.clone(), change).await?;
@@ -127,7 +127,7 @@ pub(crate) async fn prioritise(
 pub(crate) async fn timeouts(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> Result<Tagged<All>, YarnError> {
+) -> YarnResult<Tagged<All>> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
         &cluster,
@@ -142,7 +142,7 @@ pub(crate) async fn timeouts(
 pub(crate) async fn timeout(
     State(cluster): State<SharedCluster>,
     YarnPathParams((id, kind)): YarnPathParams<(YarnApplicationId, String)>,
-) -> Result<Tagged<One>, YarnError> {
+) -> YarnResult<Tagged<One>> {
     lifetime_only(&kind)?;
     let found = app(&cluster, id).await?;
     Ok(tagged(
@@ -160,7 +160,7 @@ pub(crate) async fn expire(
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Wanted>,
-) -> Result<Tagged<One>, YarnError> {
+) -> YarnResult<Tagged<One>> {
     let Expiry { kind, expiry_time } = wanted.timeout;
     lifetime_only(&kind)?;
     let locked = to_change(&cluster, &headers, id).await?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::application::id;
 use crate::attempts::run_of;
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::filter::word;
 use crate::nodes::{Address, address};
 use crate::request::YarnPathParams;
@@ -59,7 +59,7 @@ struct Container {
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     YarnPathParams((app, attempt)): YarnPathParams<(YarnApplicationId, YarnAttemptId)>,
-) -> Result<Json<Containers>, YarnError> {
+) -> YarnResult<Json<Containers>> {
     let now = cluster.time().unix_now().0;
     let of_run = of_run(&cluster, app, attempt).await?;
     Ok(Json(Containers {
@@ -77,7 +77,7 @@ pub(crate) async fn one(
         YarnAttemptId,
         YarnContainerId,
     )>,
-) -> Result<Json<One>, YarnError> {
+) -> YarnResult<Json<One>> {
     let of_run = of_run(&cluster, app, attempt).await?;
     let found = of_run.iter().find(|c| container.identifies(&c.id));
     let found = found.ok_or_else(|| {
@@ -94,7 +94,7 @@ async fn of_run(
     cluster: &SharedCluster,
     app: YarnApplicationId,
     attempt: YarnAttemptId,
-) -> Result<Vec<ContainerReport>, YarnError> {
+) -> YarnResult<Vec<ContainerReport>> {
     let id = run_of(cluster, app, attempt).await?.id;
     let mut all = cluster.containers(id).await?;
     all.retain(|c| c.attempt == attempt.attempt);
@@ -166,7 +166,7 @@ const COMMANDS: [(&str, Command); 3] = [
 pub(crate) async fn signal(
     State(cluster): State<SharedCluster>,
     YarnPathParams((container, command)): YarnPathParams<(YarnContainerId, String)>,
-) -> Result<(), YarnError> {
+) -> YarnResult<()> {
     match word("command", &COMMANDS, &command)? {
         Command::ThreadDump => Err(YarnError::bad(
             "OUTPUT_THREAD_DUMP is not supported; use GRACEFUL_SHUTDOWN or FORCEFUL_SHUTDOWN",

@@ -8,6 +8,9 @@ use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::yarn::error::{RemoteError, YarnErrorKind};
 
+/// The result of a call.
+pub(crate) type YarnResult<T> = Result<T, YarnError>;
+
 /// A failed call.
 #[derive(Debug)]
 pub(crate) struct YarnError {

@@ -7,7 +7,7 @@ use headroom_rm_reports::ApplicationReport;
 use headroom_types::QueuePath;
 
 use crate::app_kind::AppKind;
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::request::YarnQueryParams;
 use crate::state::{AppState, FinalStatus};
 
@@ -56,7 +56,7 @@ struct Range {
 }
 
 impl Range {
-    fn of(asked: &YarnQueryParams, name: &str) -> Result<Self, YarnError> {
+    fn of(asked: &YarnQueryParams, name: &str) -> YarnResult<Self> {
         let (begin, end) = (
             number(asked, &format!("{name}Begin"))?,
             number(asked, &format!("{name}End"))?,
@@ -76,7 +76,7 @@ impl Range {
     }
 }
 
-fn number<T: FromStr>(asked: &YarnQueryParams, name: &str) -> Result<Option<T>, YarnError> {
+fn number<T: FromStr>(asked: &YarnQueryParams, name: &str) -> YarnResult<Option<T>> {
     let read = |text: &str| {
         text.parse().map_err(|_| {
             YarnError::bad(format!(
@@ -90,7 +90,7 @@ fn number<T: FromStr>(asked: &YarnQueryParams, name: &str) -> Result<Option<T>, 
 impl Filter {
     /// Parses the parameters. A word that is not in its list is refused: an empty response would
     /// look as if nothing ran.
-    pub(crate) fn of(asked: &YarnQueryParams) -> Result<Self, YarnError> {
+    pub(crate) fn of(asked: &YarnQueryParams) -> YarnResult<Self> {
         let states = [asked.all("states"), asked.all("state")].concat();
         let limit: Option<usize> = number(asked, "limit")?;
         if limit == Some(0) {
@@ -158,7 +158,7 @@ impl Filter {
 }
 
 /// States by name, ignoring case.
-pub(crate) fn app_states(names: &[&str]) -> Result<Vec<AppState>, YarnError> {
+pub(crate) fn app_states(names: &[&str]) -> YarnResult<Vec<AppState>> {
     let all = AppState::ALL.map(|state| (state.as_str(), state));
     names
         .iter()
@@ -166,26 +166,13 @@ pub(crate) fn app_states(names: &[&str]) -> Result<Vec<AppState>, YarnError> {
         .collect()
 }
 
-fn final_status(name: &str) -> Result<FinalStatus, YarnError> {
-    let all = [
-        FinalStatus::Undefined,
-        FinalStatus::Succeeded,
-        FinalStatus::Failed,
-        FinalStatus::Killed,
-    ];
-    word(
-        "finalStatus",
-        &all.map(|status| (status.as_str(), status)),
-        name,
-    )
+fn final_status(name: &str) -> YarnResult<FinalStatus> {
+    let all = FinalStatus::ALL.map(|status| (status.as_str(), status));
+    word("finalStatus", &all, name)
 }
 
 /// Value for a word of a closed list, ignoring case.
-pub(crate) fn word<T: Copy>(
-    parameter: &str,
-    all: &[(&str, T)],
-    given: &str,
-) -> Result<T, YarnError> {
+pub(crate) fn word<T: Copy>(parameter: &str, all: &[(&str, T)], given: &str) -> YarnResult<T> {
     let found = all
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(given));

@@ -10,7 +10,7 @@ use headroom_wire::yarn::ids::CLUSTER_TIMESTAMP;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::error::YarnError;
+use crate::error::YarnResult;
 
 /// `{"clusterInfo":…}`.
 #[derive(Debug, Serialize)]
@@ -74,7 +74,7 @@ pub(crate) async fn front() -> impl IntoResponse {
 }
 
 /// `GET /jmx`: the few beans that have an equivalent here.
-pub(crate) async fn jmx(State(cluster): State<SharedCluster>) -> Result<Json<Value>, YarnError> {
+pub(crate) async fn jmx(State(cluster): State<SharedCluster>) -> YarnResult<Json<Value>> {
     let view = cluster.status().await?;
     Ok(Json(json!({"beans": [
         {"name": "java.lang:type=Runtime", "SpecName": "headroom", "SpecVersion": view.version, "Uptime": cluster.time().now.0},

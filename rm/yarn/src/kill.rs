@@ -9,7 +9,7 @@ use headroom_wire::yarn::ids::YarnApplicationId;
 use serde::{Deserialize, Serialize};
 
 use crate::application::{Tagged, app, tagged, to_change};
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::request::{RequestBaseUrl, YarnJsonBody, YarnPathParams, YarnQueryParams};
 use crate::state::AppState;
 
@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
 pub(crate) async fn state(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> Result<Tagged<Shown>, YarnError> {
+) -> YarnResult<Tagged<Shown>> {
     let found = app(&cluster, id).await?;
     Ok(tagged(
         &cluster,
@@ -48,7 +48,7 @@ pub(crate) async fn kill(
     RequestBaseUrl(here): RequestBaseUrl,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<Wanted>,
-) -> Result<Response, YarnError> {
+) -> YarnResult<Response> {
     if wanted.state != "KILLED" {
         return Err(YarnError::bad(format!(
             "the state of an application can only be set to KILLED, not to {:?}",

@@ -8,7 +8,7 @@ use headroom_rm_reports::{
 use headroom_types::Resource;
 use serde::Serialize;
 
-use crate::error::YarnError;
+use crate::error::YarnResult;
 use crate::resource::{ResourceInfo, cores, mib, whole_percent};
 use crate::state::{AppState, NodeState};
 
@@ -72,9 +72,7 @@ struct Metrics {
 }
 
 /// `GET /ws/v1/cluster/metrics`.
-pub(crate) async fn metrics(
-    State(cluster): State<SharedCluster>,
-) -> Result<Json<Answer>, YarnError> {
+pub(crate) async fn metrics(State(cluster): State<SharedCluster>) -> YarnResult<Json<Answer>> {
     let (apps, nodes) = (
         cluster.applications(AppSelection::All).await?,
         cluster.nodes().await?,

@@ -6,7 +6,7 @@ use headroom_rm_reports::{ClusterNodeReport, ClusterTime, SharedCluster};
 use headroom_types::NodeId;
 use serde::Serialize;
 
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::filter::word;
 use crate::request::{YarnPathParams, YarnQueryParams};
 use crate::resource::{ResourceInfo, cores, mib, percent};
@@ -126,7 +126,7 @@ pub(crate) fn address(node: &NodeId, url: Option<&str>) -> Address {
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     asked: YarnQueryParams,
-) -> Result<Json<Nodes>, YarnError> {
+) -> YarnResult<Json<Nodes>> {
     let all = NodeState::ALL.map(|state| (state.as_str(), state));
     let states = asked
         .all("states")
@@ -152,7 +152,7 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(cluster): State<SharedCluster>,
     YarnPathParams(name): YarnPathParams<String>,
-) -> Result<Json<One>, YarnError> {
+) -> YarnResult<Json<One>> {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => host,
         Some(_) | None => &name,

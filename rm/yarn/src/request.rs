@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use headroom_rm_reports::RequestScheme;
 use serde::de::DeserializeOwned;
 
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 
 /// Path segments, as ids or text.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct YarnPathParams<T>(pub(crate) T);
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for YarnPathParams<T> {
     type Rejection = YarnError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, YarnError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> YarnResult<Self> {
         let read = Path::<T>::from_request_parts(parts, state).await;
         read.map(|Path(t)| YarnPathParams(t))
             .map_err(|e| YarnError::bad(format!("the address: {}", e.body_text())))
@@ -31,7 +31,7 @@ pub(crate) struct YarnJsonBody<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for YarnJsonBody<T> {
     type Rejection = YarnError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, YarnError> {
+    async fn from_request(request: Request, state: &S) -> YarnResult<Self> {
         let bytes = Bytes::from_request(request, state).await;
         let bytes = bytes
             .map_err(|e| YarnError::bad(format!("the body did not arrive: {}", e.body_text())))?;
@@ -48,7 +48,7 @@ pub(crate) struct YarnQueryParams(pub(crate) Vec<(String, String)>);
 impl<S: Send + Sync> FromRequestParts<S> for YarnQueryParams {
     type Rejection = YarnError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, YarnError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> YarnResult<Self> {
         let read = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
         read.map(|Query(pairs)| YarnQueryParams(pairs))
             .map_err(|e| YarnError::bad(format!("the parameters: {}", e.body_text())))

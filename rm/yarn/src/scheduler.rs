@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use headroom_rm_core::app;
-use headroom_rm_core::queue::spec::{LeafOrder, QueuePreemption, QueueState};
+use headroom_rm_core::queue::spec::{QueuePreemption, QueueState};
 use headroom_rm_reports::{AppSelection, ApplicationReport, QueueReport, SharedCluster, sum};
 use headroom_types::{Bytes, Cpus, QueuePath, Resource};
 use serde::Serialize;
 
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::resource::{ResourceInfo, percent};
 
 /// Application limit of a queue without its own: that of the whole resource manager.
@@ -165,9 +165,7 @@ struct Nothing {
 type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a ApplicationReport>>;
 
 /// `GET /ws/v1/cluster/scheduler`.
-pub(crate) async fn scheduler(
-    State(cluster): State<SharedCluster>,
-) -> Result<Json<Answer>, YarnError> {
+pub(crate) async fn scheduler(State(cluster): State<SharedCluster>) -> YarnResult<Json<Answer>> {
     let root = cluster.queues().await?;
     let root = root.ok_or_else(|| YarnError::none("there are no queues"))?;
     let apps = cluster.applications(AppSelection::All).await?;
@@ -284,10 +282,7 @@ fn leaf(queue: &QueueReport, apps: &[&ApplicationReport]) -> Leaf {
         users: Users {
             user: users(queue, apps),
         },
-        ordering_policy_info: match queue.spec.order {
-            LeafOrder::Fifo => "fifo",
-            LeafOrder::Fair => "fair",
-        },
+        ordering_policy_info: queue.spec.order.as_str(),
         am_resource_limit: limit.clone(),
         used_am_resource: ResourceInfo::of(&queue.masters),
         user_am_resource_limit: limit,

@@ -3,36 +3,28 @@
 use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::{ApplicationOutcome, attempt, node};
 use headroom_rm_reports::{ApplicationReport, ClusterNodeReport, ContainerStage};
+use headroom_types::word_enum;
 use serde::Serialize;
 
-/// State of an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(crate) enum AppState {
-    /// Never returned, because an application is accepted when it is known; clients use it as a
-    /// filter. The same is true for the two states after it.
-    New,
-    NewSaving,
-    Submitted,
-    Accepted,
-    Running,
-    Finished,
-    Failed,
-    Killed,
+word_enum! {
+    /// State of an application.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub(crate) enum AppState: "is not a state of an application; use" {
+        /// Never returned, because an application is accepted when it is known; clients use it as a
+        /// filter. The same is true for the two states after it.
+        New = "NEW",
+        NewSaving = "NEW_SAVING",
+        Submitted = "SUBMITTED",
+        Accepted = "ACCEPTED",
+        Running = "RUNNING",
+        Finished = "FINISHED",
+        Failed = "FAILED",
+        Killed = "KILLED",
+    }
 }
 
 impl AppState {
-    pub(crate) const ALL: [AppState; 8] = [
-        AppState::New,
-        AppState::NewSaving,
-        AppState::Submitted,
-        AppState::Accepted,
-        AppState::Running,
-        AppState::Finished,
-        AppState::Failed,
-        AppState::Killed,
-    ];
-
     /// State in YARN's terms. A finishing application still has containers, so it is running until
     /// the last one ends.
     pub(crate) fn of(state: ApplicationState) -> Self {
@@ -50,28 +42,18 @@ impl AppState {
             } => AppState::Killed,
         }
     }
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            AppState::New => "NEW",
-            AppState::NewSaving => "NEW_SAVING",
-            AppState::Submitted => "SUBMITTED",
-            AppState::Accepted => "ACCEPTED",
-            AppState::Running => "RUNNING",
-            AppState::Finished => "FINISHED",
-            AppState::Failed => "FAILED",
-            AppState::Killed => "KILLED",
-        }
-    }
 }
 
-/// Final status of an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(crate) enum FinalStatus {
-    Undefined,
-    Succeeded,
-    Failed,
-    Killed,
+word_enum! {
+    /// Final status of an application.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "UPPERCASE")]
+    pub(crate) enum FinalStatus: "is not a final status; use" {
+        Undefined = "UNDEFINED",
+        Succeeded = "SUCCEEDED",
+        Failed = "FAILED",
+        Killed = "KILLED",
+    }
 }
 
 impl FinalStatus {
@@ -89,14 +71,6 @@ impl FinalStatus {
             ApplicationState::Ended {
                 outcome: ApplicationOutcome::Killed,
             } => FinalStatus::Killed,
-        }
-    }
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            FinalStatus::Undefined => "UNDEFINED",
-            FinalStatus::Succeeded => "SUCCEEDED",
-            FinalStatus::Failed => "FAILED",
-            FinalStatus::Killed => "KILLED",
         }
     }
 }
@@ -142,34 +116,25 @@ pub(crate) fn container(life: &ContainerStage) -> &'static str {
     }
 }
 
-/// State of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(crate) enum NodeState {
-    /// Never returned, but clients use it as a filter; the same is true for `Rebooted` and
-    /// `Shutdown`.
-    New,
-    Running,
-    Unhealthy,
-    Decommissioning,
-    Decommissioned,
-    Lost,
-    Rebooted,
-    Shutdown,
+word_enum! {
+    /// State of a node.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "UPPERCASE")]
+    pub(crate) enum NodeState: "is not a state of a node; use" {
+        /// Never returned, but clients use it as a filter; the same is true for `Rebooted` and
+        /// `Shutdown`.
+        New = "NEW",
+        Running = "RUNNING",
+        Unhealthy = "UNHEALTHY",
+        Decommissioning = "DECOMMISSIONING",
+        Decommissioned = "DECOMMISSIONED",
+        Lost = "LOST",
+        Rebooted = "REBOOTED",
+        Shutdown = "SHUTDOWN",
+    }
 }
 
 impl NodeState {
-    pub(crate) const ALL: [NodeState; 8] = [
-        NodeState::New,
-        NodeState::Running,
-        NodeState::Unhealthy,
-        NodeState::Decommissioning,
-        NodeState::Decommissioned,
-        NodeState::Lost,
-        NodeState::Rebooted,
-        NodeState::Shutdown,
-    ];
-
     /// State in YARN's terms. A silent node is a member until it is lost. YARN has no state for a
     /// node that is drained and stays.
     pub(crate) fn of(node: &ClusterNodeReport) -> Self {
@@ -211,18 +176,6 @@ impl NodeState {
             | NodeState::Decommissioning
             | NodeState::Decommissioned => false,
             NodeState::Lost | NodeState::Rebooted | NodeState::Shutdown => false,
-        }
-    }
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            NodeState::New => "NEW",
-            NodeState::Running => "RUNNING",
-            NodeState::Unhealthy => "UNHEALTHY",
-            NodeState::Decommissioning => "DECOMMISSIONING",
-            NodeState::Decommissioned => "DECOMMISSIONED",
-            NodeState::Lost => "LOST",
-            NodeState::Rebooted => "REBOOTED",
-            NodeState::Shutdown => "SHUTDOWN",
         }
     }
 }

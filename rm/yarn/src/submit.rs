@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::app_kind::{NAME_VARIABLE, TAGS_VARIABLE, TYPE, TYPE_VARIABLE};
-use crate::error::YarnError;
+use crate::error::{YarnError, YarnResult};
 use crate::request::{RequestBaseUrl, YarnJsonBody, YarnQueryParams};
 use crate::resource::Bare;
 use crate::state::NodeState;
@@ -144,7 +144,7 @@ const USUAL_MIB: u64 = 1024;
 /// `POST /ws/v1/cluster/apps/new-application`.
 pub(crate) async fn new_application(
     State(cluster): State<SharedCluster>,
-) -> Result<Json<NewApplication>, YarnError> {
+) -> YarnResult<Json<NewApplication>> {
     let number = cluster.reserve_number().await?;
     let nodes = cluster.nodes().await?;
     let active = nodes.iter().filter(|node| NodeState::of(node).is_active());
@@ -167,7 +167,7 @@ pub(crate) async fn submit(
     asked: YarnQueryParams,
     RequestBaseUrl(here): RequestBaseUrl,
     YarnJsonBody(submission): YarnJsonBody<Submission>,
-) -> Result<Response, YarnError> {
+) -> YarnResult<Response> {
     let id = submission.application_id;
     let wanted = convert(submission, asked.user())?;
     let caller = principal.map_or(Principal::Anonymous, |Extension(principal)| principal);
@@ -176,10 +176,7 @@ pub(crate) async fn submit(
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)]).into_response())
 }
 
-fn convert(
-    submission: Submission,
-    user: Option<&str>,
-) -> Result<SubmitApplicationRequest, YarnError> {
+fn convert(submission: Submission, user: Option<&str>) -> YarnResult<SubmitApplicationRequest> {
     refuse_what_has_no_equal(&submission)?;
     let Submission {
         application_id,
@@ -270,7 +267,7 @@ fn launch(command: String, env: BTreeMap<String, String>) -> LaunchSpec {
 }
 
 /// Shell command from all commands: YARN runs them in one shell.
-fn command(commands: Option<Commands>) -> Result<String, YarnError> {
+fn command(commands: Option<Commands>) -> YarnResult<String> {
     let all = commands.map(|c| c.command.all()).unwrap_or_default();
     let command = expanded(&all.join(" && "));
     if command.trim().is_empty() {
@@ -319,7 +316,7 @@ fn split(environment: Vec<Pair>) -> (String, BTreeMap<String, String>) {
 
 /// Valid application name from a YARN name: invalid characters become `-`. The original name is
 /// kept in the environment.
-fn name_of(given: &str) -> Result<Name, YarnError> {
+fn name_of(given: &str) -> YarnResult<Name> {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '_' {
             c
@@ -339,7 +336,7 @@ fn name_of(given: &str) -> Result<Name, YarnError> {
         .map_err(|e| YarnError::bad(format!("application-name: {e}")))
 }
 
-fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), YarnError> {
+fn refuse_what_has_no_equal(submission: &Submission) -> YarnResult<()> {
     let Submission {
         am_container_spec: spec,
         application_timeouts,
@@ -408,7 +405,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(body: Value) -> Result<SubmitApplicationRequest, YarnError> {
+    fn read(body: Value) -> YarnResult<SubmitApplicationRequest> {
         convert(serde_json::from_value(body).expect("reads"), Some("ann"))
     }
 

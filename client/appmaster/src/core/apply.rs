@@ -8,7 +8,7 @@ use headroom_wire::v1::job::{AttemptGrowth, AttemptRow};
 
 use super::node_exclusion::is_of_the_node;
 use super::{MasterCore, MasterPhase};
-use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
+use crate::event::{JobEndKind, JobOutcome};
 use crate::executors::{
     ExecutorEntry, ExecutorRequest, LaunchSubject, RequestPurpose, SlotAssignment, next_round,
 };
@@ -24,7 +24,7 @@ use crate::taskset::{
 const FIRST_HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl MasterCore {
-    pub(super) fn apply(&mut self, now: EventTimestamp, record: &JournalRecord) {
+    pub(super) fn apply(&mut self, record: &JournalRecord) {
         match record {
             JournalRecord::Begin(_) => {}
             JournalRecord::JobStarted { .. } => self.started = true,
@@ -35,13 +35,13 @@ impl MasterCore {
                 container,
                 request,
                 node,
-            } => self.apply_gained(now, container, request, node),
+            } => self.apply_gained(container, request, node),
             JournalRecord::Gone {
                 container,
                 request,
                 unused,
                 failed,
-            } => self.apply_gone(now, container, request, (*unused, *failed)),
+            } => self.apply_gone(container, request, (*unused, *failed)),
             JournalRecord::Placed { task, row } => self.apply_placed(*task, row),
             JournalRecord::Ended {
                 task,
@@ -52,7 +52,7 @@ impl MasterCore {
                 need,
             } => {
                 self.learn(*task, row, *account, *need, next);
-                self.apply_ended(now, *task, row, (*account, *collateral_rerun), next)
+                self.apply_ended(*task, row, (*account, *collateral_rerun), next)
             }
             JournalRecord::Committing { task, row, need } => {
                 self.apply_committing(*task, row, *need)
@@ -170,7 +170,6 @@ impl MasterCore {
 
     fn apply_gained(
         &mut self,
-        now: EventTimestamp,
         container: &ContainerId,
         id: &RequestId,
         node: &headroom_types::NodeId,
@@ -183,7 +182,7 @@ impl MasterCore {
         let until = if self.phase == MasterPhase::Replaying {
             Tick(u64::MAX)
         } else {
-            now.tick.plus(FIRST_HELLO_TIMEOUT)
+            self.now.tick.plus(FIRST_HELLO_TIMEOUT)
         };
         let Some(request) = self.request_mut(id) else {
             return;
@@ -204,7 +203,6 @@ impl MasterCore {
 
     fn apply_gone(
         &mut self,
-        now: EventTimestamp,
         container: &ContainerId,
         id: &RequestId,
         (unused, failed): (bool, bool),
@@ -220,7 +218,7 @@ impl MasterCore {
                     .launch_succeeded(&gone.node, LaunchSubject::Executor);
             }
         }
-        let replaying = self.phase == MasterPhase::Replaying;
+        let (replaying, now) = (self.phase == MasterPhase::Replaying, self.now.tick);
         let Some(request) = self.request_mut(id) else {
             return;
         };
@@ -232,7 +230,7 @@ impl MasterCore {
             0
         };
         if unused && !replaying {
-            request.hold_until = now.tick.plus(backoff(request.unused));
+            request.hold_until = now.plus(backoff(request.unused));
         }
     }
 
@@ -271,7 +269,6 @@ impl MasterCore {
 
     fn apply_ended(
         &mut self,
-        now: EventTimestamp,
         key: TaskPosition,
         row: &AttemptRow,
         (account, collateral_rerun): (ChargeAccount, bool),
@@ -311,7 +308,7 @@ impl MasterCore {
             let at = row.ended.unwrap_or(row.started);
             self.fleet.collateral.killed(&row.node, &row.container, at);
         }
-        let change = self.decided(now, key, row, next);
+        let change = self.decided(key, row, next);
         self.change(key, change);
         self.unblock();
     }
@@ -337,13 +334,7 @@ impl MasterCore {
     }
 
     /// Changes the task by the decision and returns the state change that belongs to it.
-    fn decided(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        row: &AttemptRow,
-        next: &TaskDecision,
-    ) -> StateChange {
+    fn decided(&mut self, key: TaskPosition, row: &AttemptRow, next: &TaskDecision) -> StateChange {
         let replaying = self.phase == MasterPhase::Replaying;
         let Some(task) = self.tasks.get_mut(key) else {
             return StateChange::GivenUp;
@@ -370,7 +361,7 @@ impl MasterCore {
                 let ready = if replaying || wait.is_zero() {
                     Tick(0)
                 } else {
-                    now.tick.plus(wait)
+                    self.now.tick.plus(wait)
                 };
                 StateChange::Again { ready }
             }
@@ -413,12 +404,7 @@ impl MasterCore {
         row.profile = profile.clone();
         let container = row.container.clone();
         task.size.profile = profile.clone();
-        if let Some(seat) = self
-            .fleet
-            .executors
-            .get_mut(&container)
-            .and_then(|e| e.seats.get_mut(attempt))
-        {
+        if let Some(seat) = self.fleet.seat_mut(&container, attempt) {
             seat.extra = seat.extra.saturating_add(to).saturating_sub(from);
             (seat.memory, seat.held) = (to, None);
             self.fleet.growing.insert(container);

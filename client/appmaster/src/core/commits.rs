@@ -16,7 +16,7 @@ use headroom_wire::v1::job::AttemptRow;
 
 use super::ends::ClassifiedEnd;
 use super::{MasterCore, MasterPhase};
-use crate::event::{EventTimestamp, MasterEffect};
+use crate::event::MasterEffect;
 use crate::output::{self, EarlierCommit, OutputCommit};
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::AttemptEndClass;
@@ -47,35 +47,29 @@ impl MasterCore {
     /// Selects this attempt as the one whose output is committed.
     pub(super) fn commit(
         &mut self,
-        now: EventTimestamp,
         key: TaskPosition,
         row: AttemptRow,
         need: Option<MeasuredNeed>,
-        out: &mut Vec<MasterEffect>,
     ) {
-        self.record(
-            now,
-            JournalRecord::Committing {
-                task: key,
-                row: Box::new(row),
-                need,
-            },
-            out,
-        );
-        out.extend(self.commit_effect(key, self.setup.turn));
+        self.record(JournalRecord::Committing {
+            task: key,
+            row: Box::new(row),
+            need,
+        });
+        self.out.extend(self.commit_effect(key, self.setup.turn));
     }
 
     /// Requests again the commits that an earlier run decided and did not see completed.
-    pub(super) fn commit_again(&self, out: &mut Vec<MasterEffect>) {
+    pub(super) fn commit_again(&mut self) {
         let turn = match self.setup.turn {
             EarlierCommit::First | EarlierCommit::Again => EarlierCommit::Again,
             EarlierCommit::Anew => EarlierCommit::Anew,
         };
-        out.extend(
-            self.commits
-                .keys()
-                .filter_map(|key| self.commit_effect(*key, turn)),
-        );
+        let again = self.commits.keys();
+        let again: Vec<_> = again
+            .filter_map(|key| self.commit_effect(*key, turn))
+            .collect();
+        self.out.extend(again);
     }
 
     fn commit_effect(&self, key: TaskPosition, turn: EarlierCommit) -> Option<MasterEffect> {
@@ -116,11 +110,9 @@ impl MasterCore {
     /// nothing.
     pub(super) fn on_committed(
         &mut self,
-        now: EventTimestamp,
         key: TaskPosition,
         attempt: &TaskAttemptId,
         error: Option<String>,
-        out: &mut Vec<MasterEffect>,
     ) {
         let Some((row, need)) = self
             .commits
@@ -139,7 +131,7 @@ impl MasterCore {
                 fate: AttemptFate::Own,
                 need,
             };
-            return self.end_attempt(now, key, row, end, out);
+            return self.end_attempt(key, row, end);
         };
         let message = format!("{} succeeded but has no output: {error}", attempt.task);
         let next = TaskDecision::GiveUp {
@@ -159,7 +151,7 @@ impl MasterCore {
             next: next.clone(),
             need: None,
         };
-        self.record(now, record, out);
-        self.report_attempt_end(now, key, &row, ChargeAccount::Plain, &next);
+        self.record(record);
+        self.report_attempt_end(key, &row, ChargeAccount::Plain, &next);
     }
 }

@@ -5,7 +5,6 @@ use headroom_wire::v1::job::{AttemptRow, TaskState};
 
 use super::MasterCore;
 use super::ends::ClassifiedEnd;
-use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{ExecutorEntry, SlotAssignment};
 use crate::policy::GiveUpCause;
 use crate::policy::blame::{AttemptFate, SuspectTask, at_own_limit, blame};
@@ -21,51 +20,37 @@ const MAX_UNUSED_CONTAINERS: u32 = 5;
 
 impl MasterCore {
     /// Processes the end of a container after which no further message of it is expected.
-    pub(super) fn container_gone(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        report: &ExitReport,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn container_gone(&mut self, container: &ContainerId, report: &ExitReport) {
         let Some(executor) = self.fleet.executors.get(container).cloned() else {
             return;
         };
         match report.reason.charge() {
-            ExitCharge::Memory => self.died_of_memory(now, &executor, report, out),
+            ExitCharge::Memory => self.died_of_memory(&executor, report),
             ExitCharge::Free | ExitCharge::Plain | ExitCharge::Success => {
                 let why = format!("its executor ended: {}", report.reason.sentence());
                 let class = class_of_container(report.reason);
-                self.lose_attempts(now, &executor, (lost_as(report.reason), class), &why, out);
+                self.lose_attempts(&executor, (lost_as(report.reason), class), &why);
             }
         }
-        self.forget_container(now, container, &executor, Some(report.reason), out);
+        self.forget_container(container, &executor, Some(report.reason));
     }
 
     /// Closes the open attempts of an executor as lost without a failure of the tasks.
     pub(super) fn lose_attempts(
         &mut self,
-        now: EventTimestamp,
         executor: &ExecutorEntry,
         (reason, class): (ExitReason, AttemptEndClass),
         why: &str,
-        out: &mut Vec<MasterEffect>,
     ) {
         for (attempt, seat) in &executor.seats {
             let Some(mut row) = self.open_row(seat.task, attempt) else {
                 continue;
             };
             (row.ended, row.reason, row.used) =
-                (Some(now.unix.max(row.started)), Some(reason), None);
+                (Some(self.now.unix.max(row.started)), Some(reason), None);
             row.log_tail = why.to_owned();
             let class = self.class_of_loss(&row.container, reason, class);
-            self.end_attempt(
-                now,
-                seat.task,
-                row,
-                ClassifiedEnd::of(class, AttemptFate::Own),
-                out,
-            );
+            self.end_attempt(seat.task, row, ClassifiedEnd::of(class, AttemptFate::Own));
         }
     }
 
@@ -73,11 +58,9 @@ impl MasterCore {
     /// unused for its request.
     pub(super) fn forget_container(
         &mut self,
-        now: EventTimestamp,
         id: &ContainerId,
         executor: &ExecutorEntry,
         reason: Option<ExitReason>,
-        out: &mut Vec<MasterEffect>,
     ) {
         let unused = !executor.greeted && !executor.leaving;
         let failed = unused && reason.is_some_and(failed_at_once);
@@ -89,19 +72,14 @@ impl MasterCore {
             executor.request.clone(),
             self.fleet.failures(&executor.node),
         );
-        self.record(
-            now,
-            JournalRecord::Gone {
-                container: id.clone(),
-                request: request.clone(),
-                unused,
-                failed,
-            },
-            out,
-        );
+        self.record(JournalRecord::Gone {
+            container: id.clone(),
+            request: request.clone(),
+            unused,
+            failed,
+        });
         if failed {
             self.exclude_node(
-                now,
                 &executor.node,
                 before,
                 &format!("an executor of {request} was not ready: {why}"),
@@ -124,13 +102,7 @@ impl MasterCore {
                 "{MAX_UNUSED_CONTAINERS} times in a row containers of request {request} ended before their executor was ready, last on {}: {why}",
                 executor.node
             );
-            self.give_up_request(
-                now,
-                executor.purpose,
-                GiveUpCause::Transient,
-                &sentence,
-                out,
-            );
+            self.give_up_request(executor.purpose, GiveUpCause::Transient, &sentence);
         }
     }
 
@@ -139,24 +111,16 @@ impl MasterCore {
         (row.attempt == *attempt).then(|| row.clone())
     }
 
-    fn died_of_memory(
-        &mut self,
-        now: EventTimestamp,
-        executor: &ExecutorEntry,
-        report: &ExitReport,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn died_of_memory(&mut self, executor: &ExecutorEntry, report: &ExitReport) {
         // These attempts were never reported as running. Their start may not have arrived, and they
         // cannot have filled the memory.
         let mut unseen = executor.clone();
         unseen.seats.retain(|_, seat| !seat.started);
         let lost = (ExitReason::AncestorOom, AttemptEndClass::Transient);
         self.lose_attempts(
-            now,
             &unseen,
             lost,
             "its executor was killed for memory before it was reported as running",
-            out,
         );
         let seats: Vec<(TaskAttemptId, SlotAssignment, AttemptRow)> = executor
             .seats
@@ -190,11 +154,9 @@ impl MasterCore {
             let failure = self.failure_of(seat.task, &row, report);
             row.dimension = guilty.then_some(failure.dimension);
             self.end_attempt(
-                now,
                 seat.task,
                 row,
                 ClassifiedEnd::of(AttemptEndClass::Memory(failure), fate),
-                out,
             );
         }
     }

@@ -26,8 +26,9 @@ use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, Reason, TaskAttempt
 use headroom_wire::v1::job::AttemptRow;
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, MasterEffect};
-use crate::executors::{Contention, ExecutorEntry, PendingRoom, RequestPurpose, TaskFreeze};
+use crate::executors::{
+    Contention, ExecutorEntry, PendingRoom, RequestPurpose, SlotAssignment, TaskFreeze,
+};
 use crate::policy::contention::{self, EvictionCandidate};
 use crate::policy::{AttemptPlace, AttemptSize, AvoidScope, ChargeAccount, TaskDecision};
 use crate::record::JournalRecord;
@@ -61,11 +62,7 @@ struct EvictionGroup {
 impl MasterCore {
     /// Makes room on nodes that are too full for the needs of frozen tasks. Derived from the state
     /// after every event.
-    pub(super) fn make_room_for_growth(
-        &mut self,
-        now: EventTimestamp,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn make_room_for_growth(&mut self) {
         let held = |e: &ExecutorEntry| {
             e.resizing.is_some() && e.seats.values().any(|seat| seat.held.is_some())
         };
@@ -81,7 +78,7 @@ impl MasterCore {
             .contention
             .values_mut()
             .for_each(|contention| contention.evict_at = NEVER);
-        let waiters = self.waiters(now);
+        let waiters = self.waiters();
         let mut nodes: Vec<NodeId> = waiters.iter().map(|(node, _)| node.clone()).collect();
         nodes.dedup();
         for node in nodes {
@@ -90,8 +87,8 @@ impl MasterCore {
                 .filter(|(at, _)| *at == node)
                 .map(|(_, waiter)| waiter.clone())
                 .collect();
-            if !self.is_room_on_its_way(now, &node) {
-                self.make_room_on(now, &node, &here, out);
+            if !self.is_room_on_its_way(&node) {
+                self.make_room_on(&node, &here);
             }
         }
     }
@@ -125,7 +122,7 @@ impl MasterCore {
 
     /// Frozen tasks whose containers were refused a larger size, by node. On each node, the one
     /// that has been frozen longest is first.
-    fn waiters(&self, now: EventTimestamp) -> Vec<(NodeId, FrozenTask)> {
+    fn waiters(&self) -> Vec<(NodeId, FrozenTask)> {
         let mut all = Vec::new();
         for (id, executor) in self
             .fleet
@@ -143,7 +140,7 @@ impl MasterCore {
                 .iter()
                 .filter_map(|(attempt, seat)| Some((attempt, seat.held?)));
             let oldest = held
-                .filter(|(_, held)| held.until > now.tick)
+                .filter(|(_, held)| held.until > self.now.tick)
                 .min_by_key(|(attempt, held)| (held.since, (*attempt).clone()));
             if let Some((attempt, held)) = oldest.filter(|_| !needs.is_zero()) {
                 let (container, attempt) = (id.clone(), attempt.clone());
@@ -166,7 +163,7 @@ impl MasterCore {
 
     /// True when a drain or an eviction on this node is still in progress. When it has completed,
     /// its entry is removed and the resource manager is asked again at once.
-    fn is_room_on_its_way(&mut self, now: EventTimestamp, node: &NodeId) -> bool {
+    fn is_room_on_its_way(&mut self, node: &NodeId) -> bool {
         let Some(contention) = self.fleet.contention.get(node) else {
             return false;
         };
@@ -200,22 +197,16 @@ impl MasterCore {
             .filter(|e| e.node == *node)
         {
             if let Some(resizing) = executor.resizing.as_mut() {
-                (resizing.again_at, resizing.tries) = (now.tick, 0);
+                (resizing.again_at, resizing.tries) = (self.now.tick, 0);
             }
         }
         true
     }
 
-    fn make_room_on(
-        &mut self,
-        now: EventTimestamp,
-        node: &NodeId,
-        waiters: &[FrozenTask],
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn make_room_on(&mut self, node: &NodeId, waiters: &[FrozenTask]) {
         let Some(first) = waiters.first() else { return };
         let evict_at = if self.all_are_frozen(node) {
-            now.tick
+            self.now.tick
         } else {
             first.held.half()
         };
@@ -228,14 +219,14 @@ impl MasterCore {
             .entry(node.clone())
             .or_insert_with(new)
             .evict_at = evict_at;
-        if let Some(container) = self.runs_dry_in_time(now, node, first) {
-            self.drain_for_growth(now, node, first, &container, out);
-        } else if evict_at > now.tick {
+        if let Some(container) = self.runs_dry_in_time(node, first) {
+            self.drain_for_growth(node, first, &container);
+        } else if evict_at > self.now.tick {
             return;
         } else {
-            match self.choose_eviction(now, node, waiters) {
-                Some((group, waiter)) => self.evict(now, node, &group, &waiter, out),
-                None if self.all_are_frozen(node) => self.unfreeze_newest(now, node, out),
+            match self.choose_eviction(node, waiters) {
+                Some((group, waiter)) => self.evict(node, &group, &waiter),
+                None if self.all_are_frozen(node) => self.unfreeze_newest(node),
                 None => {}
             }
         }
@@ -247,7 +238,7 @@ impl MasterCore {
 
     /// Unfreezes the newest task on a node where all tasks are frozen and none may be evicted. The
     /// kernel and the ladder decide on that task.
-    fn unfreeze_newest(&mut self, now: EventTimestamp, node: &NodeId, out: &mut Vec<MasterEffect>) {
+    fn unfreeze_newest(&mut self, node: &NodeId) {
         let here = self.fleet.executors.iter().filter(|(_, e)| e.node == *node);
         let seats = here.flat_map(|(id, e)| {
             e.seats
@@ -265,11 +256,9 @@ impl MasterCore {
             newest.map(|(id, attempt, key)| (id.clone(), attempt.clone(), key))
         {
             self.unfreeze_task(
-                now,
                 &container,
                 &attempt,
                 "all tasks on the node wait for memory, and none may be evicted",
-                out,
             );
         }
     }
@@ -288,13 +277,8 @@ impl MasterCore {
 
     /// An executor on the node, other than that of the frozen task, whose tasks end before the
     /// freeze does. The estimate is the mean run time of ended tasks. A drain of it loses no work.
-    fn runs_dry_in_time(
-        &self,
-        now: EventTimestamp,
-        node: &NodeId,
-        waiter: &FrozenTask,
-    ) -> Option<ContainerId> {
-        let left = waiter.held.until.since(now.tick);
+    fn runs_dry_in_time(&self, node: &NodeId, waiter: &FrozenTask) -> Option<ContainerId> {
+        let left = waiter.held.until.since(self.now.tick);
         let may = |e: &ExecutorEntry| {
             *node == e.node
                 && matches!(e.purpose, RequestPurpose::Set(_))
@@ -307,21 +291,14 @@ impl MasterCore {
             .executors
             .iter()
             .filter(|(id, e)| **id != waiter.container && may(e));
-        let times = others.map(|(id, e)| (self.remaining(now, e), std::cmp::Reverse(id.clone())));
+        let times = others.map(|(id, e)| (self.remaining(e), std::cmp::Reverse(id.clone())));
         times
             .filter(|(remaining, _)| *remaining < left)
             .min()
             .map(|(_, id)| id.0)
     }
 
-    fn drain_for_growth(
-        &mut self,
-        now: EventTimestamp,
-        node: &NodeId,
-        waiter: &FrozenTask,
-        container: &ContainerId,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn drain_for_growth(&mut self, node: &NodeId, waiter: &FrozenTask, container: &ContainerId) {
         let Some(RequestPurpose::Set(set)) = self.fleet.executors.get(container).map(|e| e.purpose)
         else {
             return;
@@ -335,10 +312,8 @@ impl MasterCore {
             });
         }
         self.drain_executor(
-            now,
             container,
             &format!("{} more for {}", waiter.needs, waiter.attempt),
-            out,
         );
     }
 
@@ -346,18 +321,17 @@ impl MasterCore {
     /// itself if this is cheaper and another task is frozen there.
     fn choose_eviction(
         &self,
-        now: EventTimestamp,
         node: &NodeId,
         waiters: &[FrozenTask],
     ) -> Option<(EvictionGroup, FrozenTask)> {
         let first = waiters.first()?;
-        let others = self.groups(now, node, first);
+        let others = self.groups(node, first);
         let other = contention::choose(&others, first.needs).map(|c| (c.clone(), first));
         let own = waiters
             .iter()
             .find(|w| w.container != first.container)
             .and_then(|second| {
-                let mut groups = self.groups(now, node, second);
+                let mut groups = self.groups(node, second);
                 groups.retain(|c| {
                     c.who
                         .attempts
@@ -372,12 +346,7 @@ impl MasterCore {
 
     /// Candidates for eviction on a node, the oldest first: single tasks in the executor of the
     /// frozen one, and all tasks of another container, which then ends.
-    fn groups(
-        &self,
-        now: EventTimestamp,
-        node: &NodeId,
-        waiter: &FrozenTask,
-    ) -> Vec<EvictionCandidate<EvictionGroup>> {
+    fn groups(&self, node: &NodeId, waiter: &FrozenTask) -> Vec<EvictionCandidate<EvictionGroup>> {
         let mut all = Vec::new();
         for (id, executor) in self
             .fleet
@@ -398,7 +367,7 @@ impl MasterCore {
                                 .share
                                 .mul_ratio(u64::from(seat.slots), 1)
                                 .saturating_add(seat.extra);
-                            self.candidate(now, id, &[(attempt, seat.task)], frees, false)
+                            self.candidate(id, &[(attempt, seat.task)], frees, false)
                         }),
                 );
                 continue;
@@ -409,7 +378,7 @@ impl MasterCore {
                 .map(|(attempt, seat)| (attempt, seat.task))
                 .collect();
             if !seats.is_empty() && seats.iter().all(|(_, key)| self.may_be_evicted(*key)) {
-                all.push(self.candidate(now, id, &seats, self.memory_of(executor), true));
+                all.push(self.candidate(id, &seats, self.memory_of(executor), true));
             }
         }
         all.sort_by_key(|(started, _)| *started);
@@ -427,17 +396,16 @@ impl MasterCore {
 
     fn candidate(
         &self,
-        now: EventTimestamp,
         container: &ContainerId,
         seats: &[(&TaskAttemptId, TaskPosition)],
         frees: Bytes,
         leaves: bool,
     ) -> (headroom_types::UnixMillis, EvictionCandidate<EvictionGroup>) {
         let row = |key: TaskPosition| self.tasks.get(key).and_then(|task| task.open_attempt());
-        let started = |key: TaskPosition| row(key).map_or(now.unix, |row| row.started);
+        let started = |key: TaskPosition| row(key).map_or(self.now.unix, |row| row.started);
         let lost = seats
             .iter()
-            .map(|(_, key)| now.unix.since(started(*key)))
+            .map(|(_, key)| self.now.unix.since(started(*key)))
             .sum();
         let gave_way = seats.iter().any(|(_, key)| {
             self.tasks
@@ -452,7 +420,7 @@ impl MasterCore {
             .iter()
             .map(|(_, key)| started(*key))
             .max()
-            .unwrap_or(now.unix);
+            .unwrap_or(self.now.unix);
         (
             newest,
             EvictionCandidate {
@@ -470,14 +438,7 @@ impl MasterCore {
 
     /// Evicts a group of attempts. The record precedes the stop message, so that an eviction
     /// happens once even if the master or an executor restarts in between.
-    fn evict(
-        &mut self,
-        now: EventTimestamp,
-        node: &NodeId,
-        group: &EvictionGroup,
-        waiter: &FrozenTask,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn evict(&mut self, node: &NodeId, group: &EvictionGroup, waiter: &FrozenTask) {
         let Some(executor) = self.fleet.executors.get(&group.container) else {
             return;
         };
@@ -505,7 +466,7 @@ impl MasterCore {
                 "{attempt} is evicted on {node}: {} is frozen for {needs} more and no memory is free",
                 waiter.attempt
             );
-            let Some(size) = self.size_after_eviction(now, &group.container, attempt, *key) else {
+            let Some(size) = self.size_after_eviction(&group.container, attempt, *key) else {
                 continue;
             };
             let record = JournalRecord::Evicted {
@@ -514,17 +475,15 @@ impl MasterCore {
                 size,
                 why: message.clone(),
             };
-            self.record(now, record, out);
+            self.record(record);
             self.view
-                .add_event(now, Reason::TaskEvicted, &attempt, message);
-            self.stop_attempt(*key, out);
+                .add_event(self.now, Reason::TaskEvicted, &attempt, message);
+            self.stop_attempt(*key);
         }
         if group.leaves && matches!(purpose, RequestPurpose::Set(_)) {
             self.drain_executor(
-                now,
                 &group.container,
                 &format!("{needs} more for {}", waiter.attempt),
-                out,
             );
         }
     }
@@ -533,14 +492,13 @@ impl MasterCore {
     /// frozen, the step for which it waits.
     fn size_after_eviction(
         &self,
-        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
         key: TaskPosition,
     ) -> Option<AttemptSize> {
-        let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
+        let seat = self.fleet.seat(container, attempt)?;
         let proposed = self
-            .growth_proposal(now, container, attempt)
+            .growth_proposal(container, attempt)
             .filter(|_| seat.held.is_some())
             .and_then(|(_, profile)| profile.ok());
         let reached = self.size_after(key)?;
@@ -596,18 +554,15 @@ impl MasterCore {
 
     /// Repeats the stop messages of evicted attempts after an executor reconnects: they may have
     /// been lost with the connection.
-    pub(super) fn stop_evicted(&self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    pub(super) fn stop_evicted(&mut self, container: &ContainerId) {
         let Some(executor) = self.fleet.executors.get(container) else {
             return;
         };
-        for (attempt, seat) in &executor.seats {
-            if self.tasks.get(seat.task).is_some_and(|task| {
-                task.gave_way
-                    .as_ref()
-                    .is_some_and(|g| g.attempt == attempt.attempt)
-            }) {
-                self.stop_attempt(seat.task, out);
-            }
-        }
+        let evicted = |(attempt, seat): (&TaskAttemptId, &SlotAssignment)| {
+            let gave_way = self.tasks.get(seat.task)?.gave_way.as_ref()?;
+            (gave_way.attempt == attempt.attempt).then_some(seat.task)
+        };
+        let evicted: Vec<TaskPosition> = executor.seats.iter().filter_map(evicted).collect();
+        evicted.into_iter().for_each(|key| self.stop_attempt(key));
     }
 }

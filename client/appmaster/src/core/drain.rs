@@ -24,7 +24,6 @@ use std::time::Duration;
 use headroom_types::{Bytes, ContainerId, NodeId, Reason, RequestId, Tick};
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{DrainedRoom, ExecutorEntry, OwnContainerWait, RequestPurpose};
 use crate::ledger;
 use crate::taskset::TaskPosition;
@@ -53,14 +52,14 @@ struct DrainCandidate<'a> {
 
 impl MasterCore {
     /// Drains executors for the escalated tasks whose containers have waited longest.
-    pub(super) fn make_room(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn make_room(&mut self) {
         if self.own.is_empty() {
             self.fleet.own_waits.clear();
             self.fleet.own_live.clear();
             self.fleet.drained.clear();
             return;
         }
-        self.note_own_waits(now);
+        self.note_own_waits();
         let (mut kept, mut in_vain) = (BTreeMap::new(), Vec::new());
         for (request, drained) in std::mem::take(&mut self.fleet.drained) {
             if !self.fleet.own_waits.contains_key(&request) {
@@ -70,12 +69,12 @@ impl MasterCore {
                 kept.insert(request, drained);
                 continue;
             }
-            let gone_at = drained.gone_at.unwrap_or(now.tick);
+            let gone_at = drained.gone_at.unwrap_or(self.now.tick);
             let drained = DrainedRoom {
                 gone_at: Some(gone_at),
                 ..drained
             };
-            if now.tick.since(gone_at) < self.grant_patience(&request, &drained) {
+            if self.now.tick.since(gone_at) < self.grant_patience(&request, &drained) {
                 kept.insert(request, drained);
             } else {
                 in_vain.push((request, drained));
@@ -83,9 +82,9 @@ impl MasterCore {
         }
         self.fleet.drained = kept;
         for (request, before) in in_vain {
-            self.drain_further(now, &request, &before, out);
+            self.drain_further(&request, &before);
         }
-        self.drain_first(now, out);
+        self.drain_first();
     }
 
     /// True when executors of this set left to make room for an escalated task and must not be
@@ -147,7 +146,7 @@ impl MasterCore {
 
     /// Updates the list of escalated tasks' containers that are requested and not granted, each
     /// with its start time.
-    fn note_own_waits(&mut self, now: EventTimestamp) {
+    fn note_own_waits(&mut self) {
         let there: BTreeSet<&RequestId> = self
             .fleet
             .executors
@@ -170,14 +169,14 @@ impl MasterCore {
         let waits: BTreeMap<RequestId, TaskPosition> =
             waits.filter(|(_, key)| escalated(*key)).collect();
         self.fleet.own_waits.retain(|id, _| waits.contains_key(id));
-        self.end_pauses(now.tick);
+        self.end_pauses(self.now.tick);
         for (id, task) in waits
             .into_iter()
             .filter(|(id, _)| !self.fleet.own_waits.contains_key(id))
             .collect::<Vec<_>>()
         {
             let delay = self.drain_delay(task);
-            let (since, drain_at) = (now.tick, now.tick.plus(delay));
+            let (since, drain_at) = (self.now.tick, self.now.tick.plus(delay));
             self.fleet.own_waits.insert(
                 id,
                 OwnContainerWait {
@@ -188,7 +187,7 @@ impl MasterCore {
                     takes_turns: false,
                 },
             );
-            if self.drain_candidates(now, task).next().is_some() {
+            if self.drain_candidates(task).next().is_some() {
                 let (memory, delay) = (self.own_memory(task), in_words(delay));
                 self.note(task, format!("waits for a container of {memory}; after {delay}, the job drains an executor for it"));
             }
@@ -245,12 +244,12 @@ impl MasterCore {
 
     /// Starts drains for the requests that have waited longest. Of requests with the same start,
     /// the higher rung comes first.
-    fn drain_first(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    fn drain_first(&mut self) {
         let due = self
             .fleet
             .own_waits
             .iter()
-            .filter(|(_, wait)| wait.drain_at <= now.tick);
+            .filter(|(_, wait)| wait.drain_at <= self.now.tick);
         let due = due.filter(|(request, _)| !self.fleet.drained.contains_key(*request));
         let rung = |wait: &OwnContainerWait| self.tasks.get(wait.task).map(|task| task.size.rung);
         let mut due: Vec<(RequestId, OwnContainerWait)> =
@@ -267,15 +266,13 @@ impl MasterCore {
             let next = if full {
                 None
             } else {
-                self.next_drain(now, wait.task, self.own_memory(wait.task), None)
+                self.next_drain(wait.task, self.own_memory(wait.task), None)
             };
             match (next, first) {
-                (Some(container), _) => {
-                    self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out)
-                }
+                (Some(container), _) => self.drain((&request, wait.task, Bytes::ZERO), &container),
                 (None, Some(first)) => self.mark_waiting_for_turn(&request, first),
                 (None, None) => self.pause_drains(
-                    now.tick,
+                    self.now.tick,
                     &request,
                     "the job has no executor that it can drain",
                 ),
@@ -302,26 +299,15 @@ impl MasterCore {
 
     /// Drains the next executor on the same node after the freed memory was not enough, or pauses
     /// the request.
-    fn drain_further(
-        &mut self,
-        now: EventTimestamp,
-        request: &RequestId,
-        before: &DrainedRoom,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn drain_further(&mut self, request: &RequestId, before: &DrainedRoom) {
         let Some(wait) = self.fleet.own_waits.get(request).copied() else {
             return;
         };
-        match self.next_drain(
-            now,
-            wait.task,
-            self.own_memory(wait.task),
-            Some(&before.node),
-        ) {
-            Some(container) => self.drain(now, (request, wait.task, before.freed), &container, out),
+        match self.next_drain(wait.task, self.own_memory(wait.task), Some(&before.node)) {
+            Some(container) => self.drain((request, wait.task, before.freed), &container),
             None => {
                 self.pause_drains(
-                    now.tick,
+                    self.now.tick,
                     request,
                     "the memory of the drained executors is not enough",
                 );
@@ -349,13 +335,7 @@ impl MasterCore {
         );
     }
 
-    fn drain(
-        &mut self,
-        now: EventTimestamp,
-        who: (&RequestId, TaskPosition, Bytes),
-        container: &ContainerId,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn drain(&mut self, who: (&RequestId, TaskPosition, Bytes), container: &ContainerId) {
         let (request, key, before) = who;
         let Some(executor) = self.fleet.executors.get(container) else {
             return;
@@ -379,24 +359,18 @@ impl MasterCore {
             gone_at: None,
         };
         self.fleet.drained.insert(request.clone(), room);
-        self.drain_executor(now, container, &format!("{memory} for {task}"), out);
+        self.drain_executor(container, &format!("{memory} for {task}"));
     }
 
     /// Drains an executor: it starts no more tasks and ends after those in it. An immediate end
     /// would lose their work.
-    pub(super) fn drain_executor(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        what_for: &str,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn drain_executor(&mut self, container: &ContainerId, what_for: &str) {
         let message =
             format!("{container} starts no more tasks and ends when idle, to free {what_for}");
         self.view
-            .add_event(now, Reason::ContainerDraining, &container, message);
+            .add_event(self.now, Reason::ContainerDraining, &container, message);
         self.warn(container, None);
-        self.apply_warnings(now, out);
+        self.apply_warnings();
     }
 
     /// The executor to drain so that a task gets the memory that it `needs`. It is on the node that
@@ -404,14 +378,13 @@ impl MasterCore {
     /// equals, the newest. `None` if none may be drained.
     pub(super) fn next_drain(
         &self,
-        now: EventTimestamp,
         key: TaskPosition,
         needs: Bytes,
         node: Option<&NodeId>,
     ) -> Option<ContainerId> {
         let mut by_node: BTreeMap<&NodeId, Vec<DrainCandidate<'_>>> = BTreeMap::new();
         for candidate in self
-            .drain_candidates(now, key)
+            .drain_candidates(key)
             .filter(|c| node.is_none_or(|node| node == c.node))
         {
             by_node.entry(candidate.node).or_default().push(candidate);
@@ -432,7 +405,6 @@ impl MasterCore {
     /// it avoids, and reserved executors, are included only if there are no others.
     fn drain_candidates<'a>(
         &'a self,
-        now: EventTimestamp,
         key: TaskPosition,
     ) -> impl Iterator<Item = DrainCandidate<'a>> {
         let avoided = move |e: &ExecutorEntry| {
@@ -461,12 +433,12 @@ impl MasterCore {
                 container,
                 node: &e.node,
                 memory: memory_of(e),
-                remaining: self.remaining(now, e),
+                remaining: self.remaining(e),
             })
     }
 
     /// Estimated remaining time of the tasks in an executor, by the mean run time of ended tasks.
-    pub(super) fn remaining(&self, now: EventTimestamp, executor: &ExecutorEntry) -> Duration {
+    pub(super) fn remaining(&self, executor: &ExecutorEntry) -> Duration {
         let mean = self.ledger.mean_task_time().unwrap_or(Duration::MAX);
         let left = |key: TaskPosition| {
             let started = self
@@ -474,7 +446,9 @@ impl MasterCore {
                 .get(key)
                 .and_then(|task| task.open_attempt())
                 .map(|row| row.started);
-            mean.saturating_sub(started.map_or(Duration::ZERO, |started| now.unix.since(started)))
+            mean.saturating_sub(
+                started.map_or(Duration::ZERO, |started| self.now.unix.since(started)),
+            )
         };
         executor
             .seats

@@ -10,7 +10,6 @@ use headroom_wire::v1::task::ToExecutor;
 
 use super::node_exclusion::is_of_the_node;
 use super::{MasterCore, learn, send};
-use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::blame::AttemptFate;
 use crate::policy::chosen_treatment::ChosenTreatment;
 use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, classify};
@@ -26,25 +25,15 @@ const MAX_TIMELINE_POINTS: usize = 128;
 impl MasterCore {
     /// Processes the report of an ended attempt. A late or repeated report is acknowledged and
     /// changes nothing.
-    pub(super) fn on_ended(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        report: &TaskReport,
-        out: &mut Vec<MasterEffect>,
-    ) {
-        let seat = self
-            .fleet
-            .executors
-            .get(container)
-            .and_then(|e| e.seats.get(&report.attempt));
+    pub(super) fn on_ended(&mut self, container: &ContainerId, report: &TaskReport) {
+        let seat = self.fleet.seat(container, &report.attempt);
         if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
             if let Some(held) = held.filter(|_| report.reason.charge() == ExitCharge::Memory) {
-                self.end_freeze(now, container, &report.attempt, held);
+                self.end_freeze(container, &report.attempt, held);
             }
-            self.end_by_report(now, key, report, out);
+            self.end_by_report(key, report);
         }
-        out.push(send(
+        self.out.push(send(
             container,
             ToExecutor::Ack {
                 attempt: report.attempt.clone(),
@@ -52,13 +41,7 @@ impl MasterCore {
         ));
     }
 
-    fn end_by_report(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        report: &TaskReport,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn end_by_report(&mut self, key: TaskPosition, report: &TaskReport) {
         let Some(stage) = self.stage_of(key) else {
             return;
         };
@@ -82,17 +65,16 @@ impl MasterCore {
         if let AttemptEndClass::Memory(failure) = class {
             row.dimension = Some(failure.dimension);
         }
-        self.keep_value(now, key, report, out);
+        self.keep_value(key, report);
         let need = if class == AttemptEndClass::Success {
             needed(report, &row, runtime)
         } else {
             None
         };
         if class == AttemptEndClass::Success && self.is_fenced(key) {
-            return self.commit(now, key, row, need, out);
+            return self.commit(key, row, need);
         }
         self.end_attempt(
-            now,
             key,
             row,
             ClassifiedEnd {
@@ -100,18 +82,11 @@ impl MasterCore {
                 fate: AttemptFate::Own,
                 need,
             },
-            out,
         );
     }
 
     /// Records the value that an attempt at a task of a live stage returned, however it ended.
-    fn keep_value(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        report: &TaskReport,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn keep_value(&mut self, key: TaskPosition, report: &TaskReport) {
         let returned = report.value.is_some() || report.value_too_large.is_some();
         if !returned || self.submitted.get(key).is_none() {
             return;
@@ -128,17 +103,15 @@ impl MasterCore {
             value,
             too_large,
         };
-        self.record(now, returned, out);
+        self.record(returned);
     }
 
     /// Decides on an attempt that has ended, and records both.
     pub(super) fn end_attempt(
         &mut self,
-        now: EventTimestamp,
         key: TaskPosition,
         mut row: AttemptRow,
         ClassifiedEnd { class, fate, need }: ClassifiedEnd,
-        out: &mut Vec<MasterEffect>,
     ) {
         let (class, treated) = self.treat(key, &mut row, class, fate);
         let known = self.size_known_after(key, &row, class, treated.as_ref());
@@ -196,12 +169,12 @@ impl MasterCore {
             next: next.clone(),
             need,
         };
-        self.record(now, ended, out);
-        self.report_attempt_end(now, key, &row, account, &next);
-        self.report_input_gap(now, key, &row);
-        self.charge_node(now, key, &row, account, failures);
+        self.record(ended);
+        self.report_attempt_end(key, &row, account, &next);
+        self.report_input_gap(key, &row);
+        self.charge_node(key, &row, account, failures);
         if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
-            self.report_badly_sized_stage(now, key, &why);
+            self.report_badly_sized_stage(key, &why);
         }
     }
 
@@ -237,18 +210,16 @@ impl MasterCore {
     /// number of failures of the node before this end.
     fn charge_node(
         &mut self,
-        now: EventTimestamp,
         key: TaskPosition,
         row: &AttemptRow,
         account: ChargeAccount,
         failures: u32,
     ) {
         if account == ChargeAccount::Collateral {
-            self.leave_after_collateral(now, row);
+            self.leave_after_collateral(row);
         }
         if is_of_the_node(row, account) {
             self.exclude_node(
-                now,
                 &row.node,
                 failures,
                 &format!("{} could not be started ({})", row.attempt, row.log_tail),

@@ -22,7 +22,7 @@ use headroom_wire::v1::job::FrozenTaskView;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{MasterCore, send};
-use crate::event::{EventTimestamp, MasterEffect, SizeRefusal, TaskLimitResult};
+use crate::event::{MasterEffect, SizeRefusal, TaskLimitResult};
 use crate::executors::{ExecutorEntry, PendingResize, RequestPurpose, SlotAssignment, TaskFreeze};
 use crate::policy::{AttemptPlace, AttemptSize, grow};
 use crate::record::JournalRecord;
@@ -42,28 +42,20 @@ impl MasterCore {
     /// Processes the message that a task is frozen near its limit.
     pub(super) fn on_pressure(
         &mut self,
-        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
         limit: Bytes,
-        out: &mut Vec<MasterEffect>,
     ) {
         let hold = |key: TaskPosition| {
             self.stage_of(key)
                 .and_then(|stage| self.job.freeze_timeout(stage))
         };
-        let Some(seat) = self
-            .fleet
-            .executors
-            .get(container)
-            .and_then(|e| e.seats.get(attempt))
-            .copied()
-        else {
+        let Some(seat) = self.fleet.seat(container, attempt).copied() else {
             return;
         };
         if limit < seat.memory {
             // The task already has more memory, and the message to the executor was lost.
-            out.push(send(
+            self.out.push(send(
                 container,
                 ToExecutor::Resize {
                     attempt: attempt.clone(),
@@ -73,7 +65,7 @@ impl MasterCore {
             return;
         }
         let Some(hold) = hold(seat.task) else {
-            out.push(send(
+            self.out.push(send(
                 container,
                 ToExecutor::Unfreeze {
                     attempt: attempt.clone(),
@@ -81,33 +73,21 @@ impl MasterCore {
             ));
             return;
         };
-        if let Some(seat) = self.seat_mut(container, attempt) {
-            let (since, until) = (now.tick, now.tick.plus(hold));
-            seat.held.get_or_insert(TaskFreeze {
-                since,
-                until,
-                short: None,
-                at: now.unix,
-            });
+        let freeze = TaskFreeze {
+            since: self.now.tick,
+            until: self.now.tick.plus(hold),
+            short: None,
+            at: self.now.unix,
+        };
+        if let Some(seat) = self.fleet.seat_mut(container, attempt) {
+            seat.held.get_or_insert(freeze);
             self.fleet.growing.insert(container.clone());
         }
     }
 
     /// Processes the result of a limit change in an executor.
-    pub(super) fn on_limit_set(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        set: &TaskLimitResult,
-        out: &mut Vec<MasterEffect>,
-    ) {
-        let Some(seat) = self
-            .fleet
-            .executors
-            .get(container)
-            .and_then(|e| e.seats.get(&set.attempt))
-            .copied()
-        else {
+    pub(super) fn on_limit_set(&mut self, container: &ContainerId, set: &TaskLimitResult) {
+        let Some(seat) = self.fleet.seat(container, &set.attempt).copied() else {
             return;
         };
         if set.limit < seat.memory && set.error.is_some() {
@@ -119,8 +99,8 @@ impl MasterCore {
             };
             let profile = grow::filled(runtime, &profile, set.limit);
             let why = set.error.clone().unwrap_or_default();
-            self.record_growth(now, seat.task, &set.attempt, profile, out);
-            self.report_refused_growth(now, &set.attempt, set.limit, &why);
+            self.record_growth(seat.task, &set.attempt, profile);
+            self.report_refused_growth(&set.attempt, set.limit, &why);
             return;
         }
         let row = self
@@ -145,13 +125,7 @@ impl MasterCore {
     }
 
     /// Processes a refused change of a container's size, which may be final or temporary.
-    pub(super) fn on_resize_refused(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        refusal: &SizeRefusal,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_resize_refused(&mut self, container: &ContainerId, refusal: &SizeRefusal) {
         let Some(executor) = self.fleet.executors.get_mut(container) else {
             return;
         };
@@ -166,7 +140,7 @@ impl MasterCore {
         let (why, most) = match refusal {
             SizeRefusal::Manager(why) if grows => (why, u32::MAX),
             SizeRefusal::NoAnswer(_) if grows => {
-                resizing.again_at = now.tick.plus(RESIZE_REQUEST_INTERVAL);
+                resizing.again_at = self.now.tick.plus(RESIZE_REQUEST_INTERVAL);
                 return;
             }
             SizeRefusal::Manager(why) | SizeRefusal::Node(why) | SizeRefusal::NoAnswer(why) => {
@@ -174,12 +148,13 @@ impl MasterCore {
             }
         };
         if resizing.tries < most {
-            resizing.again_at = now
+            resizing.again_at = self
+                .now
                 .tick
                 .plus(RESIZE_RETRY_BACKOFF * (1 << resizing.tries.min(MAX_BACKOFF_DOUBLINGS)));
             resizing.tries += 1;
             if grows && resizing.tries == MAX_RESIZE_TRIES {
-                self.report_missing_memory(now, container, why);
+                self.report_missing_memory(container, why);
             }
             return;
         }
@@ -200,19 +175,19 @@ impl MasterCore {
             .collect();
         for attempt in held {
             let needs = self
-                .growth_proposal(now, container, &attempt)
+                .growth_proposal(container, &attempt)
                 .and_then(|(seat, profile)| Some(more(&seat, &profile.ok()?)));
             if needs.is_some_and(|needs| needs > spare) {
-                self.unfreeze_task(now, container, &attempt, why, out);
+                self.unfreeze_task(container, &attempt, why);
             }
         }
     }
 
     /// Gives more memory to frozen tasks and requests the missing memory. Derived from the state
     /// after every event.
-    pub(super) fn grow_frozen_tasks(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn grow_frozen_tasks(&mut self) {
         for container in self.fleet.growing.clone() {
-            let missing = self.grant_available_growth(now, &container, out);
+            let missing = self.grant_available_growth(&container);
             let has = self
                 .fleet
                 .executors
@@ -220,13 +195,13 @@ impl MasterCore {
                 .and_then(|e| e.resource.as_ref())
                 .map(|r| r.memory);
             if let Some(has) = has.filter(|_| !missing.is_zero()) {
-                self.ask_for_size(now, &container, has.saturating_add(missing), out);
+                self.ask_for_size(&container, has.saturating_add(missing));
             }
         }
     }
 
     /// Returns memory by which containers were enlarged and that their tasks do not need any more.
-    pub(super) fn shrink_back(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn shrink_back(&mut self) {
         for container in self.fleet.growing.clone() {
             let Some(executor) = self.fleet.executors.get_mut(&container) else {
                 self.fleet.growing.remove(&container);
@@ -237,8 +212,11 @@ impl MasterCore {
             }
             let wanted = executor.needs();
             if executor.has_too_much() && executor.keeps != Some(wanted) {
-                self.ask_for_size(now, &container, wanted, out);
-            } else if executor.resizing.is_none_or(|r| r.again_at <= now.tick) {
+                self.ask_for_size(&container, wanted);
+            } else if executor
+                .resizing
+                .is_none_or(|r| r.again_at <= self.now.tick)
+            {
                 executor.resizing = None;
                 if executor.seats.values().all(|s| s.extra.is_zero()) {
                     self.fleet.growing.remove(&container);
@@ -248,12 +226,7 @@ impl MasterCore {
     }
 
     /// Grants growth from the memory at hand; returns the memory that is still missing.
-    fn grant_available_growth(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        out: &mut Vec<MasterEffect>,
-    ) -> Bytes {
+    fn grant_available_growth(&mut self, container: &ContainerId) -> Bytes {
         let mut missing = Bytes::ZERO;
         let seats = self
             .fleet
@@ -267,17 +240,17 @@ impl MasterCore {
             .collect();
         held.sort_by_key(|(held, _)| held.since);
         for (held, attempt) in held {
-            if held.until <= now.tick {
-                self.end_freeze(now, container, &attempt, held);
+            if held.until <= self.now.tick {
+                self.end_freeze(container, &attempt, held);
                 continue;
             }
-            let Some((seat, profile)) = self.growth_proposal(now, container, &attempt) else {
+            let Some((seat, profile)) = self.growth_proposal(container, &attempt) else {
                 continue;
             };
             let profile = match profile {
                 Ok(profile) => profile,
                 Err(why) => {
-                    self.unfreeze_task(now, container, &attempt, &why, out);
+                    self.unfreeze_task(container, &attempt, &why);
                     continue;
                 }
             };
@@ -292,9 +265,10 @@ impl MasterCore {
                 continue;
             }
             let limit = profile.memory();
-            self.record_growth(now, seat.task, &attempt, profile, out);
-            self.report_growth(now, &attempt, seat.memory, limit);
-            out.push(send(container, ToExecutor::Resize { attempt, limit }));
+            self.record_growth(seat.task, &attempt, profile);
+            self.report_growth(&attempt, seat.memory, limit);
+            self.out
+                .push(send(container, ToExecutor::Resize { attempt, limit }));
         }
         let spare = self
             .fleet
@@ -308,20 +282,18 @@ impl MasterCore {
     /// Ends the freeze of a task that its executor no longer keeps frozen.
     pub(super) fn end_freeze(
         &mut self,
-        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
         held: TaskFreeze,
     ) {
-        let Some(seat) = self.seat_mut(container, attempt) else {
+        let Some(seat) = self.fleet.seat_mut(container, attempt) else {
             return;
         };
         let (task, memory) = (seat.task, seat.memory);
         seat.held = None;
         if let Some(short) = held.short {
-            let seconds = held.until.min(now.tick).since(held.since).as_secs();
+            let seconds = held.until.min(self.now.tick).since(held.since).as_secs();
             self.report_refused_growth(
-                now,
                 attempt,
                 memory,
                 &format!("no free memory for {short} more in {seconds} s"),
@@ -331,7 +303,7 @@ impl MasterCore {
     }
 
     /// Reports, once for each frozen task of a container, that there is no free memory for it.
-    fn report_missing_memory(&mut self, now: EventTimestamp, container: &ContainerId, why: &str) {
+    fn report_missing_memory(&mut self, container: &ContainerId, why: &str) {
         let seats = self
             .fleet
             .executors
@@ -342,11 +314,11 @@ impl MasterCore {
             let Some(held) = seat.held.filter(|held| held.short.is_none()) else {
                 continue;
             };
-            let Some((seat, Ok(profile))) = self.growth_proposal(now, container, &attempt) else {
+            let Some((seat, Ok(profile))) = self.growth_proposal(container, &attempt) else {
                 continue;
             };
             let short = more(&seat, &profile);
-            if let Some(seat) = self.seat_mut(container, &attempt) {
+            if let Some(seat) = self.fleet.seat_mut(container, &attempt) {
                 seat.held = Some(TaskFreeze {
                     short: Some(short),
                     ..held
@@ -354,7 +326,7 @@ impl MasterCore {
             }
             let message = format!("{attempt} is frozen for {short} more: {why}");
             self.view
-                .add_event(now, Reason::TaskFrozen, &attempt, message);
+                .add_event(self.now, Reason::TaskFrozen, &attempt, message);
             self.view.mark_dirty(seat.task);
         }
     }
@@ -362,13 +334,7 @@ impl MasterCore {
     /// The displayed state of the freeze of a task's running attempt.
     pub(super) fn frozen_task(&self, key: TaskPosition) -> Option<FrozenTaskView> {
         let row = self.tasks.get(key)?.open_attempt()?;
-        let held = self
-            .fleet
-            .executors
-            .get(&row.container)?
-            .seats
-            .get(&row.attempt)?
-            .held?;
+        let held = self.fleet.seat(&row.container, &row.attempt)?.held?;
         Some(FrozenTaskView {
             since: held.at,
             more: held.short?,
@@ -377,13 +343,7 @@ impl MasterCore {
 
     /// Requests another size of a container, periodically until there is an answer. A container of
     /// unknown size is left unchanged.
-    fn ask_for_size(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        wanted: Bytes,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn ask_for_size(&mut self, container: &ContainerId, wanted: Bytes) {
         let Some(executor) = self.fleet.executors.get_mut(container) else {
             return;
         };
@@ -396,16 +356,16 @@ impl MasterCore {
             return;
         };
         let tries = match executor.resizing {
-            Some(resizing) if resizing.again_at > now.tick => return,
+            Some(resizing) if resizing.again_at > self.now.tick => return,
             Some(resizing) if resizing.to == wanted => resizing.tries,
             Some(_) | None => 0,
         };
         executor.resizing = Some(PendingResize {
             to: wanted,
-            again_at: now.tick.plus(RESIZE_REQUEST_INTERVAL),
+            again_at: self.now.tick.plus(RESIZE_REQUEST_INTERVAL),
             tries,
         });
-        out.push(MasterEffect::Resize {
+        self.out.push(MasterEffect::Resize {
             container: container.clone(),
             resource: Resource {
                 memory: wanted,
@@ -417,11 +377,10 @@ impl MasterCore {
     /// The profile that the policy proposes for a frozen task, or the reason for no growth.
     pub(super) fn growth_proposal(
         &self,
-        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
     ) -> Option<(SlotAssignment, Result<Profile, String>)> {
-        let seat = *self.fleet.executors.get(container)?.seats.get(attempt)?;
+        let seat = *self.fleet.seat(container, attempt)?;
         let (stage, set) = (self.stage_of(seat.task)?, self.set_of(seat.task)?);
         let row = self
             .tasks
@@ -438,62 +397,37 @@ impl MasterCore {
         let bound = self
             .budget_spent()
             .or_else(|| self.breaker(seat.task.stage));
-        let bound = bound.or_else(|| self.leaks_while_it_grows(now, seat.task, row));
+        let bound = bound.or_else(|| self.leaks_while_it_grows(seat.task, row));
         Some((seat, bound.map_or_else(|| grow::next(&pressed), Err)))
     }
 
-    fn record_growth(
-        &mut self,
-        now: EventTimestamp,
-        task: TaskPosition,
-        attempt: &TaskAttemptId,
-        profile: Profile,
-        out: &mut Vec<MasterEffect>,
-    ) {
-        self.record(
-            now,
-            JournalRecord::Grown {
-                task,
-                attempt: attempt.clone(),
-                profile,
-                at: now.unix,
-            },
-            out,
-        );
+    fn record_growth(&mut self, task: TaskPosition, attempt: &TaskAttemptId, profile: Profile) {
+        self.record(JournalRecord::Grown {
+            task,
+            attempt: attempt.clone(),
+            profile,
+            at: self.now.unix,
+        });
     }
 
     pub(super) fn unfreeze_task(
         &mut self,
-        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
         why: &str,
-        out: &mut Vec<MasterEffect>,
     ) {
-        let Some(seat) = self.seat_mut(container, attempt) else {
+        let Some(seat) = self.fleet.seat_mut(container, attempt) else {
             return;
         };
         let memory = seat.memory;
         seat.held = None;
-        out.push(send(
+        self.out.push(send(
             container,
             ToExecutor::Unfreeze {
                 attempt: attempt.clone(),
             },
         ));
-        self.report_refused_growth(now, attempt, memory, why);
-    }
-
-    fn seat_mut(
-        &mut self,
-        container: &ContainerId,
-        attempt: &TaskAttemptId,
-    ) -> Option<&mut SlotAssignment> {
-        self.fleet
-            .executors
-            .get_mut(container)?
-            .seats
-            .get_mut(attempt)
+        self.report_refused_growth(attempt, memory, why);
     }
 
     fn open_profile(&self, key: TaskPosition) -> Option<Profile> {

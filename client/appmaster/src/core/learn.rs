@@ -21,7 +21,7 @@ use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
 use headroom_wire::v1::job_history::{JobHistory, TaskKindHistory};
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, MasterEffect};
+use crate::event::MasterEffect;
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::sizing::MeasuredNeed;
 use crate::policy::slot_placement::place_sized_task;
@@ -57,15 +57,9 @@ impl MasterCore {
     }
 
     /// Processes the measured inputs of a stage.
-    pub(super) fn on_inputs(
-        &mut self,
-        now: EventTimestamp,
-        stage: usize,
-        sizes: Vec<Option<Bytes>>,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_inputs(&mut self, stage: usize, sizes: Vec<Option<Bytes>>) {
         if self.learning.end_measurement(stage) {
-            self.record(now, JournalRecord::Inputs { stage, sizes }, out);
+            self.record(JournalRecord::Inputs { stage, sizes });
         }
     }
 
@@ -80,12 +74,7 @@ impl MasterCore {
     /// history contains peaks only. A peak does not separate the heap of a managed runtime, and
     /// does not name the measured input that it belonged to. Stages of these two kinds start
     /// without history.
-    pub(super) fn on_known(
-        &mut self,
-        now: EventTimestamp,
-        family: &JobHistory,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_known(&mut self, family: &JobHistory) {
         if self.job.live.is_some() {
             self.presence.history = Some(Box::new(family.clone()));
         }
@@ -101,16 +90,12 @@ impl MasterCore {
             .filter_map(history_of)
             .collect();
         if !stages.is_empty() {
-            self.record(now, JournalRecord::Known { stages }, out);
+            self.record(JournalRecord::Known { stages });
         }
     }
 
     /// Includes the usage history of the stage that was declared last.
-    pub(super) fn learn_history_of_last_stage(
-        &mut self,
-        now: EventTimestamp,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn learn_history_of_last_stage(&mut self) {
         let last = self.job.stages.len().saturating_sub(1);
         let (Some(spec), Some(history)) = (self.job.stages.get(last), &self.presence.history)
         else {
@@ -119,7 +104,7 @@ impl MasterCore {
         let known = known_stage(history, last, spec).filter(|_| !self.learning.is_off());
         if let Some(known) = known {
             let stages = vec![known];
-            self.record(now, JournalRecord::Known { stages }, out);
+            self.record(JournalRecord::Known { stages });
         }
     }
 
@@ -172,11 +157,11 @@ impl MasterCore {
     }
 
     /// Requests measurements of inputs, and sizes the waiting tasks again after enough was learned.
-    pub(super) fn size_waiting(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn size_waiting(&mut self) {
         for (stage, spec) in self.job.stages.iter().enumerate() {
             let begun = self.tasks.stages().get(stage).is_some_and(|s| s.begun);
             if begun && self.learning.begin_measurement(stage, spec) {
-                out.push(MasterEffect::Measure { stage });
+                self.out.push(MasterEffect::Measure { stage });
             }
         }
         if self.learning.is_off() {
@@ -200,13 +185,13 @@ impl MasterCore {
                 .collect();
             open.iter().for_each(|key| self.size_now(*key));
             if !open.is_empty() {
-                self.report_learned_rung(now, kind);
+                self.report_learned_rung(kind);
             }
         }
     }
 
     /// Reports the learned size of a kind after its waiting tasks were sized again.
-    fn report_learned_rung(&mut self, now: EventTimestamp, kind: usize) {
+    fn report_learned_rung(&mut self, kind: usize) {
         let first = TaskPosition {
             stage: kind,
             index: 0,
@@ -224,7 +209,7 @@ impl MasterCore {
             let message =
                 format!("tasks such as {name}/0 start with {size} instead of {before}: {why}");
             self.view
-                .add_event(now, Reason::RungLearned, &name, message);
+                .add_event(self.now, Reason::RungLearned, &name, message);
         }
     }
 
@@ -280,7 +265,7 @@ impl MasterCore {
 
     /// Requests own containers for the tasks in the line, as many at once as the memory of their
     /// executor set allows.
-    pub(super) fn admit(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn admit(&mut self) {
         let mut after = None;
         while let Some(key) = self.learning.next_in_line(after) {
             after = Some(key);
@@ -300,15 +285,11 @@ impl MasterCore {
                 continue;
             };
             let (size, why) = (task.size.clone(), task.why.clone());
-            self.record(
-                now,
-                JournalRecord::Moved {
-                    task: key,
-                    size,
-                    why,
-                },
-                out,
-            );
+            self.record(JournalRecord::Moved {
+                task: key,
+                size,
+                why,
+            });
         }
     }
 

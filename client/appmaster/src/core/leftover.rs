@@ -9,7 +9,6 @@ use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, Reason};
 
 use super::MasterCore;
-use crate::event::EventTimestamp;
 use crate::executors::RequestPurpose;
 use crate::taskset::TaskPosition;
 
@@ -22,7 +21,7 @@ impl MasterCore {
     }
 
     /// Retires executors whose next task would not have enough memory.
-    pub(super) fn retire_filled(&mut self, now: EventTimestamp) {
+    pub(super) fn retire_filled(&mut self) {
         let filled = |(container, e): (&ContainerId, &crate::executors::ExecutorEntry)| {
             let RequestPurpose::Set(set) = e.purpose else {
                 return None;
@@ -49,7 +48,7 @@ impl MasterCore {
                 left.owners_text()
             );
             self.view
-                .add_event(now, Reason::ContainerDraining, &container, message);
+                .add_event(self.now, Reason::ContainerDraining, &container, message);
             self.warn(&container, None);
         }
     }

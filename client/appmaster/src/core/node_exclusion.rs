@@ -11,7 +11,6 @@ use headroom_types::{ContainerId, ExitReason, NodeId, Reason};
 use headroom_wire::v1::job::AttemptRow;
 
 use super::MasterCore;
-use crate::event::EventTimestamp;
 use crate::executors::LaunchSubject;
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::collateral::{KillConsequence, MAX_PER_NODE};
@@ -59,17 +58,11 @@ impl MasterCore {
     }
 
     /// Excludes the node if launches there have failed more often in a row than `before`.
-    pub(super) fn exclude_node(
-        &mut self,
-        now: EventTimestamp,
-        node: &NodeId,
-        before: u32,
-        what: &str,
-    ) {
+    pub(super) fn exclude_node(&mut self, node: &NodeId, before: u32, what: &str) {
         let Some(shunned) = self.fleet.shunned.get(node).copied() else {
             return;
         };
-        self.fleet.restart_exclusion(node, now.tick);
+        self.fleet.restart_exclusion(node, self.now.tick);
         self.end_idle_after_task_failures(node, shunned.launched);
         if shunned.failures > before {
             let wait = match shunned.launched {
@@ -84,7 +77,7 @@ impl MasterCore {
                 shunned.failures
             );
             self.view
-                .add_event(now, Reason::NodeExcluded, &node, message);
+                .add_event(self.now, Reason::NodeExcluded, &node, message);
         }
     }
 
@@ -99,7 +92,7 @@ impl MasterCore {
     }
 
     /// Restarts the exclusions after a restart of the master: the records do not contain their end.
-    pub(super) fn restore_exclusions(&mut self, now: EventTimestamp) {
+    pub(super) fn restore_exclusions(&mut self) {
         for (node, launched) in self
             .fleet
             .shunned
@@ -107,7 +100,7 @@ impl MasterCore {
             .map(|(node, s)| (node.clone(), s.launched))
             .collect::<Vec<_>>()
         {
-            self.fleet.restart_exclusion(&node, now.tick);
+            self.fleet.restart_exclusion(&node, self.now.tick);
             self.end_idle_after_task_failures(&node, launched);
         }
         let nodes: Vec<NodeId> = self.fleet.collateral.excluded().cloned().collect();
@@ -120,7 +113,7 @@ impl MasterCore {
 
     /// Reacts to a kill for an outer limit. A container or node where this repeats is not used
     /// again.
-    pub(super) fn leave_after_collateral(&mut self, now: EventTimestamp, row: &AttemptRow) {
+    pub(super) fn leave_after_collateral(&mut self, row: &AttemptRow) {
         let KillConsequence { retire, exclude } = self.fleet.collateral.last_consequence();
         if retire {
             self.warn(&row.container, None);
@@ -132,7 +125,7 @@ impl MasterCore {
                 row.node
             );
             self.view
-                .add_event(now, Reason::NodeExcluded, &row.node, message);
+                .add_event(self.now, Reason::NodeExcluded, &row.node, message);
         }
     }
 

@@ -11,19 +11,14 @@ use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{MasterCore, send};
-use crate::event::{EventTimestamp, MasterEffect};
+use crate::executors::SlotAssignment;
 use crate::policy::slot_placement::place_sized_task;
 use crate::policy::{AttemptSize, AvoidScope, ChargeAccount, GiveUpCause, TaskDecision, ladder};
 use crate::record::JournalRecord;
 use crate::taskset::{LifecycleState, TaskPosition};
 
 impl MasterCore {
-    pub(super) fn on_order(
-        &mut self,
-        now: EventTimestamp,
-        order: &TaskOrder,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_order(&mut self, order: &TaskOrder) {
         let Some(key) = self.tasks.find(&self.job, &order.task) else {
             return;
         };
@@ -33,13 +28,13 @@ impl MasterCore {
         match (order.action, state) {
             (_, LifecycleState::Done | LifecycleState::Failed) => {}
             (TaskOrderAction::Cancel, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {
-                self.give_up_on_request(now, key, order, out)
+                self.give_up_on_request(key, order)
             }
             (TaskOrderAction::Cancel, LifecycleState::Running { .. }) => {
-                self.cancel_running(now, key, order, out)
+                self.cancel_running(key, order)
             }
             (TaskOrderAction::Retry { attempt }, LifecycleState::Running { .. }) => {
-                self.retry(key, attempt, out)
+                self.retry(key, attempt)
             }
             // The task runs again in any case.
             (
@@ -49,7 +44,7 @@ impl MasterCore {
             (
                 TaskOrderAction::Resize { memory },
                 LifecycleState::Blocked | LifecycleState::Pending { .. },
-            ) => self.resize_on_request(now, key, memory, order, out),
+            ) => self.resize_on_request(key, memory, order),
             // A running attempt keeps its size; the API rejects such an order unless the attempt
             // started after the check.
             (TaskOrderAction::Resize { .. }, LifecycleState::Running { .. }) => {}
@@ -58,77 +53,50 @@ impl MasterCore {
                 LifecycleState::Blocked
                 | LifecycleState::Pending { .. }
                 | LifecycleState::Running { .. },
-            ) => self.rank(now, key, priority, order, out),
+            ) => self.rank(key, priority, order),
         }
     }
 
-    fn rank(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        priority: i32,
-        order: &TaskOrder,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn rank(&mut self, key: TaskPosition, priority: i32, order: &TaskOrder) {
         if self
             .tasks
             .get(key)
             .is_some_and(|task| task.priority != priority)
         {
-            self.record(
-                now,
-                JournalRecord::Ranked {
-                    task: key,
-                    priority,
-                },
-                out,
-            );
+            self.record(JournalRecord::Ranked {
+                task: key,
+                priority,
+            });
             let message = format!("{}: {}", order.task, order.sentence());
             self.view
-                .add_event(now, Reason::TaskMoved, &order.task, message);
+                .add_event(self.now, Reason::TaskMoved, &order.task, message);
         }
     }
 
-    fn give_up_on_request(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        order: &TaskOrder,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn give_up_on_request(&mut self, key: TaskPosition, order: &TaskOrder) {
         let message = format!("{} {}", order.task, order.sentence());
-        self.record(
-            now,
-            JournalRecord::GivenUp {
-                task: key,
-                cause: GiveUpCause::Cancelled,
-                message: message.clone(),
-            },
-            out,
-        );
-        self.report_given_up(now, key, GiveUpCause::Cancelled, &message);
+        self.record(JournalRecord::GivenUp {
+            task: key,
+            cause: GiveUpCause::Cancelled,
+            message: message.clone(),
+        });
+        self.report_given_up(key, GiveUpCause::Cancelled, &message);
     }
 
-    fn cancel_running(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        order: &TaskOrder,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn cancel_running(&mut self, key: TaskPosition, order: &TaskOrder) {
         if self
             .tasks
             .get(key)
             .is_some_and(|task| task.cancelled.is_none())
         {
             let message = format!("{} {}", order.task, order.sentence());
-            self.record(now, JournalRecord::Cancelled { task: key, message }, out);
+            self.record(JournalRecord::Cancelled { task: key, message });
         }
-        self.stop_attempt(key, out);
+        self.stop_attempt(key);
     }
 
     /// Ends the running attempt on request; the next one is not charged.
-    fn retry(&mut self, key: TaskPosition, number: u32, out: &mut Vec<MasterEffect>) {
+    fn retry(&mut self, key: TaskPosition, number: u32) {
         if self
             .stage_of(key)
             .is_some_and(|stage| stage.idempotent == Idempotent::No)
@@ -150,23 +118,18 @@ impl MasterCore {
         else {
             return;
         };
-        if let Some(seat) = self
-            .fleet
-            .executors
-            .get_mut(&container)
-            .and_then(|e| e.seats.get_mut(&attempt))
-        {
+        if let Some(seat) = self.fleet.seat_mut(&container, &attempt) {
             seat.to_retry = true;
         }
-        self.stop_attempt(key, out);
+        self.stop_attempt(key);
     }
 
     /// Stops the running attempt; the decision on the task follows its end.
-    pub(super) fn stop_attempt(&self, key: TaskPosition, out: &mut Vec<MasterEffect>) {
+    pub(super) fn stop_attempt(&mut self, key: TaskPosition) {
         let Some(row) = self.tasks.get(key).and_then(|task| task.open_attempt()) else {
             return;
         };
-        out.push(send(
+        self.out.push(send(
             &row.container,
             ToExecutor::Stop {
                 attempt: row.attempt.clone(),
@@ -174,14 +137,7 @@ impl MasterCore {
         ));
     }
 
-    fn resize_on_request(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        memory: Bytes,
-        order: &TaskOrder,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn resize_on_request(&mut self, key: TaskPosition, memory: Bytes, order: &TaskOrder) {
         let (Some(stage), Some(set), Some(task)) =
             (self.stage_of(key), self.set_of(key), self.tasks.get(key))
         else {
@@ -195,7 +151,7 @@ impl MasterCore {
         if size == task.size {
             return;
         }
-        self.move_task(now, key, size, order.sentence(), out);
+        self.move_task(key, size, order.sentence());
     }
 
     /// The decision on a task whose attempt ended by an order. A task that succeeded nevertheless
@@ -221,11 +177,7 @@ impl MasterCore {
         if let Some(gave_way) = self.decision_after_eviction(key, row) {
             return gave_way;
         }
-        let seat = self
-            .fleet
-            .executors
-            .get(&row.container)
-            .and_then(|e| e.seats.get(&row.attempt));
+        let seat = self.fleet.seat(&row.container, &row.attempt);
         if row.reason != Some(ExitReason::Stopped) || !seat.is_some_and(|seat| seat.to_retry) {
             return (account, next);
         }
@@ -243,20 +195,15 @@ impl MasterCore {
 
     /// Repeats the stop messages of cancelled tasks after an executor reconnects: they may have
     /// been lost with the connection.
-    pub(super) fn stop_cancelled(&self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    pub(super) fn stop_cancelled(&mut self, container: &ContainerId) {
         let Some(executor) = self.fleet.executors.get(container) else {
             return;
         };
-        let cancelled = |key: &TaskPosition| {
-            self.tasks
-                .get(*key)
-                .is_some_and(|task| task.cancelled.is_some())
+        let cancelled = |seat: &SlotAssignment| {
+            let task = self.tasks.get(seat.task)?;
+            task.cancelled.is_some().then_some(seat.task)
         };
-        executor
-            .seats
-            .values()
-            .map(|seat| seat.task)
-            .filter(cancelled)
-            .for_each(|key| self.stop_attempt(key, out));
+        let cancelled: Vec<TaskPosition> = executor.seats.values().filter_map(cancelled).collect();
+        cancelled.into_iter().for_each(|key| self.stop_attempt(key));
     }
 }

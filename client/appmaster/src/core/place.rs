@@ -8,7 +8,7 @@ use headroom_wire::v1::job::{AttemptRow, DataLocality};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{MasterCore, send};
-use crate::event::{EventTimestamp, MasterEffect};
+use crate::event::MasterEffect;
 use crate::executors::{ExecutorEntry, ExecutorRequest, RequestPurpose};
 use crate::policy::{AttemptPlace, AttemptSize};
 use crate::record::JournalRecord;
@@ -46,18 +46,18 @@ impl MasterCore {
             .min()
     }
 
-    pub(super) fn place_shared(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn place_shared(&mut self) {
         for set in 0..self.queues.len() {
             if let Some(queue) = self.queues.get_mut(set) {
                 let tasks = &self.tasks;
-                queue.wake(now.tick, |key| tasks.get(key));
+                queue.wake(self.now.tick, |key| tasks.get(key));
             }
-            self.place_in_set(now, set, out);
+            self.place_in_set(set);
         }
     }
 
-    fn place_in_set(&mut self, now: EventTimestamp, set: usize, out: &mut Vec<MasterEffect>) {
-        self.move_timed_out_tasks(now, set, out);
+    fn place_in_set(&mut self, set: usize) {
+        self.move_timed_out_tasks(set);
         let mut rooms = self.rooms(set);
         let mut turn = None;
         while let Some(next) = self
@@ -96,9 +96,9 @@ impl MasterCore {
                     };
                     room.reserved = room.reserved.filter(|task| *task != next.key);
                 }
-                self.place(now, next.key, &container, out);
+                self.place(next.key, &container);
             } else if slots > 1 {
-                self.wait_wide(now, next.key, &mut rooms, out);
+                self.wait_wide(next.key, &mut rooms);
             }
             // All following tasks have the size of their stage, and neither slots nor a reservation
             // are left for any of them.
@@ -202,21 +202,15 @@ impl MasterCore {
     /// Reserves an executor for a task for which no executor has enough free slots. The wait of an
     /// escalated task ends after a timeout. A task that was wide from the start waits for the
     /// executors like all tasks of its stage.
-    fn wait_wide(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        rooms: &mut [FreeExecutor],
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn wait_wide(&mut self, key: TaskPosition, rooms: &mut [FreeExecutor]) {
         let Some(task) = self.tasks.get_mut(key) else {
             return;
         };
         let slots = task.size.slots;
         let until = if task.size.rung > 1 {
-            let since = *task.wide_since.get_or_insert(now.tick);
-            if now.tick.since(since) >= WIDE_TASK_TIMEOUT {
-                self.move_to_own_container(now, key, out);
+            let since = *task.wide_since.get_or_insert(self.now.tick);
+            if self.now.tick.since(since) >= WIDE_TASK_TIMEOUT {
+                self.move_to_own_container(key);
                 return;
             }
             since.plus(WIDE_TASK_TIMEOUT)
@@ -251,15 +245,10 @@ impl MasterCore {
     }
 
     /// Moves tasks whose wait has reached its timeout, whether an executor is available or not.
-    fn move_timed_out_tasks(
-        &mut self,
-        now: EventTimestamp,
-        set: usize,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn move_timed_out_tasks(&mut self, set: usize) {
         let waited = |task: &TaskInstance| {
             task.wide_since
-                .is_some_and(|since| now.tick.since(since) >= WIDE_TASK_TIMEOUT)
+                .is_some_and(|since| self.now.tick.since(since) >= WIDE_TASK_TIMEOUT)
         };
         let escalated = self
             .queues
@@ -277,17 +266,12 @@ impl MasterCore {
             .map(|(key, _)| key)
             .collect();
         due.into_iter()
-            .for_each(|key| self.move_to_own_container(now, key, out));
+            .for_each(|key| self.move_to_own_container(key));
     }
 
     /// Moves a task to its own container with the same size. If no node can ever hold that
     /// container, the wait for slots starts again.
-    fn move_to_own_container(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn move_to_own_container(&mut self, key: TaskPosition) {
         let Some(task) = self.tasks.get(key) else {
             return;
         };
@@ -298,7 +282,7 @@ impl MasterCore {
         };
         if self.own_fits(key, size.memory()) == Some(false) {
             if let Some(task) = self.tasks.get_mut(key) {
-                task.wide_since = Some(now.tick);
+                task.wide_since = Some(self.now.tick);
             }
             return;
         }
@@ -307,17 +291,11 @@ impl MasterCore {
             WIDE_TASK_TIMEOUT.as_secs(),
             size.profile
         );
-        self.move_task(now, key, size, why, out);
+        self.move_task(key, size, why);
     }
 
     /// Records the attempt and sends the start to the executor.
-    pub(super) fn place(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        container: &ContainerId,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn place(&mut self, key: TaskPosition, container: &ContainerId) {
         let shadow = self.shadow(key);
         let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else {
             return;
@@ -337,7 +315,7 @@ impl MasterCore {
             rung: task.size.rung,
             container: container.clone(),
             node,
-            started: now.unix,
+            started: self.now.unix,
             ended: None,
             peak: None,
             used: None,
@@ -360,15 +338,11 @@ impl MasterCore {
             remedies: super::treat::remedies(task),
             log_marker: None,
         };
-        self.record(
-            now,
-            JournalRecord::Placed {
-                task: key,
-                row: Box::new(row),
-            },
-            out,
-        );
-        out.extend(self.start_message(key));
+        self.record(JournalRecord::Placed {
+            task: key,
+            row: Box::new(row),
+        });
+        self.out.extend(self.start_message(key));
     }
 
     /// The start message of a task's open attempt. It is sent again if the executor does not know
@@ -406,7 +380,7 @@ impl MasterCore {
 
     /// Requests a container for each task that needs its own, and starts the tasks whose container
     /// is ready.
-    pub(super) fn own_containers(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn own_containers(&mut self) {
         let keys: Vec<TaskPosition> = self.own.iter().copied().collect();
         let ready: BTreeMap<RequestId, ContainerId> = self
             .fleet
@@ -426,21 +400,19 @@ impl MasterCore {
                 self.own_memory(key),
             );
             let held_back = pending && self.waits_for_contention(key);
+            let now = self.now.tick;
             if let Some(request) = self.request_mut(&id) {
-                request.wanted = u32::from(!held_back && request.hold_until <= now.tick);
+                request.wanted = u32::from(!held_back && request.hold_until <= now);
                 request.memory = memory;
-                if request.hold_until <= now.tick {
+                if request.hold_until <= now {
                     request.hold_until = Tick(0);
                 }
             }
-            if let Some(container) = ready
-                .get(&id)
-                .filter(|_| pending && self.is_ready(key, now))
-            {
-                self.place(now, key, container, out);
+            if let Some(container) = ready.get(&id).filter(|_| pending && self.is_ready(key)) {
+                self.place(key, container);
             }
         }
-        self.leave_unneeded_own(out);
+        self.leave_unneeded_own();
     }
 
     /// Time at which the next task may start whose own container is ready already.
@@ -457,9 +429,9 @@ impl MasterCore {
         self.own.iter().filter_map(start).min()
     }
 
-    fn is_ready(&self, key: TaskPosition, now: EventTimestamp) -> bool {
+    fn is_ready(&self, key: TaskPosition) -> bool {
         self.tasks.get(key).is_some_and(|t| match t.state {
-            LifecycleState::Pending { ready } => ready <= now.tick,
+            LifecycleState::Pending { ready } => ready <= self.now.tick,
             LifecycleState::Blocked
             | LifecycleState::Running { .. }
             | LifecycleState::Done
@@ -468,7 +440,7 @@ impl MasterCore {
     }
 
     /// Ends own containers whose task is final or has moved to another rung.
-    fn leave_unneeded_own(&mut self, out: &mut Vec<MasterEffect>) {
+    fn leave_unneeded_own(&mut self) {
         let needed = |purpose: RequestPurpose, id: &RequestId| match purpose {
             RequestPurpose::Set(_) => true,
             RequestPurpose::Own(key) => {
@@ -503,7 +475,7 @@ impl MasterCore {
                 .collect();
             leave
                 .iter()
-                .for_each(|container| self.end_executor(container, out));
+                .for_each(|container| self.end_executor(container));
         }
     }
 }

@@ -7,7 +7,7 @@ use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
 use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant};
 
 use super::{MasterCore, MasterPhase};
-use crate::event::{EventTimestamp, MasterEffect, SizeRefusal};
+use crate::event::{MasterEffect, SizeRefusal};
 use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, GiveUpCause};
@@ -24,26 +24,20 @@ const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 const MIN_REFUSAL_DURATION: Duration = Duration::from_secs(10);
 
 impl MasterCore {
-    pub(super) fn on_registered(
-        &mut self,
-        now: EventTimestamp,
-        largest: Resource,
-        containers: Vec<ContainerGrant>,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_registered(&mut self, largest: Resource, containers: Vec<ContainerGrant>) {
         self.learn_largest(largest);
         self.view.touch_all(&self.tasks);
         self.folded.clear_forgotten();
         match self.phase {
             MasterPhase::Over(_) | MasterPhase::Replaying => return,
-            MasterPhase::Unregistered => self.first_registration(now, &containers, out),
+            MasterPhase::Unregistered => self.first_registration(&containers),
             MasterPhase::Working => {
                 for (id, executor) in &mut self.fleet.executors {
                     if executor.line != ConnectionState::Up
                         && !containers.iter().any(|g| g.container == *id)
                     {
                         executor.line = ConnectionState::Down {
-                            until: now.tick.plus(NODE_RETURN_TIMEOUT),
+                            until: self.now.tick.plus(NODE_RETURN_TIMEOUT),
                         };
                         executor.unlisted = true;
                     }
@@ -59,22 +53,17 @@ impl MasterCore {
                 known.unlisted = false;
                 self.fleet.growing.insert(granted.container.clone());
             }
-            self.on_granted(now, granted, out);
+            self.on_granted(granted);
         }
-        out.push(MasterEffect::Sync);
+        self.out.push(MasterEffect::Sync);
     }
 
-    fn first_registration(
-        &mut self,
-        now: EventTimestamp,
-        containers: &[ContainerGrant],
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn first_registration(&mut self, containers: &[ContainerGrant]) {
         self.phase = MasterPhase::Working;
-        self.join_runs(now, out);
-        self.forget_ended_elsewhere(now, containers, out);
-        self.restore_exclusions(now);
-        self.begin_lease(now);
+        self.join_runs();
+        self.forget_ended_elsewhere(containers);
+        self.restore_exclusions();
+        self.begin_lease();
         for executor in self
             .fleet
             .executors
@@ -82,25 +71,20 @@ impl MasterCore {
             .filter(|e| matches!(e.line, ConnectionState::Silent { .. }))
         {
             executor.line = ConnectionState::Silent {
-                until: now.tick.plus(REATTACH_TIMEOUT),
+                until: self.now.tick.plus(REATTACH_TIMEOUT),
             };
         }
-        self.commit_again(out);
+        self.commit_again();
         if !self.started {
-            self.record(now, JournalRecord::JobStarted { at: now.unix }, out);
-            self.report_job_started(now);
+            self.record(JournalRecord::JobStarted { at: self.now.unix });
+            self.report_job_started();
         }
     }
 
     /// Drops containers that ended under another run of the master. A live container of such a run
     /// shows that it wrote another journal. Container ends were reported to that run and are not
     /// repeated.
-    fn forget_ended_elsewhere(
-        &mut self,
-        now: EventTimestamp,
-        alive: &[ContainerGrant],
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn forget_ended_elsewhere(&mut self, alive: &[ContainerGrant]) {
         if !alive
             .iter()
             .any(|granted| self.is_from_unknown_run(granted.attempt))
@@ -118,28 +102,22 @@ impl MasterCore {
         {
             let why = "its executor ended during another run of the master";
             self.lose_attempts(
-                now,
                 &executor,
                 (ExitReason::NodeLost, AttemptEndClass::Transient),
                 why,
-                out,
             );
-            self.record(
-                now,
-                JournalRecord::Gone {
-                    container,
-                    request: executor.request,
-                    unused: false,
-                    failed: false,
-                },
-                out,
-            );
+            self.record(JournalRecord::Gone {
+                container,
+                request: executor.request,
+                unused: false,
+                failed: false,
+            });
         }
     }
 
     /// Records the application attempts of this journal. A journal of an older version, without
     /// such records, was written by all attempts up to this one.
-    fn join_runs(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    fn join_runs(&mut self) {
         let this = self.setup.attempt;
         let first = if self.started && self.runs.is_empty() {
             this.min(1)
@@ -150,7 +128,7 @@ impl MasterCore {
             .filter(|run| !self.runs.contains(run))
             .collect::<Vec<_>>()
         {
-            self.record(now, JournalRecord::Run { attempt }, out);
+            self.record(JournalRecord::Run { attempt });
         }
     }
 
@@ -173,13 +151,7 @@ impl MasterCore {
         }
     }
 
-    pub(super) fn on_update(
-        &mut self,
-        now: EventTimestamp,
-        cursor: u64,
-        what: ApplicationUpdateKind,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_update(&mut self, cursor: u64, what: ApplicationUpdateKind) {
         match what {
             ApplicationUpdateKind::Alive => return,
             ApplicationUpdateKind::Running { .. } | ApplicationUpdateKind::Expired { .. } => {}
@@ -197,30 +169,25 @@ impl MasterCore {
                 if let Some(executor) = self.fleet.executors.get_mut(&container) {
                     executor.resource = Some(resource);
                 }
-                self.on_resize_refused(now, &container, &SizeRefusal::Node(why), out);
+                self.on_resize_refused(&container, &SizeRefusal::Node(why));
             }
             ApplicationUpdateKind::PreemptSoon { container, at, why } => {
-                self.on_preempt_soon(now, &container, at, &why)
+                self.on_preempt_soon(&container, at, &why)
             }
             ApplicationUpdateKind::NodeDraining { node, until } => {
-                self.on_node_draining(now, &node, until)
+                self.on_node_draining(&node, until)
             }
-            ApplicationUpdateKind::Order(order) => self.on_order(now, &order, out),
-            ApplicationUpdateKind::Scale(order) => self.on_scale(now, &order, out),
-            ApplicationUpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
+            ApplicationUpdateKind::Order(order) => self.on_order(&order),
+            ApplicationUpdateKind::Scale(order) => self.on_scale(&order),
+            ApplicationUpdateKind::Allocated(granted) => self.on_granted(granted),
             ApplicationUpdateKind::Exited { request, report } => {
-                self.on_exited(now, cursor, &request, report, out)
+                self.on_exited(cursor, &request, report)
             }
         }
         self.cursor = self.cursor.max(cursor);
     }
 
-    fn on_granted(
-        &mut self,
-        now: EventTimestamp,
-        granted: ContainerGrant,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn on_granted(&mut self, granted: ContainerGrant) {
         let ContainerGrant {
             container,
             request,
@@ -234,21 +201,17 @@ impl MasterCore {
         entry.refused_since = None;
         if entry.ended.contains(&container) {
             self.fleet.strays.insert(container);
-            out.push(MasterEffect::Sync);
+            self.out.push(MasterEffect::Sync);
             return;
         }
         if !self.fleet.executors.contains_key(&container) {
-            self.gain(
-                now,
-                ContainerGrant {
-                    container: container.clone(),
-                    request,
-                    node,
-                    resource,
-                    attempt,
-                },
-                out,
-            );
+            self.gain(ContainerGrant {
+                container: container.clone(),
+                request,
+                node,
+                resource,
+                attempt,
+            });
         }
         if self.is_from_unknown_run(attempt)
             && self
@@ -257,11 +220,11 @@ impl MasterCore {
                 .get(&container)
                 .is_some_and(ExecutorEntry::may_run_tasks)
         {
-            self.end_executor(&container, out);
+            self.end_executor(&container);
         }
     }
 
-    fn gain(&mut self, now: EventTimestamp, granted: ContainerGrant, out: &mut Vec<MasterEffect>) {
+    fn gain(&mut self, granted: ContainerGrant) {
         let ContainerGrant {
             container,
             request,
@@ -269,31 +232,20 @@ impl MasterCore {
             resource,
             attempt: _,
         } = granted;
-        self.record(
-            now,
-            JournalRecord::Gained {
-                container: container.clone(),
-                request,
-                node,
-            },
-            out,
-        );
+        self.record(JournalRecord::Gained {
+            container: container.clone(),
+            request,
+            node,
+        });
         if let Some(gained) = self.fleet.executors.get_mut(&container) {
             gained.resource = Some(resource);
         }
         if let Some(hello) = self.early.remove(&container) {
-            self.on_hello(now, hello, out);
+            self.on_hello(hello);
         }
     }
 
-    fn on_exited(
-        &mut self,
-        now: EventTimestamp,
-        cursor: u64,
-        request: &RequestId,
-        report: Box<ExitReport>,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn on_exited(&mut self, cursor: u64, request: &RequestId, report: Box<ExitReport>) {
         let container = report.container.clone();
         self.fleet.strays.remove(&container);
         if let Some(executor) = self.fleet.executors.get_mut(&container) {
@@ -302,9 +254,9 @@ impl MasterCore {
                 && !executor.seats.is_empty()
                 && executor.ended.is_none();
             if waits {
-                executor.ended = Some((report, now.tick.plus(FINAL_REPORT_TIMEOUT), cursor));
+                executor.ended = Some((report, self.now.tick.plus(FINAL_REPORT_TIMEOUT), cursor));
             } else if executor.ended.is_none() {
-                self.container_gone(now, &container, &report, out);
+                self.container_gone(&container, &report);
             }
             return;
         }
@@ -312,27 +264,16 @@ impl MasterCore {
             return;
         };
         if !entry.ended.contains(&container) {
-            self.record(
-                now,
-                JournalRecord::Gone {
-                    container,
-                    request: request.clone(),
-                    unused: false,
-                    failed: false,
-                },
-                out,
-            );
+            self.record(JournalRecord::Gone {
+                container,
+                request: request.clone(),
+                unused: false,
+                failed: false,
+            });
         }
     }
 
-    pub(super) fn on_refused(
-        &mut self,
-        now: EventTimestamp,
-        id: &RequestId,
-        sentence: &str,
-        largest: Resource,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_refused(&mut self, id: &RequestId, sentence: &str, largest: Resource) {
         let nothing_known = largest.memory.is_zero();
         self.learn_largest(largest);
         let Some(request) = self.fleet.requests.get_mut(id) else {
@@ -341,30 +282,24 @@ impl MasterCore {
         if nothing_known || request.wanted == 0 {
             return;
         }
-        let since = *request.refused_since.get_or_insert(now.tick);
+        let since = *request.refused_since.get_or_insert(self.now.tick);
         let memory = request.memory;
         let plain = self.largest.as_ref().is_some_and(|l| memory > l.memory);
-        if plain || now.tick.since(since) >= MIN_REFUSAL_DURATION {
+        if plain || self.now.tick.since(since) >= MIN_REFUSAL_DURATION {
             let purpose = request.purpose;
-            if !self.shrink_request(now, id, purpose, out) {
-                self.give_up_request(now, purpose, GiveUpCause::NeverFits, sentence, out);
+            if !self.shrink_request(id, purpose) {
+                self.give_up_request(purpose, GiveUpCause::NeverFits, sentence);
             }
         }
     }
 
     /// Reduces an own container that was requested larger than any node to the largest possible
     /// size.
-    fn shrink_request(
-        &mut self,
-        now: EventTimestamp,
-        id: &RequestId,
-        purpose: RequestPurpose,
-        out: &mut Vec<MasterEffect>,
-    ) -> bool {
+    fn shrink_request(&mut self, id: &RequestId, purpose: RequestPurpose) -> bool {
         let RequestPurpose::Own(key) = purpose else {
             return false;
         };
-        if !self.shrink_to_cap(now, key, out) {
+        if !self.shrink_to_cap(key) {
             return false;
         }
         let memory = self.tasks.get(key).map(|task| task.size.memory());
@@ -372,18 +307,16 @@ impl MasterCore {
             request.memory = memory;
             request.refused_since = None;
         }
-        out.push(MasterEffect::Sync);
+        self.out.push(MasterEffect::Sync);
         true
     }
 
     /// Gives up every waiting task that depends on an infeasible request.
     pub(super) fn give_up_request(
         &mut self,
-        now: EventTimestamp,
         purpose: RequestPurpose,
         cause: GiveUpCause,
         sentence: &str,
-        out: &mut Vec<MasterEffect>,
     ) {
         let keys = match purpose {
             RequestPurpose::Own(key) => vec![key],
@@ -409,16 +342,12 @@ impl MasterCore {
                 continue;
             };
             let message = format!("{} cannot run: {sentence}", task.id);
-            self.record(
-                now,
-                JournalRecord::GivenUp {
-                    task: key,
-                    cause,
-                    message: message.clone(),
-                },
-                out,
-            );
-            self.report_given_up(now, key, cause, &message);
+            self.record(JournalRecord::GivenUp {
+                task: key,
+                cause,
+                message: message.clone(),
+            });
+            self.report_given_up(key, cause, &message);
         }
     }
 }

@@ -9,16 +9,10 @@
 use headroom_types::{ContainerId, Reason, ScaleOrder};
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, MasterEffect};
 use crate::record::JournalRecord;
 
 impl MasterCore {
-    pub(super) fn on_scale(
-        &mut self,
-        now: EventTimestamp,
-        order: &ScaleOrder,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn on_scale(&mut self, order: &ScaleOrder) {
         let job = self.job.name.to_string();
         let because = order
             .reason
@@ -47,7 +41,7 @@ impl MasterCore {
             );
             return self
                 .view
-                .add_event(now, Reason::ScaleRefused, &job, message);
+                .add_event(self.now, Reason::ScaleRefused, &job, message);
         };
         let (name, was) = (spec.name.clone(), spec.count);
         let message = if was == order.count {
@@ -56,21 +50,18 @@ impl MasterCore {
             format!("executors {name}: {was} → {} at most{because}", order.count)
         };
         if was != order.count {
-            self.record(
-                now,
-                JournalRecord::Scaled {
-                    set,
-                    count: order.count,
-                },
-                out,
-            );
+            self.record(JournalRecord::Scaled {
+                set,
+                count: order.count,
+            });
             for container in self.surplus(set) {
                 if let Some(executor) = self.fleet.executors.get_mut(&container) {
                     executor.reserved = None;
                 }
             }
         }
-        self.view.add_event(now, Reason::JobScaled, &job, message);
+        self.view
+            .add_event(self.now, Reason::JobScaled, &job, message);
     }
 
     /// The newest executors of a set beyond its maximum number: they start no new tasks.

@@ -6,7 +6,6 @@ use headroom_types::{Bytes, ContainerId, ExitReason, Resource, Tick};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{MasterCore, send};
-use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose, next_round};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, AttemptSize, GiveUpCause, ladder};
@@ -56,44 +55,44 @@ impl MasterCore {
     }
 
     /// Orders an executor to end as soon as no task runs in it.
-    pub(super) fn end_executor(&mut self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    pub(super) fn end_executor(&mut self, container: &ContainerId) {
         let Some(executor) = self.fleet.executors.get_mut(container) else {
             return;
         };
         executor.leaving = true;
         executor.reserved = None;
         if executor.line == ConnectionState::Up {
-            out.push(send(container, ToExecutor::Shutdown));
+            self.out.push(send(container, ToExecutor::Shutdown));
         }
     }
 
     /// Processes passed deadlines: lost connections, reservations, and container ends whose final
     /// task reports did not arrive.
-    pub(super) fn pass_deadlines(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn pass_deadlines(&mut self) {
         let due: Vec<(ContainerId, ExecutorEntry)> = self
             .fleet
             .executors
             .iter()
             .filter(|(_, e)| {
-                e.ended.as_ref().is_some_and(|(_, at, _)| *at <= now.tick)
-                    || line_is_over(e, now.tick)
+                e.ended
+                    .as_ref()
+                    .is_some_and(|(_, at, _)| *at <= self.now.tick)
+                    || line_is_over(e, self.now.tick)
             })
             .map(|(id, e)| (id.clone(), e.clone()))
             .collect();
         for (container, executor) in due {
             match &executor.ended {
-                Some((report, _, _)) => self.container_gone(now, &container, report, out),
-                None if executor.leaving => {
-                    self.forget_container(now, &container, &executor, None, out)
-                }
-                None => self.line_lost(now, &container, &executor, out),
+                Some((report, _, _)) => self.container_gone(&container, report),
+                None if executor.leaving => self.forget_container(&container, &executor, None),
+                None => self.line_lost(&container, &executor),
             }
         }
         for executor in self
             .fleet
             .executors
             .values_mut()
-            .filter(|e| e.reserved.is_some_and(|(_, at)| at <= now.tick))
+            .filter(|e| e.reserved.is_some_and(|(_, at)| at <= self.now.tick))
         {
             executor.reserved = None;
         }
@@ -101,30 +100,22 @@ impl MasterCore {
             .fleet
             .shunned
             .values_mut()
-            .filter(|shunned| shunned.until <= now.tick)
+            .filter(|shunned| shunned.until <= self.now.tick)
         {
             shunned.until = Tick(0);
         }
     }
 
-    fn line_lost(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        executor: &ExecutorEntry,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn line_lost(&mut self, container: &ContainerId, executor: &ExecutorEntry) {
         self.lose_attempts(
-            now,
             executor,
             (ExitReason::NodeLost, AttemptEndClass::Transient),
             "its executor did not reconnect",
-            out,
         );
-        self.end_executor(container, out);
+        self.end_executor(container);
         if let Some(executor) = self.fleet.executors.get_mut(container) {
             executor.line = ConnectionState::Down {
-                until: now.tick.plus(CONTAINER_END_TIMEOUT),
+                until: self.now.tick.plus(CONTAINER_END_TIMEOUT),
             };
             let request = executor.request.clone();
             let unused = !executor.greeted;
@@ -135,7 +126,7 @@ impl MasterCore {
     }
 
     /// Gives up infeasible requests as soon as the largest node is known.
-    pub(super) fn give_up_impossible(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn give_up_impossible(&mut self) {
         let Some(largest) = self.largest.clone() else {
             return;
         };
@@ -147,13 +138,7 @@ impl MasterCore {
             let waits = self.queues.get(set).is_some_and(|q| q.slots() > 0);
             if waits && !needs.fits(&largest) {
                 let sentence = format!("its executor needs {}", infeasible_text(&needs, &largest));
-                self.give_up_request(
-                    now,
-                    RequestPurpose::Set(set),
-                    GiveUpCause::NeverFits,
-                    &sentence,
-                    out,
-                );
+                self.give_up_request(RequestPurpose::Set(set), GiveUpCause::NeverFits, &sentence);
             }
         }
         for key in self.own.iter().copied().collect::<Vec<_>>() {
@@ -171,15 +156,9 @@ impl MasterCore {
             if !matches!(task.state, LifecycleState::Pending { .. }) || needs.fits(&largest) {
                 continue;
             }
-            if !self.shrink_to_cap(now, key, out) {
+            if !self.shrink_to_cap(key) {
                 let sentence = format!("it needs {}", infeasible_text(&needs, &largest));
-                self.give_up_request(
-                    now,
-                    RequestPurpose::Own(key),
-                    GiveUpCause::NeverFits,
-                    &sentence,
-                    out,
-                );
+                self.give_up_request(RequestPurpose::Own(key), GiveUpCause::NeverFits, &sentence);
             }
         }
     }
@@ -187,12 +166,7 @@ impl MasterCore {
     /// Reduces a size that exceeds every node to the largest possible one, if the task has never
     /// had that. Such a size results from a decision before the largest node was known, for example
     /// after a restart, or from an added input.
-    pub(super) fn shrink_to_cap(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        out: &mut Vec<MasterEffect>,
-    ) -> bool {
+    pub(super) fn shrink_to_cap(&mut self, key: TaskPosition) -> bool {
         let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else {
             return false;
         };
@@ -223,14 +197,14 @@ impl MasterCore {
             profile,
             ..task.size.clone()
         };
-        self.move_task(now, key, size, why, out);
+        self.move_task(key, size, why);
         true
     }
 
     /// Requests as many shared executors as there is work for, and ends idle ones.
-    pub(super) fn size_sets(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn size_sets(&mut self) {
         let own_waits = self.fleet.own_missing();
-        self.note_idle(now.tick);
+        self.note_idle(self.now.tick);
         self.fleet.idle_until = None;
         for set in 0..self.job.executors.len() {
             let Some(spec) = self.job.executors.get(set) else {
@@ -272,13 +246,13 @@ impl MasterCore {
                 .rev()
                 .filter_map(|(c, since)| Some((c, since.as_ref()?.plus(patience))))
                 .take(surplus);
-            let (due, waiting): (Vec<_>, Vec<_>) = idle.partition(|(_, at)| *at <= now.tick);
+            let (due, waiting): (Vec<_>, Vec<_>) = idle.partition(|(_, at)| *at <= self.now.tick);
             let leave: Vec<ContainerId> = due.into_iter().map(|(c, _)| c.clone()).collect();
             let until = waiting.into_iter().map(|(_, at)| at);
             self.fleet.idle_until = self.fleet.idle_until.into_iter().chain(until).min();
             leave
                 .iter()
-                .for_each(|container| self.end_executor(container, out));
+                .for_each(|container| self.end_executor(container));
             let live = u32::try_from(staying.len() - leave.len()).unwrap_or(u32::MAX);
             // Memory that drained executors freed for another task is not taken by a new executor.
             let most = if self.withholds(set) || self.withholds_for_growth(set) {
@@ -286,7 +260,7 @@ impl MasterCore {
             } else {
                 u32::MAX
             };
-            self.set_requested_count(now, &id, ask.max(live.min(keep)).min(most), live);
+            self.set_requested_count(&id, ask.max(live.min(keep)).min(most), live);
         }
     }
 
@@ -298,20 +272,15 @@ impl MasterCore {
         }
     }
 
-    fn set_requested_count(
-        &mut self,
-        now: EventTimestamp,
-        id: &headroom_types::RequestId,
-        wanted: u32,
-        live: u32,
-    ) {
+    fn set_requested_count(&mut self, id: &headroom_types::RequestId, wanted: u32, live: u32) {
         if wanted == 0 && !self.fleet.requests.contains_key(id) {
             return;
         }
+        let now = self.now.tick;
         let Some(request) = self.request_mut(id) else {
             return;
         };
-        let held = request.hold_until > now.tick;
+        let held = request.hold_until > now;
         if !held {
             request.hold_until = Tick(0);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use headroom_types::Tick;
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, JobEndKind, JobOutcome, MasterEffect};
+use crate::event::{JobEndKind, JobOutcome};
 use crate::policy::GiveUpCause;
 use crate::record::JournalRecord;
 
@@ -19,9 +19,9 @@ impl MasterCore {
     }
 
     /// Begins the lease after the first registration of this run.
-    pub(super) fn begin_lease(&mut self, now: EventTimestamp) {
+    pub(super) fn begin_lease(&mut self) {
         if self.job.live.is_some() {
-            self.presence.begin(now.tick, self.submitted.clients());
+            self.presence.begin(self.now.tick, self.submitted.clients());
         }
     }
 
@@ -32,25 +32,25 @@ impl MasterCore {
     }
 
     /// Processes leases that have passed.
-    pub(super) fn check_leases(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn check_leases(&mut self) {
         let Some(lease) = self.lease() else { return };
-        for client in self.presence.away_for(now.tick, lease) {
-            self.record(now, JournalRecord::SubmitterForgotten { client }, out);
+        for client in self.presence.away_for(self.now.tick, lease) {
+            self.record(JournalRecord::SubmitterForgotten { client });
         }
-        if self.submitted.is_closed() || !self.presence.alone_for(now.tick, lease) {
+        if self.submitted.is_closed() || !self.presence.alone_for(self.now.tick, lease) {
             return;
         }
-        self.record(now, JournalRecord::JobClosed { client: None }, out);
+        self.record(JournalRecord::JobClosed { client: None });
         let all = self.unfinished_tasks();
         let message = format!(
             "cancelled: no client was connected for the lease of {} s",
             lease.as_secs()
         );
-        self.cancel_tasks(now, all, &message, out);
+        self.cancel_tasks(all, &message);
     }
 
     /// Cancels waiting tasks that follow a task which did not succeed.
-    pub(super) fn cancel_followers(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn cancel_followers(&mut self) {
         while let Some((key, earlier)) = self.submitted.next_doomed() {
             let name = self.submitted.get(earlier).map_or_else(
                 || {
@@ -60,16 +60,12 @@ impl MasterCore {
                 |task| task.submitted.key.clone(),
             );
             let message = format!("cancelled: it follows task {name}, which did not succeed");
-            self.record(
-                now,
-                JournalRecord::GivenUp {
-                    task: key,
-                    cause: GiveUpCause::Cancelled,
-                    message: message.clone(),
-                },
-                out,
-            );
-            self.report_given_up(now, key, GiveUpCause::Cancelled, &message);
+            self.record(JournalRecord::GivenUp {
+                task: key,
+                cause: GiveUpCause::Cancelled,
+                message: message.clone(),
+            });
+            self.report_given_up(key, GiveUpCause::Cancelled, &message);
         }
     }
 

@@ -15,7 +15,7 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::submission::{FromSubmitter, SubmittedTask, ToSubmitter, VERSION};
 
 use super::{MasterCore, MasterPhase};
-use crate::event::{EventTimestamp, MasterEffect, SubmitterConnection};
+use crate::event::{MasterEffect, SubmitterConnection};
 use crate::record::JournalRecord;
 use crate::submission_limits::{batch_error, client_error, task_error};
 use crate::taskset::{LifecycleState, TaskPosition};
@@ -30,32 +30,30 @@ const MAX_LIVE_TASKS: usize = 5_000_000;
 impl MasterCore {
     pub(super) fn on_submitter_joined(
         &mut self,
-        now: EventTimestamp,
         connection: SubmitterConnection,
         client: &str,
         after: u64,
-        out: &mut Vec<MasterEffect>,
     ) {
         if let MasterPhase::Over(outcome) = &self.phase {
             let over = over_message(outcome);
-            return out.push(answer(connection, over));
+            return self.out.push(answer(connection, over));
         }
         if let Some(error) = self.client_refusal(client, after) {
-            return out.push(refuse(connection, None, error));
+            return self.out.push(refuse(connection, None, error));
         }
         if !self.submitted.knows_client(client) {
             let client = client.to_owned();
-            self.record(now, JournalRecord::SubmitterJoined { client }, out);
+            self.record(JournalRecord::SubmitterJoined { client });
         }
         self.presence.connect(connection, client);
-        self.acknowledge(now, client, after, out);
+        self.acknowledge(client, after);
         let welcome = ToSubmitter::Welcome {
             version: VERSION,
             credit: self.submission_credit(),
             cursor: self.submitted.last_cursor(),
             closed: self.submitted.is_closed(),
         };
-        out.push(answer(connection, welcome));
+        self.out.push(answer(connection, welcome));
     }
 
     fn client_refusal(&self, client: &str, after: u64) -> Option<ProblemDetails> {
@@ -84,20 +82,14 @@ impl MasterCore {
         })
     }
 
-    pub(super) fn on_submitter_left(
-        &mut self,
-        now: EventTimestamp,
-        connection: SubmitterConnection,
-    ) {
-        self.presence.disconnect(connection, now.tick);
+    pub(super) fn on_submitter_left(&mut self, connection: SubmitterConnection) {
+        self.presence.disconnect(connection, self.now.tick);
     }
 
     pub(super) fn on_submission(
         &mut self,
-        now: EventTimestamp,
         connection: SubmitterConnection,
         message: FromSubmitter,
-        out: &mut Vec<MasterEffect>,
     ) {
         let Some(client) = self.presence.client(connection).cloned() else {
             return;
@@ -108,12 +100,13 @@ impl MasterCore {
         match message {
             FromSubmitter::Submitter { .. } => {
                 let what = "a second first line on the same connection";
-                out.push(refuse(connection, None, ProblemDetails::bad_request(what)));
+                self.out
+                    .push(refuse(connection, None, ProblemDetails::bad_request(what)));
             }
             FromSubmitter::Stage { name, spec } => {
                 let subject = name.to_string();
-                let declared = self.declare_stage(now, name.clone(), spec, out);
-                out.push(match declared {
+                let declared = self.declare_stage(name.clone(), spec);
+                self.out.push(match declared {
                     Ok(()) => answer(connection, ToSubmitter::StageAccepted { name }),
                     Err(error) => refuse(connection, Some(subject), *error),
                 });
@@ -123,9 +116,9 @@ impl MasterCore {
                 stage,
                 items,
             } => {
-                let accepted = self.add_tasks(now, &batch, &stage, items, out);
+                let accepted = self.add_tasks(&batch, &stage, items);
                 let credit = self.submission_credit();
-                out.push(match accepted {
+                self.out.push(match accepted {
                     Ok(()) => answer(connection, ToSubmitter::Accepted { batch, credit }),
                     Err(error) => refuse(connection, Some(batch), *error),
                 });
@@ -133,52 +126,40 @@ impl MasterCore {
             FromSubmitter::Cancel { keys } => {
                 let keys = keys.iter().filter_map(|key| self.submitted.find(key));
                 let tasks: BTreeSet<TaskPosition> = keys.collect();
-                self.cancel_tasks(now, tasks, &format!("cancelled by {client}"), out);
+                self.cancel_tasks(tasks, &format!("cancelled by {client}"));
             }
             FromSubmitter::CancelAll => {
                 let all = self.unfinished_tasks();
-                self.cancel_tasks(now, all, &format!("cancelled by {client}"), out);
+                self.cancel_tasks(all, &format!("cancelled by {client}"));
             }
             FromSubmitter::Close => {
                 if !self.submitted.is_closed() {
                     let client = Some(client);
-                    self.record(now, JournalRecord::JobClosed { client }, out);
+                    self.record(JournalRecord::JobClosed { client });
                 }
             }
-            FromSubmitter::Ack { cursor } => self.acknowledge(now, &client, cursor, out),
+            FromSubmitter::Ack { cursor } => self.acknowledge(&client, cursor),
             FromSubmitter::Leave => {
-                if self.presence.leave(connection, now.tick) {
-                    self.record(now, JournalRecord::SubmitterForgotten { client }, out);
+                if self.presence.leave(connection, self.now.tick) {
+                    self.record(JournalRecord::SubmitterForgotten { client });
                 }
             }
             FromSubmitter::Alive => {}
         }
     }
 
-    fn acknowledge(
-        &mut self,
-        now: EventTimestamp,
-        client: &str,
-        cursor: u64,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    fn acknowledge(&mut self, client: &str, cursor: u64) {
         let cursor = cursor.min(self.submitted.last_cursor());
         if cursor > self.submitted.acknowledged_by(client) {
             let client = client.to_owned();
-            self.record(
-                now,
-                JournalRecord::ResultsAcknowledged { client, cursor },
-                out,
-            );
+            self.record(JournalRecord::ResultsAcknowledged { client, cursor });
         }
     }
 
     fn declare_stage(
         &mut self,
-        now: EventTimestamp,
         name: Name,
         spec: serde_json::Value,
-        out: &mut Vec<MasterEffect>,
     ) -> Result<(), Box<ProblemDetails>> {
         let declared = self.job.compile_stage(&name, &spec).map_err(|problems| {
             ProblemDetails::bad_request(headroom_config::render(&problems).trim_end().to_owned())
@@ -210,18 +191,16 @@ impl MasterCore {
         {
             return Err(ProblemDetails::new(ErrorCode::HR0422, never.sentence).into());
         }
-        self.record(now, JournalRecord::StageDeclared { name, spec }, out);
-        self.learn_history_of_last_stage(now, out);
+        self.record(JournalRecord::StageDeclared { name, spec });
+        self.learn_history_of_last_stage();
         Ok(())
     }
 
     fn add_tasks(
         &mut self,
-        now: EventTimestamp,
         batch: &str,
         stage: &Name,
         items: Vec<SubmittedTask>,
-        out: &mut Vec<MasterEffect>,
     ) -> Result<(), Box<ProblemDetails>> {
         if let Some(error) = batch_error(batch, items.len()) {
             return Err(error.into());
@@ -268,15 +247,11 @@ impl MasterCore {
                 .into());
         }
         let batch = batch.to_owned();
-        self.record(
-            now,
-            JournalRecord::TasksAccepted {
-                batch,
-                stage,
-                items,
-            },
-            out,
-        );
+        self.record(JournalRecord::TasksAccepted {
+            batch,
+            stage,
+            items,
+        });
         Ok(())
     }
 
@@ -311,13 +286,7 @@ impl MasterCore {
     }
 
     /// Cancels tasks; those that are final or cancelled already are left out.
-    pub(super) fn cancel_tasks(
-        &mut self,
-        now: EventTimestamp,
-        tasks: BTreeSet<TaskPosition>,
-        message: &str,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn cancel_tasks(&mut self, tasks: BTreeSet<TaskPosition>, message: &str) {
         let open = |key: &TaskPosition| {
             self.tasks
                 .get(*key)
@@ -329,21 +298,18 @@ impl MasterCore {
         }
         let event = format!("{} {message}", counted_noun(tasks.len(), "task"));
         let message = message.to_owned();
-        self.record(
-            now,
-            JournalRecord::TasksCancelled {
-                tasks: tasks.clone(),
-                message,
-            },
-            out,
-        );
+        self.record(JournalRecord::TasksCancelled {
+            tasks: tasks.clone(),
+            message,
+        });
         let job = self.job.name.clone();
-        self.view.add_event(now, Reason::TaskFailed, &job, event);
+        self.view
+            .add_event(self.now, Reason::TaskFailed, &job, event);
         for key in tasks {
             if let Some(task) = self.tasks.get(key)
                 && matches!(task.state, LifecycleState::Running { .. })
             {
-                self.stop_attempt(key, out);
+                self.stop_attempt(key);
             }
         }
     }

@@ -6,7 +6,6 @@ use headroom_types::{Dimension, ExitCharge, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode, TaskState};
 
 use super::MasterCore;
-use crate::event::EventTimestamp;
 use crate::policy::blame::AttemptFate;
 use crate::policy::chosen_treatment::ChosenTreatment;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
@@ -108,7 +107,6 @@ impl MasterCore {
     /// The reason for no growth of a running attempt whose memory grows like a leak.
     pub(super) fn leaks_while_it_grows(
         &self,
-        now: EventTimestamp,
         key: TaskPosition,
         row: &AttemptRow,
     ) -> Option<String> {
@@ -118,7 +116,8 @@ impl MasterCore {
             .get(&SubCause::Leak)
             .is_some_and(|treatment| *treatment == Treatment::Grow);
         let listens = self.job.mode == MemoryFailureMode::Headroom && !allowed;
-        leak::grows_like_a_leak(row, now.unix).filter(|_| listens && !self.another_needed(key, row))
+        leak::grows_like_a_leak(row, self.now.unix)
+            .filter(|_| listens && !self.another_needed(key, row))
     }
 
     /// True when a finished task of the stage has needed at least half of this attempt's memory.

@@ -6,7 +6,7 @@ use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, JobViewPatch, TaskRow};
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, JobEndKind, JobOutcome, MasterEffect};
+use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
 use crate::ledger::changes_size;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision};
 use crate::record::JournalRecord;
@@ -98,7 +98,7 @@ impl MasterCore {
         Some(TaskPosition { stage, index })
     }
 
-    pub(super) fn report_job_started(&mut self, now: EventTimestamp) {
+    pub(super) fn report_job_started(&mut self) {
         let job = &self.job;
         let (tasks, stages) = (
             counted_noun(job.tasks() as usize, "task"),
@@ -110,12 +110,11 @@ impl MasterCore {
             job.mode.as_str()
         );
         self.view
-            .add_event(now, Reason::JobStarted, &job.name, message);
+            .add_event(self.now, Reason::JobStarted, &job.name, message);
     }
 
     pub(super) fn report_attempt_end(
         &mut self,
-        now: EventTimestamp,
         key: TaskPosition,
         row: &AttemptRow,
         account: ChargeAccount,
@@ -128,7 +127,7 @@ impl MasterCore {
                 let peak = row.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
                 let message = format!("{attempt} done{peak}");
                 self.view
-                    .add_event(now, Reason::TaskFinished, attempt, message);
+                    .add_event(self.now, Reason::TaskFinished, attempt, message);
             }
             ChargeAccount::Memory | ChargeAccount::Spike => {
                 let message = format!(
@@ -138,7 +137,7 @@ impl MasterCore {
                     treated(row)
                 );
                 self.view
-                    .add_event(now, Reason::OomKilled, attempt, message);
+                    .add_event(self.now, Reason::OomKilled, attempt, message);
             }
             ChargeAccount::Plain
             | ChargeAccount::Transient
@@ -156,23 +155,18 @@ impl MasterCore {
                 };
                 let message = format!("{attempt} on {}: {why}{}", row.node, treated(row));
                 self.view
-                    .add_event(now, Reason::AttemptLost, attempt, message);
+                    .add_event(self.now, Reason::AttemptLost, attempt, message);
             }
         }
         match next {
             TaskDecision::Done => {}
-            TaskDecision::Again { size, why, .. } => {
-                self.report_next_attempt(now, row, size, why, next)
-            }
-            TaskDecision::GiveUp { cause, message } => {
-                self.report_given_up(now, key, *cause, message)
-            }
+            TaskDecision::Again { size, why, .. } => self.report_next_attempt(row, size, why, next),
+            TaskDecision::GiveUp { cause, message } => self.report_given_up(key, *cause, message),
         }
     }
 
     fn report_next_attempt(
         &mut self,
-        now: EventTimestamp,
         row: &AttemptRow,
         size: &AttemptSize,
         why: &str,
@@ -186,8 +180,12 @@ impl MasterCore {
             place: size.place,
         };
         if size.rung == row.rung && !changes_size(&before, next) {
-            self.view
-                .add_event(now, Reason::TaskRetried, task, format!("{task}: {why}"));
+            self.view.add_event(
+                self.now,
+                Reason::TaskRetried,
+                task,
+                format!("{task}: {why}"),
+            );
             return;
         }
         let place = match size.place {
@@ -202,42 +200,24 @@ impl MasterCore {
             size.rung,
             arrow(from, to)
         );
-        self.view.add_event(now, Reason::Escalated, task, message);
+        self.view
+            .add_event(self.now, Reason::Escalated, task, message);
     }
 
-    pub(super) fn report_growth(
-        &mut self,
-        now: EventTimestamp,
-        attempt: &TaskAttemptId,
-        from: Bytes,
-        to: Bytes,
-    ) {
+    pub(super) fn report_growth(&mut self, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
         let message = format!("{attempt} grows in place: {}", arrow(from, to));
         self.view
-            .add_event(now, Reason::TaskGrown, attempt, message);
+            .add_event(self.now, Reason::TaskGrown, attempt, message);
     }
 
-    pub(super) fn report_refused_growth(
-        &mut self,
-        now: EventTimestamp,
-        attempt: &TaskAttemptId,
-        has: Bytes,
-        why: &str,
-    ) {
+    pub(super) fn report_refused_growth(&mut self, attempt: &TaskAttemptId, has: Bytes, why: &str) {
         let message = format!("{attempt} does not grow beyond {has}: {why}");
         self.view
-            .add_event(now, Reason::GrowthRefused, attempt, message);
+            .add_event(self.now, Reason::GrowthRefused, attempt, message);
     }
 
     /// Gives a waiting task another size or place, and reports the reason.
-    pub(super) fn move_task(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        size: AttemptSize,
-        why: String,
-        out: &mut Vec<MasterEffect>,
-    ) {
+    pub(super) fn move_task(&mut self, key: TaskPosition, size: AttemptSize, why: String) {
         let Some(task) = self.tasks.get(key).map(|task| task.id.clone()) else {
             return;
         };
@@ -247,18 +227,14 @@ impl MasterCore {
             size,
             why,
         };
-        self.record(now, task_moved, out);
-        self.view.add_event(now, Reason::TaskMoved, &task, message);
+        self.record(task_moved);
+        self.view
+            .add_event(self.now, Reason::TaskMoved, &task, message);
     }
 
     /// Reports the first attempt of a stage whose read bytes differ much from the plan; further
     /// ones are only counted.
-    pub(super) fn report_input_gap(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        row: &AttemptRow,
-    ) {
+    pub(super) fn report_input_gap(&mut self, key: TaskPosition, row: &AttemptRow) {
         let Some((planned, read, gap)) = row
             .input
             .as_ref()
@@ -290,39 +266,33 @@ impl MasterCore {
             "{} planned to read {planned} and read {read}; {so}",
             row.attempt
         );
-        self.view.add_event(now, Reason::InputGap, &stage, message);
+        self.view
+            .add_event(self.now, Reason::InputGap, &stage, message);
     }
 
-    pub(super) fn report_badly_sized_stage(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        why: &str,
-    ) {
+    pub(super) fn report_badly_sized_stage(&mut self, key: TaskPosition, why: &str) {
         let Some(stage) = self.stage_of(key).map(|s| s.name.clone()) else {
             return;
         };
         let message = format!("{why}: the stage is badly sized, and its tasks get no more memory");
         self.view
-            .add_event(now, Reason::StageBadlySized, &stage, message);
+            .add_event(self.now, Reason::StageBadlySized, &stage, message);
     }
 
-    pub(super) fn report_given_up(
-        &mut self,
-        now: EventTimestamp,
-        key: TaskPosition,
-        cause: GiveUpCause,
-        message: &str,
-    ) {
+    pub(super) fn report_given_up(&mut self, key: TaskPosition, cause: GiveUpCause, message: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.clone()) else {
             return;
         };
         if cause == GiveUpCause::Memory {
-            self.view
-                .add_event(now, Reason::EscalationExhausted, &task, message.to_owned());
+            self.view.add_event(
+                self.now,
+                Reason::EscalationExhausted,
+                &task,
+                message.to_owned(),
+            );
         }
         self.view
-            .add_event(now, Reason::TaskFailed, &task, message.to_owned());
+            .add_event(self.now, Reason::TaskFailed, &task, message.to_owned());
     }
 
     pub(super) fn failed_ending(&self) -> JobEndKind {

@@ -9,39 +9,27 @@
 use headroom_types::{ContainerId, ExitReason, NodeId, Reason, Tick, UnixMillis};
 
 use super::MasterCore;
-use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::DisruptionWarning;
 use crate::policy::classify::AttemptEndClass;
 
 impl MasterCore {
     /// Processes the warning that a container will be preempted.
-    pub(super) fn on_preempt_soon(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        at: UnixMillis,
-        why: &str,
-    ) {
-        let until = now.tick.plus(at.since(now.unix));
+    pub(super) fn on_preempt_soon(&mut self, container: &ContainerId, at: UnixMillis, why: &str) {
+        let until = self.now.tick.plus(at.since(self.now.unix));
         if self.warn(container, Some(until)) {
             let object = container.to_string();
-            let left = at.since(now.unix).as_secs();
+            let left = at.since(self.now.unix).as_secs();
             let message = format!(
                 "{container} will be preempted in {left} s: {why}; {}",
                 self.words_on_running(container)
             );
             self.view
-                .add_event(now, Reason::PreemptionWarning, &object, message);
+                .add_event(self.now, Reason::PreemptionWarning, &object, message);
         }
     }
 
     /// Processes the warning that a node must be empty by this time.
-    pub(super) fn on_node_draining(
-        &mut self,
-        now: EventTimestamp,
-        node: &NodeId,
-        until: Option<UnixMillis>,
-    ) {
+    pub(super) fn on_node_draining(&mut self, node: &NodeId, until: Option<UnixMillis>) {
         let there: Vec<ContainerId> = self
             .fleet
             .executors
@@ -49,18 +37,18 @@ impl MasterCore {
             .filter(|(_, e)| e.node == *node)
             .map(|(id, _)| id.clone())
             .collect();
-        let moment = until.map(|at| now.tick.plus(at.since(now.unix)));
+        let moment = until.map(|at| self.now.tick.plus(at.since(self.now.unix)));
         for container in there {
             if self.warn(&container, moment) {
                 let time = until.map_or_else(String::new, |at| {
-                    format!(" within {} s", at.since(now.unix).as_secs())
+                    format!(" within {} s", at.since(self.now.unix).as_secs())
                 });
                 let message = format!(
                     "{node} must be empty{time}; {}",
                     self.words_on_running(&container)
                 );
                 self.view
-                    .add_event(now, Reason::ContainerDraining, &container, message);
+                    .add_event(self.now, Reason::ContainerDraining, &container, message);
             }
         }
     }
@@ -87,11 +75,11 @@ impl MasterCore {
     }
 
     /// Ends warned executors without tasks at once, and removes warnings that did not come true.
-    pub(super) fn apply_warnings(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn apply_warnings(&mut self) {
         let mut idle: Vec<ContainerId> = Vec::new();
         for (id, executor) in &mut self.fleet.executors {
             match executor.warning {
-                Some(warning) if warning.forgotten_at().is_some_and(|at| at <= now.tick) => {
+                Some(warning) if warning.forgotten_at().is_some_and(|at| at <= self.now.tick) => {
                     executor.warning = None
                 }
                 Some(_) if executor.may_run_tasks() && executor.seats.is_empty() => {
@@ -101,7 +89,7 @@ impl MasterCore {
             }
         }
         idle.iter()
-            .for_each(|container| self.end_executor(container, out));
+            .for_each(|container| self.end_executor(container));
     }
 
     /// Stores the warning of a container. Returns false if it changes nothing.

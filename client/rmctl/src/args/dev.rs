@@ -11,7 +11,6 @@ use headroom_types::{Bytes, EnforcerKind};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 #[cfg(feature = "dev")]
-use super::value_parser::enforcer;
 
 /// Arguments of `rmctl dev`.
 #[cfg(feature = "dev")]
@@ -24,7 +23,7 @@ pub(crate) struct DevClusterArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
     /// Enforcer of limits: cgroup2, cgroup1 or poll [default: the best that this host has]
-    #[arg(long, value_parser = enforcer, value_name = "KIND")]
+    #[arg(long, value_name = "KIND")]
     pub(crate) enforcer: Option<EnforcerKind>,
     /// Address of the resource manager
     #[arg(long, default_value = "127.0.0.1:7070", value_name = "ADDR:PORT")]
@@ -60,7 +59,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
     /// Enforcer of limits: cgroup2, cgroup1 or poll [default: the best that this host has]
-    #[arg(long, value_parser = enforcer, value_name = "KIND")]
+    #[arg(long, value_name = "KIND")]
     pub(crate) enforcer: Option<EnforcerKind>,
     /// Skip the second run in mode `fixed`
     #[arg(long)]

@@ -201,7 +201,6 @@ pub(crate) enum QueueSubcommand {
         #[arg(add = Completer::new(complete::queues))]
         queue: QueuePath,
         /// running, paused (no grants), draining (no new applications) or stopped (neither)
-        #[arg(value_parser = queue_state)]
         state: QueueRunState,
     },
 }
@@ -460,13 +459,6 @@ pub(crate) struct ContainerResizeArgs {
     pub(crate) dry_run: bool,
 }
 
-fn queue_state(text: &str) -> Result<QueueRunState, String> {
-    QueueRunState::ALL
-        .into_iter()
-        .find(|g| g.as_str() == text)
-        .ok_or_else(|| "use running, paused, draining or stopped".to_owned())
-}
-
 fn life(text: &str) -> Result<LifetimeArgument, String> {
     if text == "none" {
         Ok(LifetimeArgument::Unbounded)
@@ -488,6 +480,6 @@ mod tests {
                 Ok(LifetimeArgument::AtMost(Duration::from_secs(7200)))
             )
         );
-        assert!(life("never").is_err() && queue_state("open").is_err());
+        assert!(life("never").is_err() && "open".parse::<QueueRunState>().is_err());
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct EventsArgs {
     #[arg(long)]
     pub(crate) topic: Option<EventTopic>,
     /// Only of this level: normal or warning
-    #[arg(long = "type", value_parser = level, value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE")]
     pub(crate) level: Option<EventLevel>,
     /// Only with this reason: OomKilled, Escalated, NodeLost …
     #[arg(long)]
@@ -70,12 +70,4 @@ pub(crate) struct AuditListArgs {
     pub(crate) tail: Option<usize>,
     #[command(flatten)]
     pub(crate) rows: ListOptions,
-}
-
-fn level(text: &str) -> Result<EventLevel, String> {
-    match text {
-        "normal" => Ok(EventLevel::Normal),
-        "warning" => Ok(EventLevel::Warning),
-        _ => Err("use normal or warning".to_owned()),
-    }
 }

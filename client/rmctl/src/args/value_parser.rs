@@ -1,24 +1,8 @@
-//! Parsers of argument values that are no types of their own: enforcers, variables, durations.
+//! Parsers of argument values that are no types of their own: variables, durations.
 //!
 //! Each returns a sentence that names the accepted form; clap adds the argument and the value.
 
 use std::time::Duration;
-
-#[cfg(feature = "dev")]
-use headroom_types::EnforcerKind;
-
-/// Parses the kind of an enforcer.
-#[cfg(feature = "dev")]
-pub(super) fn enforcer(text: &str) -> Result<EnforcerKind, String> {
-    let all = [
-        EnforcerKind::Cgroup2,
-        EnforcerKind::Cgroup1,
-        EnforcerKind::Poll,
-    ];
-    all.into_iter()
-        .find(|k| k.as_str() == text)
-        .ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
-}
 
 /// Parses an environment variable to its name and value.
 pub(super) fn variable(text: &str) -> Result<(String, String), String> {

@@ -185,7 +185,7 @@ pub(crate) async fn join(context: &CommandContext, args: &NodeJoinArgs) -> Comma
 }
 
 /// The authority of the cluster, if its fingerprint is the pin.
-async fn vouched(addr: &str, pin: &str) -> Result<String, CommandFailure> {
+async fn vouched(addr: &str, pin: &str) -> CommandResult<String> {
     let stranger = Client::with_credentials(
         addr,
         ClientCredentials {

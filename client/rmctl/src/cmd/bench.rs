@@ -103,7 +103,7 @@ async fn to_its_end(
     client: &Client,
     id: &AppId,
     of: u64,
-) -> Result<AppView, CommandFailure> {
+) -> CommandResult<AppView> {
     let progress = ProgressLine::tasks(&context.term);
     let see = |sight: JobObservation<'_>| match sight {
         JobObservation::View(view) => {

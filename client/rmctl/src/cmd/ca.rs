@@ -179,7 +179,7 @@ fn renew(
 }
 
 fn show(context: &CommandContext, files: &[PathBuf]) -> CommandResult {
-    let all: Result<Vec<TemplateFieldFormat>, CommandFailure> = files
+    let all: CommandResult<Vec<TemplateFieldFormat>> = files
         .iter()
         .map(|file| Ok(TemplateFieldFormat::of(file, &read(file)?)))
         .collect();
@@ -188,13 +188,13 @@ fn show(context: &CommandContext, files: &[PathBuf]) -> CommandResult {
     Ok(context.show(text, || screen::certificates(&all, now())))
 }
 
-fn read(file: &Path) -> Result<Certificate, CommandFailure> {
+fn read(file: &Path) -> CommandResult<Certificate> {
     let text = files::read(file)?;
     Certificate::from_pem(&text)
         .map_err(|error| CommandFailure::usage(format!("{}: {error}", file.display())))
 }
 
-fn open(place: &AuthorityDirectory) -> Result<Authority, CommandFailure> {
+fn open(place: &AuthorityDirectory) -> CommandResult<Authority> {
     let (certificate, key) = (place.dir.join("ca.pem"), place.dir.join("ca.key"));
     let missing = |failure: CommandFailure| {
         if failure.exit() != CommandExitCode::NotFound {
@@ -208,7 +208,7 @@ fn open(place: &AuthorityDirectory) -> Result<Authority, CommandFailure> {
 }
 
 /// Writes the key before the certificate, so that no certificate exists without its key.
-fn put(made: &IssuedCertificate, folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
+fn put(made: &IssuedCertificate, folder: &Path, name: &str) -> CommandResult<PathBuf> {
     let (certificate, key) = (
         folder.join(format!("{name}.pem")),
         folder.join(format!("{name}.key")),
@@ -226,7 +226,7 @@ fn put(made: &IssuedCertificate, folder: &Path, name: &str) -> Result<PathBuf, C
     Ok(certificate)
 }
 
-fn folder(path: &Path) -> Result<(), CommandFailure> {
+fn folder(path: &Path) -> CommandResult<()> {
     std::fs::create_dir_all(path).map_err(|source| {
         FileError::Io {
             path: path.to_owned(),

@@ -117,7 +117,7 @@ async fn opened(
     container: &ContainerId,
     path: &str,
     range: ByteRange,
-) -> Result<LogStream, CommandFailure> {
+) -> CommandResult<LogStream> {
     Ok(client
         .file(container, path, range.header().as_deref())
         .await?)
@@ -125,7 +125,7 @@ async fn opened(
 
 /// The local path of a copy: `to`, or below `to` if it is a directory. The default is the file's
 /// name in the working directory.
-fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, CommandFailure> {
+fn destination(path: &str, to: Option<PathBuf>) -> CommandResult<PathBuf> {
     let none = || CommandFailure::usage(format!("{path:?} names no file"));
     let name = Path::new(path).file_name().ok_or_else(none)?;
     Ok(match to {
@@ -136,7 +136,7 @@ fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, CommandFailur
 }
 
 /// Writes to a temporary name first, so that an interrupted copy leaves no incomplete file.
-async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, CommandFailure> {
+async fn copy(mut stream: LogStream, to: &Path) -> CommandResult<u64> {
     let failed = |error: std::io::Error| {
         CommandFailure::failed(format!("{} cannot be written: {error}", to.display()))
     };
@@ -174,7 +174,7 @@ pub(crate) async fn exec_task(context: &CommandContext, args: TaskExecArgs) -> C
     leave(context, ran)
 }
 
-async fn container_of(context: &CommandContext, text: &str) -> Result<ContainerId, CommandFailure> {
+async fn container_of(context: &CommandContext, text: &str) -> CommandResult<ContainerId> {
     let (app, target) = context.app(&context.client()?, text).await?;
     let attempt = match &target.part {
         TargetPart::Attempt(id) => Some(target::attempt(&app, id)?.1),
@@ -209,7 +209,7 @@ async fn stay(
     context: &CommandContext,
     container: &ContainerId,
     beside: &ExecOptions,
-) -> Result<i32, CommandFailure> {
+) -> CommandResult<i32> {
     let input = if beside.stdin {
         Some(TextOrBytes::of(&standard_input()?))
     } else {
@@ -241,12 +241,12 @@ async fn stay(
     Err(cut.help(format!("rmctl container show {container}")))
 }
 
-fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, CommandFailure> {
+fn bytes(data: &TextOrBytes) -> CommandResult<Vec<u8>> {
     data.bytes()
         .map_err(|why| CommandFailure::failed(format!("the response cannot be read: {why}")))
 }
 
-fn standard_input() -> Result<Vec<u8>, CommandFailure> {
+fn standard_input() -> CommandResult<Vec<u8>> {
     let mut input = Vec::new();
     let most = MAX_EXEC_INPUT_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(most).read_to_end(&mut input);

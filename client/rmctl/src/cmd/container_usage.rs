@@ -6,7 +6,7 @@ use headroom_client::{Client, ClientError};
 use headroom_wire::v1::apps::ContainerView;
 
 use crate::context::now;
-use crate::exit::CommandFailure;
+use crate::exit::CommandResult;
 use crate::render::top::{self, ContainerUsageRow};
 use crate::select::RowSelection;
 
@@ -22,7 +22,7 @@ pub(super) async fn fetch_usage(
     client: &Client,
     path: &str,
     wanted: &RowSelection,
-) -> Result<Vec<ContainerUsageRow>, CommandFailure> {
+) -> CommandResult<Vec<ContainerUsageRow>> {
     let mut all: Vec<ContainerView> = client.get(path).await?;
     all.sort_by_key(|c| {
         std::cmp::Reverse(

@@ -10,7 +10,7 @@ use headroom_wire::v1::events::LoggedEvent;
 use super::container_chart::{CHART, MARGIN, container_chart};
 use crate::args::{ConfirmOptions, WatchedListOptions};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::render::{containers, events, figures::short, json, json::MachineOutput, top};
 use crate::watch::watch;
 
@@ -157,7 +157,7 @@ pub(super) async fn history(context: &CommandContext, id: &ContainerId) -> Comma
 }
 
 /// Events about a container, or whose message names it.
-async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<LoggedEvent>, CommandFailure> {
+async fn happened(client: &Client, id: &ContainerId) -> CommandResult<Vec<LoggedEvent>> {
     let name = id.to_string();
     let mut lines = client.events_of(Some(&id.app), 0, FollowMode::No).await?;
     let mut found = Vec::new();

@@ -43,7 +43,7 @@ pub(crate) fn contexts(context: &CommandContext, what: ContextSubcommand) -> Com
     Ok(CommandExitCode::Ok)
 }
 
-fn take(user: &mut UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
+fn take(user: &mut UserSettingsFile, name: &str) -> CommandResult<()> {
     if name == "-" {
         user.current = None;
         return Ok(());
@@ -53,7 +53,7 @@ fn take(user: &mut UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-fn known(user: &UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
+fn known(user: &UserSettingsFile, name: &str) -> CommandResult<()> {
     if user.contexts.contains_key(name) {
         return Ok(());
     }
@@ -63,11 +63,7 @@ fn known(user: &UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
         .help("rmctl context list"))
 }
 
-fn set(
-    context: &CommandContext,
-    user: &mut UserSettingsFile,
-    name: &str,
-) -> Result<(), CommandFailure> {
+fn set(context: &CommandContext, user: &mut UserSettingsFile, name: &str) -> CommandResult<()> {
     let said = &context.settings;
     let typed = |by: &SettingSource| matches!(by, SettingSource::Argument(_));
     let saved = user.contexts.entry(name.to_owned()).or_default();
@@ -101,7 +97,7 @@ fn set(
     Ok(())
 }
 
-fn forget(user: &mut UserSettingsFile, name: &str) -> Result<(), CommandFailure> {
+fn forget(user: &mut UserSettingsFile, name: &str) -> CommandResult<()> {
     known(user, name)?;
     user.contexts.remove(name);
     if user.current.as_deref() == Some(name) {

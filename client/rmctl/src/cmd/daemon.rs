@@ -121,7 +121,7 @@ fn changes(reloaded: &ReloadResult, paint: TextPainter) -> String {
     if text.is_empty() {
         text = "no key has changed\n".to_owned();
     }
-    text + &paint.dim("next: rmctl operator status") + "\n"
+    text + &paint.next("rmctl operator status")
 }
 
 fn view(

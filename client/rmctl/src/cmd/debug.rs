@@ -55,15 +55,15 @@ struct BundleCollector<'a> {
 
 impl BundleCollector<'_> {
     /// Adds a document without possible secrets.
-    fn document(&mut self, name: &str, found: Result<Value, CommandFailure>) {
+    fn document(&mut self, name: &str, found: CommandResult<Value>) {
         self.take(name, found.map(|value| json::pretty(&bundle::clean(value))));
     }
 
-    fn text(&mut self, name: &str, found: Result<String, CommandFailure>) {
+    fn text(&mut self, name: &str, found: CommandResult<String>) {
         self.take(name, found.map(|text| bundle::clean_text(&text)));
     }
 
-    fn take(&mut self, name: &str, found: Result<String, CommandFailure>) {
+    fn take(&mut self, name: &str, found: CommandResult<String>) {
         match found {
             Ok(text) => {
                 let size =
@@ -222,7 +222,7 @@ fn versions() -> Value {
 }
 
 /// Reasons why requests are pending, by application.
-async fn waits(client: &Client) -> Result<Value, CommandFailure> {
+async fn waits(client: &Client) -> CommandResult<Value> {
     let apps = client.apps().await?;
     let waiting = apps
         .iter()
@@ -238,7 +238,7 @@ async fn waits(client: &Client) -> Result<Value, CommandFailure> {
     Ok(Value::Object(all))
 }
 
-async fn events(client: &Client) -> Result<String, CommandFailure> {
+async fn events(client: &Client) -> CommandResult<String> {
     let mut lines = client
         .events_wanted(&EventQuery::default(), 0, FollowMode::No)
         .await?;
@@ -259,7 +259,7 @@ async fn events(client: &Client) -> Result<String, CommandFailure> {
 
 /// The checks of this host for a node agent.
 #[cfg(feature = "dev")]
-async fn doctor() -> Result<Value, CommandFailure> {
+async fn doctor() -> CommandResult<Value> {
     use headroom_config::NodeAgentConfig;
     use headroom_nodeagent::doctor::examine;
     let look = tokio::task::spawn_blocking(|| examine(&NodeAgentConfig::default())).await;

@@ -66,7 +66,7 @@ pub(crate) async fn run(context: &CommandContext, args: DemoArgs) -> CommandResu
     Ok(report.exit())
 }
 
-fn check(args: &DemoArgs) -> Result<(), CommandFailure> {
+fn check(args: &DemoArgs) -> CommandResult<()> {
     match args.share {
         Some(share) if args.input.is_none() && !(SHARES.0..=SHARES.1).contains(&share) => {
             Err(CommandFailure::usage(format!(
@@ -86,7 +86,7 @@ async fn play(
     args: &DemoArgs,
     dir: &Path,
     interrupt: &Interrupt,
-) -> Result<DemoReport, CommandFailure> {
+) -> CommandResult<DemoReport> {
     let data = tokio::select! {
         data = prepare(context, args, dir) => data?,
         () = interrupt.asked() => return Err(CommandFailure::failed("interrupted; nothing had been started")),
@@ -158,7 +158,7 @@ async fn prepare(
     context: &CommandContext,
     args: &DemoArgs,
     dir: &Path,
-) -> Result<DemoDataSet, CommandFailure> {
+) -> CommandResult<DemoDataSet> {
     let wanted = DataSetParams {
         input: args.input.clone(),
         key: args.key.clone(),
@@ -193,11 +193,7 @@ fn refused(e: &DemoError) -> CommandFailure {
 }
 
 /// Groups the median partition once without a limit. The share is the used memory plus a quarter.
-async fn probe(
-    context: &CommandContext,
-    data: &DemoDataSet,
-    dir: &Path,
-) -> Result<Bytes, CommandFailure> {
+async fn probe(context: &CommandContext, data: &DemoDataSet, dir: &Path) -> CommandResult<Bytes> {
     let Some(part) = data::median(&data.parts) else {
         return Ok(data.share);
     };
@@ -232,7 +228,7 @@ async fn probe(
 }
 
 /// This program, which the tasks also run.
-fn program() -> Result<PathBuf, CommandFailure> {
+fn program() -> CommandResult<PathBuf> {
     std::env::current_exe().map_err(|e| {
         CommandFailure::failed(format!("the path of this program cannot be read: {e}"))
     })
@@ -249,7 +245,7 @@ struct DemoRunInputs<'a> {
 
 impl DemoRunInputs<'_> {
     /// Runs the requested mode, and then mode `fixed` for comparison.
-    async fn show(&self) -> Result<DemoReport, CommandFailure> {
+    async fn show(&self) -> CommandResult<DemoReport> {
         let enforcers = self.client.status().await?.enforcers;
         let kernel_enforced = !enforcers.iter().any(|e| e == EnforcerKind::Poll.as_str());
         let enforcer = enforcers.join(",");
@@ -277,7 +273,7 @@ impl DemoRunInputs<'_> {
         })
     }
 
-    async fn run(&self, mode: MemoryFailureMode) -> Result<DemoRun, CommandFailure> {
+    async fn run(&self, mode: MemoryFailureMode) -> CommandResult<DemoRun> {
         let out = self.dir.join(mode.as_str());
         let job = self.job(mode, &out)?;
         refuse_infeasible(&job.spec, &self.client.nodes().await?)?;
@@ -307,7 +303,7 @@ impl DemoRunInputs<'_> {
     }
 
     /// Writes the job file and reads it like a user's file.
-    fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<CompiledJob, CommandFailure> {
+    fn job(&self, mode: MemoryFailureMode, out: &Path) -> CommandResult<CompiledJob> {
         let unwritable =
             |e: std::io::Error| CommandFailure::failed(format!("{}: {e}", out.display()));
         std::fs::create_dir_all(out).map_err(unwritable)?;
@@ -327,11 +323,7 @@ impl DemoRunInputs<'_> {
     }
 
     /// Compares the results of a finished run with the reference.
-    async fn judge(
-        &self,
-        app: &AppView,
-        out: &Path,
-    ) -> Result<Option<ComparisonResult>, CommandFailure> {
+    async fn judge(&self, app: &AppView, out: &Path) -> CommandResult<Option<ComparisonResult>> {
         if app.state != AppState::Finished {
             return Ok(None);
         }

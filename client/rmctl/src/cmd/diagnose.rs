@@ -57,11 +57,7 @@ fn whole(context: &CommandContext, app: &AppView) -> String {
 }
 
 /// The diagnosis of several tasks, each by its last failure. Tasks without an attempt are omitted.
-fn of_several(
-    context: &CommandContext,
-    app: &AppView,
-    rows: &[TaskRow],
-) -> Result<String, CommandFailure> {
+fn of_several(context: &CommandContext, app: &AppView, rows: &[TaskRow]) -> CommandResult<String> {
     let started: Vec<(&TaskRow, &AttemptRow)> = rows
         .iter()
         .filter_map(|row| Some((row, last_failure(row)?)))

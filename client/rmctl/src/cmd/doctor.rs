@@ -31,10 +31,7 @@ pub(crate) async fn run(context: &CommandContext, args: DoctorArgs) -> CommandRe
 }
 
 /// Findings of a node agent at its start, from its own interface.
-async fn of_node(
-    context: &CommandContext,
-    node: &NodeId,
-) -> Result<Vec<DoctorFinding>, CommandFailure> {
+async fn of_node(context: &CommandContext, node: &NodeId) -> CommandResult<Vec<DoctorFinding>> {
     #[derive(Deserialize)]
     struct NodeFindings {
         host: Vec<DoctorFinding>,
@@ -46,7 +43,7 @@ async fn of_node(
         .host)
 }
 
-async fn of_this_host(args: DoctorArgs) -> Result<Vec<DoctorFinding>, CommandFailure> {
+async fn of_this_host(args: DoctorArgs) -> CommandResult<Vec<DoctorFinding>> {
     let mut config = match &args.config {
         None => NodeAgentConfig::default(),
         Some(path) => headroom_config::load_nodeagent(path)?,

@@ -6,7 +6,7 @@ use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 
 use crate::args::{EventsArgs, ListOptions, OutputFormat};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::events;
 use crate::render::json::MachineOutput;
@@ -118,7 +118,7 @@ async fn narrow(
     client: &Client,
     of: &mut EventQuery,
     text: &str,
-) -> Result<Option<String>, CommandFailure> {
+) -> CommandResult<Option<String>> {
     if let Ok(id) = text.parse::<ContainerId>() {
         of.app = Some(id.app);
         return Ok(Some(text.to_owned()));

@@ -2,7 +2,7 @@
 //! that runs in a container. No other verb does so.
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandExitCode, CommandResult};
 
 /// Exit code of a failure of rmctl itself, as in other container tools.
 pub(super) const OURS: i32 = 125;
@@ -12,7 +12,7 @@ pub(super) const NOT_STARTED: i32 = 126;
 pub(super) const NO_PROGRAM: i32 = 127;
 
 /// Ends this process with the exit code of the program.
-pub(super) fn leave(context: &CommandContext, ran: Result<i32, CommandFailure>) -> CommandResult {
+pub(super) fn leave(context: &CommandContext, ran: CommandResult<i32>) -> CommandResult {
     match ran {
         Ok(0) => Ok(CommandExitCode::Ok),
         Ok(code) => std::process::exit(code),

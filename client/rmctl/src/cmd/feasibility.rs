@@ -9,7 +9,7 @@ use headroom_config::{JobSpec, StageSpec};
 use headroom_wire::v1::nodes::NodeView;
 
 use super::job_file::CompiledJob;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 
 /// Nodes that accept work now or may do so again.
 pub(super) fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
@@ -17,7 +17,7 @@ pub(super) fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> 
 }
 
 /// Refuses a job with a stage that fits on no node. The error names the largest node.
-pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(), CommandFailure> {
+pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> CommandResult<()> {
     if candidates(nodes).next().is_none() {
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(),
 }
 
 /// Refuses a live job with executors that fit on no node: a later stage may use any of them.
-fn refuse_large_executors(job: &JobSpec, nodes: &[NodeView]) -> Result<(), CommandFailure> {
+fn refuse_large_executors(job: &JobSpec, nodes: &[NodeView]) -> CommandResult<()> {
     if job.live.is_none() {
         return Ok(());
     }
@@ -99,7 +99,7 @@ pub(crate) fn refuse_growth(
     job: &CompiledJob,
     file: &str,
     nodes: &[NodeView],
-) -> Result<(), CommandFailure> {
+) -> CommandResult<()> {
     let why = |stage: &StageSpec| match stage.grow {
         GrowthSetting::Stated(_) if !growth::mode_allows_growth(job.mode) => {
             Some(GrowthRefusal::Mode(job.mode))

@@ -42,10 +42,7 @@ pub(super) async fn list(context: &CommandContext, rows: &ListOptions) -> Comman
     Ok(context.show(text, || past::screen(&past, all, at, context.look())))
 }
 
-async fn wanted_rows(
-    client: &Client,
-    ended: Vec<AppView>,
-) -> Result<Vec<EndedJobRow>, CommandFailure> {
+async fn wanted_rows(client: &Client, ended: Vec<AppView>) -> CommandResult<Vec<EndedJobRow>> {
     let mut past = Vec::with_capacity(ended.len());
     for app in ended {
         match client.app(&app.id).await {

@@ -84,7 +84,7 @@ fn export(context: &CommandContext, text: &str, to: Option<&Path>) -> CommandRes
 }
 
 /// The report of a job as one HTML file, from the resource manager.
-async fn report(context: &CommandContext, job: &str) -> Result<String, CommandFailure> {
+async fn report(context: &CommandContext, job: &str) -> CommandResult<String> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     Ok(client

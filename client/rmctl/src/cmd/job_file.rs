@@ -10,7 +10,7 @@ use headroom_config::{FileProblemKind, JobSpec};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::context::CommandContext;
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 
 /// A compiled job file.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) async fn load(
     context: &CommandContext,
     file: &Path,
     mode: Option<MemoryFailureMode>,
-) -> Result<CompiledJob, CommandFailure> {
+) -> CommandResult<CompiledJob> {
     let text = headroom_config::load::read(file)?;
     match named_in(context, &text).await {
         Ok(cluster) => compiled(file, text, mode, &cluster),
@@ -74,7 +74,7 @@ pub(crate) fn compiled(
     text: String,
     mode: Option<MemoryFailureMode>,
     cluster: &ClusterProfiles,
-) -> Result<CompiledJob, CommandFailure> {
+) -> CommandResult<CompiledJob> {
     let name = file.display().to_string();
     headroom_config::job::compile_with(&text, &name, cluster)?;
     let mut named = cluster.clone();
@@ -103,7 +103,7 @@ pub(crate) fn compiled(
 
 /// The cluster's profiles, if a job file names profiles that it does not define. Otherwise no
 /// profiles, and no call.
-async fn named_in(context: &CommandContext, text: &str) -> Result<ClusterProfiles, CommandFailure> {
+async fn named_in(context: &CommandContext, text: &str) -> CommandResult<ClusterProfiles> {
     let foreign = profiles::cluster_profile_names(text);
     if foreign.is_empty() {
         return Ok(ClusterProfiles::new());

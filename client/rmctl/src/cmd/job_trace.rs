@@ -1,14 +1,11 @@
 //! The finished tasks of a job as a trace, for the export and the replay.
 
 use crate::context::CommandContext;
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 use crate::render::record;
 
 /// The trace of a job that the resource manager stores.
-pub(super) async fn fetch_trace(
-    context: &CommandContext,
-    job: &str,
-) -> Result<String, CommandFailure> {
+pub(super) async fn fetch_trace(context: &CommandContext, job: &str) -> CommandResult<String> {
     let client = context.client()?;
     let (app, _) = context.app(&client, job).await?;
     let text = record::trace(&app);

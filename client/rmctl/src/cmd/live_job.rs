@@ -81,7 +81,7 @@ struct TaskAddition {
 
 impl TaskAddition {
     /// Passes tasks on to the channel, as many as it should hold.
-    fn fill(&mut self, channel: &mut SubmissionChannel) -> Result<(), CommandFailure> {
+    fn fill(&mut self, channel: &mut SubmissionChannel) -> CommandResult<()> {
         while channel.session().unaccepted() < MAX_WAITING
             && let Some(task) = self.tasks.next()
         {
@@ -102,7 +102,7 @@ impl TaskAddition {
         event: SubmissionEvent,
         channel: &mut SubmissionChannel,
         app: &AppId,
-    ) -> Result<Option<&SubmittedTaskResult>, CommandFailure> {
+    ) -> CommandResult<Option<&SubmittedTaskResult>> {
         match event {
             SubmissionEvent::TasksAccepted { keys } => self.accepted.extend(keys),
             SubmissionEvent::TasksRefused { error, .. }
@@ -279,7 +279,7 @@ pub(super) async fn cancel_tasks(
 }
 
 /// A channel with a name of its own.
-fn open(context: &CommandContext, app: &AppId) -> Result<SubmissionChannel, CommandFailure> {
+fn open(context: &CommandContext, app: &AppId) -> CommandResult<SubmissionChannel> {
     let options = SubmissionOptions {
         client: format!("rmctl-{}", random_word()?),
         after: 0,
@@ -292,14 +292,14 @@ fn open(context: &CommandContext, app: &AppId) -> Result<SubmissionChannel, Comm
     )?)
 }
 
-fn random_word() -> Result<String, CommandFailure> {
+fn random_word() -> CommandResult<String> {
     let random: [u8; 6] = headroom_identity::token::random()
         .map_err(|error| CommandFailure::failed(error.to_string()))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The tasks of a command line, or those of a file.
-fn tasks(args: &JobAddArgs) -> Result<Vec<SubmittedTask>, CommandFailure> {
+fn tasks(args: &JobAddArgs) -> CommandResult<Vec<SubmittedTask>> {
     let task = |key: String, arguments: Vec<String>| SubmittedTask {
         key,
         args: arguments,
@@ -325,7 +325,7 @@ fn tasks(args: &JobAddArgs) -> Result<Vec<SubmittedTask>, CommandFailure> {
 }
 
 /// The arguments of each task: one line each, without empty lines and comments.
-fn lines(path: &Path, text: &str) -> Result<Vec<Vec<String>>, CommandFailure> {
+fn lines(path: &Path, text: &str) -> CommandResult<Vec<Vec<String>>> {
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -340,7 +340,7 @@ fn lines(path: &Path, text: &str) -> Result<Vec<Vec<String>>, CommandFailure> {
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<String, CommandFailure> {
+fn read(path: &Path) -> CommandResult<String> {
     let text = if path.as_os_str() == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map(|_| text)

@@ -7,7 +7,7 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use crate::args::LogsArgs;
 use crate::context::CommandContext;
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 use crate::render::logs as text;
 use crate::target::{self, TargetPart};
 
@@ -66,7 +66,7 @@ pub(super) async fn sources(
     app: &AppView,
     part: &TargetPart,
     args: &LogsArgs,
-) -> Result<Vec<LogSource>, CommandFailure> {
+) -> CommandResult<Vec<LogSource>> {
     let own = if args.stderr { "stderr" } else { "stdout" };
     let whole = |container: ContainerId| LogSource {
         prefix: String::new(),
@@ -135,7 +135,7 @@ pub(super) async fn sources(
 }
 
 /// The newest container with the master of an application.
-async fn newest_master(client: &Client, app: &AppView) -> Result<ContainerId, CommandFailure> {
+async fn newest_master(client: &Client, app: &AppView) -> CommandResult<ContainerId> {
     let all = client.containers(Some(&app.id)).await?;
     let masters = all.into_iter().filter(|c| c.request.is_none());
     match masters.map(|c| c.id).max() {

@@ -9,7 +9,7 @@ use crate::render::json::MachineOutput;
 use crate::render::metrics::{self, name};
 
 /// A client of a node agent's own interface, with certificates and without a token.
-pub(super) fn of_node(context: &CommandContext, url: &str) -> Result<Client, CommandFailure> {
+pub(super) fn of_node(context: &CommandContext, url: &str) -> CommandResult<Client> {
     let trust = ClientCredentials {
         other: ExpectedPeer::Node,
         token: TokenSource::Nowhere,

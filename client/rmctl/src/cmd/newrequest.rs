@@ -70,7 +70,7 @@ fn people(
 }
 
 /// Reads the body of `POST /v1/apps/{app}/requests`, with or without the `ask` around it.
-fn read(file: &Path) -> Result<PlacementRequest, CommandFailure> {
+fn read(file: &Path) -> CommandResult<PlacementRequest> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map(|_| text)
@@ -95,7 +95,7 @@ fn read(file: &Path) -> Result<PlacementRequest, CommandFailure> {
 }
 
 /// The request from the options.
-fn typed(args: &RequestCreateArgs) -> Result<PlacementRequest, CommandFailure> {
+fn typed(args: &RequestCreateArgs) -> CommandResult<PlacementRequest> {
     let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
         return Err(CommandFailure::usage("a request needs a name and a size")
             .help("add --name NAME --memory SIZE, or --file FILE"));

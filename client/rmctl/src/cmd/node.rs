@@ -10,7 +10,7 @@ use headroom_wire::v1::nodes::{DrainNodeRequest, NodeView};
 use super::{events, tags};
 use crate::args::{NodeDrainArgs, NodeSubcommand, WatchedListOptions};
 use crate::context::{CommandContext, now, user};
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::progress::ProgressLine;
 use crate::render::{count, figures::span, json::MachineOutput, nodes};
 use crate::watch::watch;
@@ -126,7 +126,7 @@ async fn until_empty(
     context: &CommandContext,
     client: &Client,
     mut view: NodeView,
-) -> Result<NodeView, CommandFailure> {
+) -> CommandResult<NodeView> {
     let (path, mut index, mut said) = (format!("/v1/nodes/{}", view.id), 0, None);
     let (progress, most) = (
         ProgressLine::containers(&context.term, view.id.as_str()),

@@ -106,7 +106,7 @@ async fn watch(
     app: &AppId,
     before: &TaskRow,
     command: TaskCommand,
-) -> Result<TaskRow, CommandFailure> {
+) -> CommandResult<TaskRow> {
     let until = tokio::time::Instant::now() + ORDER_TIMEOUT;
     loop {
         let now = client.task(app, &before.task).await?;

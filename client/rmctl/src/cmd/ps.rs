@@ -6,7 +6,7 @@ use headroom_wire::v1::job::TaskRow;
 
 use crate::args::{OutputFormat, WatchedListOptions};
 use crate::context::{CommandContext, now};
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::render::{apps, job, json, json::MachineOutput};
 use crate::select::RowSelection;
 use crate::watch::watch;
@@ -25,7 +25,7 @@ pub(crate) async fn run(
 }
 
 /// Newest first, unless the user sets another order.
-fn chosen(wanted: &RowSelection, mut all: Vec<AppView>) -> Result<Vec<AppView>, CommandFailure> {
+fn chosen(wanted: &RowSelection, mut all: Vec<AppView>) -> CommandResult<Vec<AppView>> {
     if wanted.order.is_none() {
         all.sort_by(|a, b| b.id.cmp(&a.id));
     }
@@ -96,11 +96,7 @@ fn rows(app: &AppView) -> Vec<TaskRow> {
 }
 
 /// The screen of a job with the selected tasks.
-fn screen(
-    context: &CommandContext,
-    app: &AppView,
-    wanted: &RowSelection,
-) -> Result<String, CommandFailure> {
+fn screen(context: &CommandContext, app: &AppView, wanted: &RowSelection) -> CommandResult<String> {
     let chosen = if wanted.is_all() {
         None
     } else {

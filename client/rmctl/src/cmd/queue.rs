@@ -115,7 +115,7 @@ async fn set(
 }
 
 /// Reads a file, or standard input for `-`.
-pub(super) fn read(file: &Path) -> Result<String, CommandFailure> {
+pub(super) fn read(file: &Path) -> CommandResult<String> {
     if file == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().read_to_string(&mut text);
@@ -128,7 +128,7 @@ pub(super) fn read(file: &Path) -> Result<String, CommandFailure> {
 
 /// Parses JSON as `PUT /v1/queues` accepts it, or TOML with the tables of the resource manager's
 /// configuration.
-fn tree(text: &str, name: &str) -> Result<Value, CommandFailure> {
+fn tree(text: &str, name: &str) -> CommandResult<Value> {
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(text)
             .map_err(|e| CommandFailure::usage(format!("{name} is not JSON: {e}")));

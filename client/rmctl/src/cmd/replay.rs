@@ -39,7 +39,7 @@ pub(super) async fn run(context: &CommandContext, args: JobReplayArgs) -> Comman
 }
 
 /// The scenario that the arguments describe.
-fn scenario(args: &JobReplayArgs) -> Result<ReplayScenario, CommandFailure> {
+fn scenario(args: &JobReplayArgs) -> CommandResult<ReplayScenario> {
     let stated = match (args.nodes, args.node_memory) {
         (Some(nodes), None) => {
             let sentence = format!("--nodes {nodes}: the memory of a node is missing");
@@ -88,7 +88,7 @@ fn scenario(args: &JobReplayArgs) -> Result<ReplayScenario, CommandFailure> {
 fn check_node_memory(
     args: &JobReplayArgs,
     datasets: &[trace::RecordedDataset],
-) -> Result<(), CommandFailure> {
+) -> CommandResult<()> {
     let Some(memory) = args.node_memory else {
         return Ok(());
     };

@@ -69,11 +69,7 @@ async fn list(
 }
 
 /// The request of that name, or the only one with that prefix.
-fn one(
-    asks: &[PlacementRequest],
-    app: &AppId,
-    name: &str,
-) -> Result<PlacementRequest, CommandFailure> {
+fn one(asks: &[PlacementRequest], app: &AppId, name: &str) -> CommandResult<PlacementRequest> {
     if let Some(ask) = asks.iter().find(|a| a.request.as_str() == name) {
         return Ok(ask.clone());
     }

@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &CommandContext, args: RunArgs) -> CommandResul
     leave(context, stay(context, &args).await)
 }
 
-async fn stay(context: &CommandContext, args: &RunArgs) -> Result<i32, CommandFailure> {
+async fn stay(context: &CommandContext, args: &RunArgs) -> CommandResult<i32> {
     let client = context.client()?;
     let id = begin(&client, args).await?;
     if args.detach {
@@ -48,17 +48,14 @@ async fn stay(context: &CommandContext, args: &RunArgs) -> Result<i32, CommandFa
 }
 
 /// Runs a command to its end. Its output goes to the terminal of `context`.
-pub(super) async fn to_its_end(
-    context: &CommandContext,
-    args: &RunArgs,
-) -> Result<AppView, CommandFailure> {
+pub(super) async fn to_its_end(context: &CommandContext, args: &RunArgs) -> CommandResult<AppView> {
     let client = context.client()?;
     let id = begin(&client, args).await?;
     let over = until_over(context, &client, &id).await?;
     over.ok_or_else(|| CommandFailure::failed(format!("{id} was interrupted")))
 }
 
-async fn begin(client: &Client, args: &RunArgs) -> Result<AppId, CommandFailure> {
+async fn begin(client: &Client, args: &RunArgs) -> CommandResult<AppId> {
     let size = match &args.profile {
         Some(name) => Some(client.profile(name).await?.size()),
         None => None,
@@ -88,7 +85,7 @@ async fn until_over(
     context: &CommandContext,
     client: &Client,
     id: &AppId,
-) -> Result<Option<AppView>, CommandFailure> {
+) -> CommandResult<Option<AppView>> {
     let interrupted = async { tokio::signal::ctrl_c().await };
     tokio::select! {
         app = watched(context, client, id) => Ok(Some(app?)),
@@ -109,11 +106,7 @@ pub(super) fn last_attempt(app: &AppView) -> Option<&AttemptRow> {
 }
 
 /// Prints both outputs and the important events until the job has ended.
-async fn watched(
-    context: &CommandContext,
-    client: &Client,
-    id: &AppId,
-) -> Result<AppView, CommandFailure> {
+async fn watched(context: &CommandContext, client: &Client, id: &AppId) -> CommandResult<AppView> {
     let aside = CommandContext {
         term: context.term.aside(),
         ..context.clone()

@@ -68,7 +68,7 @@ pub(super) async fn run(
 }
 
 /// Parses a job and a set of its executors, such as `sort.3/main`.
-fn parted(text: &str) -> Result<(&str, Option<Name>), CommandFailure> {
+fn parted(text: &str) -> CommandResult<(&str, Option<Name>)> {
     let Some((job, set)) = text.split_once('/') else {
         return Ok((text, None));
     };
@@ -79,7 +79,7 @@ fn parted(text: &str) -> Result<(&str, Option<Name>), CommandFailure> {
     Ok((job, Some(set.parse().map_err(wrong)?)))
 }
 
-async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEvent, CommandFailure> {
+async fn answered(client: &Client, app: &AppId, after: u64) -> CommandResult<LoggedEvent> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {
         if let Some(event) = latest(client, app)
@@ -100,7 +100,7 @@ async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEven
 }
 
 /// The latest event with a master's answer to such an order.
-async fn latest(client: &Client, app: &AppId) -> Result<Option<LoggedEvent>, CommandFailure> {
+async fn latest(client: &Client, app: &AppId) -> CommandResult<Option<LoggedEvent>> {
     let mut last: Option<LoggedEvent> = None;
     for reason in [Reason::JobScaled, Reason::ScaleRefused] {
         let path = format!("/v1/events?app={app}&reason={}", reason.as_str());

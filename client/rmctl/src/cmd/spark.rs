@@ -13,7 +13,7 @@ use super::submission::send;
 use super::submit::{print_submitted, print_view, stay};
 use crate::args::{SparkInstallation, SparkSubcommand, SparkSubmitArgs};
 use crate::context::{CommandContext, now, user};
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::json::MachineOutput;
 use crate::render::logs::tail;
 use crate::spark::arguments::{SparkArguments, usage};
@@ -28,20 +28,14 @@ const LOG_LINES: usize = 40;
 const VARIABLES: [&str; 3] = ["JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"];
 
 /// Runs a `spark` verb.
-pub(crate) async fn run(
-    context: &CommandContext,
-    what: SparkSubcommand,
-) -> Result<CommandExitCode, CommandFailure> {
+pub(crate) async fn run(context: &CommandContext, what: SparkSubcommand) -> CommandResult {
     match what {
         SparkSubcommand::Submit(args) => submit(context, &args).await,
         SparkSubcommand::Conf(installation) => print_options(context, &installation),
     }
 }
 
-async fn submit(
-    context: &CommandContext,
-    args: &SparkSubmitArgs,
-) -> Result<CommandExitCode, CommandFailure> {
+async fn submit(context: &CommandContext, args: &SparkSubmitArgs) -> CommandResult {
     let request = request(context, args)?;
     if args.dry_run {
         let text = serde_json::to_string_pretty(&request)
@@ -78,7 +72,7 @@ async fn submit(
 fn request(
     context: &CommandContext,
     args: &SparkSubmitArgs,
-) -> Result<SubmitApplicationRequest, CommandFailure> {
+) -> CommandResult<SubmitApplicationRequest> {
     let arguments = SparkArguments::parse(&args.arguments)?;
     for master in [
         arguments.option("--master"),
@@ -122,12 +116,12 @@ fn request(
     job.request(user(), format!("rmctl-{}-{}", std::process::id(), now().0))
 }
 
-fn read(path: &str) -> Result<String, CommandFailure> {
+fn read(path: &str) -> CommandResult<String> {
     std::fs::read_to_string(path).map_err(|e| usage(format!("--properties-file {path}: {e}")))
 }
 
 /// Checks that a file exists on this host; the nodes need it at the same path.
-fn check_file(name: &str, file: &FileLocation) -> Result<(), CommandFailure> {
+fn check_file(name: &str, file: &FileLocation) -> CommandResult<()> {
     match &file.path {
         Some(path) if !path.exists() => {
             Err(
@@ -141,7 +135,7 @@ fn check_file(name: &str, file: &FileLocation) -> Result<(), CommandFailure> {
     }
 }
 
-fn find_plugin(installation: &SparkInstallation) -> Result<SparkPlugin, CommandFailure> {
+fn find_plugin(installation: &SparkInstallation) -> CommandResult<SparkPlugin> {
     let program = std::env::current_exe().ok();
     plugin::find(
         installation.plugin.as_deref(),
@@ -217,10 +211,7 @@ impl ClientModeOptions {
     }
 }
 
-fn print_options(
-    context: &CommandContext,
-    installation: &SparkInstallation,
-) -> Result<CommandExitCode, CommandFailure> {
+fn print_options(context: &CommandContext, installation: &SparkInstallation) -> CommandResult {
     let trust = &context.settings.trust;
     let jars = match find_plugin(installation)? {
         SparkPlugin::Installed => None,
@@ -249,7 +240,7 @@ fn options(
     jars: Option<PathBuf>,
     ca: Option<&Path>,
     token: &TokenSource,
-) -> Result<ClientModeOptions, CommandFailure> {
+) -> CommandResult<ClientModeOptions> {
     let token_file = match token {
         TokenSource::File(path) => Some(("spark.headroom.tokenFile", path.clone())),
         TokenSource::Nowhere | TokenSource::Text(_) => None,

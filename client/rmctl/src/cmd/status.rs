@@ -3,14 +3,14 @@
 use headroom_wire::v1::apps::ClusterView;
 
 use crate::context::CommandContext;
-use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::exit::{CommandExitCode, CommandResult};
 use crate::render::{json::MachineOutput, status};
 use crate::watch::watch;
 
 /// Shows a summary of the cluster.
 pub(crate) async fn run(context: &CommandContext, watched: bool) -> CommandResult {
     let client = context.client()?;
-    let screen = async |cluster: &ClusterView| -> Result<String, CommandFailure> {
+    let screen = async |cluster: &ClusterView| -> CommandResult<String> {
         let (nodes, apps) = tokio::try_join!(client.nodes(), client.apps())?;
         Ok(status::screen(cluster, &nodes, &apps, context.term.paint))
     };

@@ -10,16 +10,13 @@ use headroom_wire::v1::submission::MAX_OPEN_TASKS;
 
 use super::job_file::CompiledJob;
 use crate::context::now;
-use crate::exit::CommandFailure;
+use crate::exit::CommandResult;
 
 /// Largest master of a live job.
 const MAX_LIVE_MASTER: Bytes = Bytes::from_gib(1);
 
 /// Submits a job under a master that the resource manager launches.
-pub(crate) async fn submit(
-    client: &Client,
-    job: &CompiledJob,
-) -> Result<SubmissionResult, CommandFailure> {
+pub(crate) async fn submit(client: &Client, job: &CompiledJob) -> CommandResult<SubmissionResult> {
     let key = format!("rmctl-{}-{}", std::process::id(), now().0);
     send(client, request(job, &key)).await
 }
@@ -28,7 +25,7 @@ pub(crate) async fn submit(
 pub(crate) async fn send(
     client: &Client,
     mut request: SubmitApplicationRequest,
-) -> Result<SubmissionResult, CommandFailure> {
+) -> CommandResult<SubmissionResult> {
     // An authenticated client needs no user name in the request.
     request.user = request.user.filter(|_| !client.is_authenticated());
     let mut backoff = ExponentialBackoff::usual();

@@ -82,7 +82,7 @@ pub(crate) async fn stay(
     client: &Client,
     id: &AppId,
     people: bool,
-) -> Result<AppView, CommandFailure> {
+) -> CommandResult<AppView> {
     let term = &context.term;
     let paint = if people { term.paint } else { term.talk };
     let progress = ProgressLine::tasks(term);

@@ -6,7 +6,7 @@ use headroom_wire::v1::nodes::{NodeView, TagNodeRequest};
 
 use crate::args::{NodeCordonArgs, NodeLabelArgs, NodeMarkEdit, NodeTaintArgs, NodeUncordonArgs};
 use crate::context::{CommandContext, user};
-use crate::exit::{CommandFailure, CommandResult};
+use crate::exit::CommandResult;
 use crate::render::{json::MachineOutput, tags};
 
 /// Cordons a node: it gets no new containers; running ones continue.
@@ -54,7 +54,7 @@ async fn send(
     node: &NodeId,
     dry_run: bool,
     body: &TagNodeRequest,
-) -> Result<NodeView, CommandFailure> {
+) -> CommandResult<NodeView> {
     let how = DryRunMode::of(dry_run);
     Ok(context.client()?.tag_node(node, how, body).await?)
 }

@@ -65,7 +65,7 @@ async fn list(context: &CommandContext, job: &str, rows: ListOptions) -> Command
 }
 
 /// The job and the row of the task that a text names.
-async fn find(context: &CommandContext, text: &str) -> Result<(AppView, TaskRow), CommandFailure> {
+async fn find(context: &CommandContext, text: &str) -> CommandResult<(AppView, TaskRow)> {
     let (app, target) = context.app(&context.client()?, text).await?;
     let Some(id) = target.part.task() else {
         let failure = CommandFailure::usage(format!("{text} is not a task"));
@@ -76,10 +76,7 @@ async fn find(context: &CommandContext, text: &str) -> Result<(AppView, TaskRow)
 }
 
 /// The job and the rows of the tasks that a text selects.
-async fn find_all(
-    context: &CommandContext,
-    text: &str,
-) -> Result<(AppView, Vec<TaskRow>), CommandFailure> {
+async fn find_all(context: &CommandContext, text: &str) -> CommandResult<(AppView, Vec<TaskRow>)> {
     let Some(several) = selector::parse(text) else {
         let (app, row) = find(context, text).await?;
         return Ok((app, vec![row]));

@@ -4,42 +4,30 @@ use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{CallerIdentity, PolicyView, TokenView};
 
 use super::ListStyle;
-use super::figures::span;
-use super::table::Table;
+use super::figures::{or_dash, span};
+use super::table::{Column, list};
 
 /// Tokens without their secrets.
 pub(crate) fn tokens(all: &[TokenView], now: UnixMillis, look: ListStyle) -> String {
     if all.is_empty() {
         return "no tokens\nnext: rmctl acl token create --right job:submit,job:read\n".to_owned();
     }
-    let mut table = Table::new(&[
-        "ACCESSOR", "KIND", "FOR", "RIGHTS", "EXPIRES", "BY", "ABOUT",
-    ]);
-    for token in all {
-        let node = || {
-            token
-                .node
-                .as_ref()
-                .map_or_else(|| "any node".to_owned(), ToString::to_string)
-        };
-        let rights = if token.rights.is_empty() {
-            "–".to_owned()
-        } else {
-            token.rights.join(",")
-        };
-        let (accessor, kind) = (token.accessor.clone(), token.kind.as_str().to_owned());
-        let whom = token.user.clone().unwrap_or_else(node);
-        table.row([
-            accessor,
-            kind,
-            whom,
-            rights,
-            ends(token.expires, now),
-            token.by.clone(),
-            token.about.clone(),
-        ]);
-    }
-    table.of(look.headers)
+    let whom = |token: &TokenView| {
+        let node = || token.node.as_ref().map(ToString::to_string);
+        let whom = token.user.clone().or_else(node);
+        whom.unwrap_or_else(|| "any node".to_owned())
+    };
+    let rights = |token: &TokenView| Some(token.rights.join(",")).filter(|r| !r.is_empty());
+    let columns: &[Column<'_, &TokenView>] = &[
+        ("ACCESSOR", &|token| token.accessor.clone()),
+        ("KIND", &|token| token.kind.to_string()),
+        ("FOR", &whom),
+        ("RIGHTS", &|token| or_dash(rights(token))),
+        ("EXPIRES", &|token| ends(token.expires, now)),
+        ("BY", &|token| token.by.clone()),
+        ("ABOUT", &|token| token.about.clone()),
+    ];
+    list(all, look, columns)
 }
 
 /// Remaining time until the expiry.
@@ -59,11 +47,11 @@ pub(crate) fn policies(all: &[PolicyView], look: ListStyle) -> String {
     if all.is_empty() {
         return "no policies: every user has the default rights\nnext: rmctl acl policy set alice --right job:read\n".to_owned();
     }
-    let mut table = Table::new(&["SUBJECT", "RIGHTS"]);
-    for policy in all {
-        table.row([policy.subject.clone(), policy.rights.join(",")]);
-    }
-    table.of(look.headers)
+    let columns: &[Column<'_, &PolicyView>] = &[
+        ("SUBJECT", &|policy| policy.subject.clone()),
+        ("RIGHTS", &|policy| policy.rights.join(",")),
+    ];
+    list(all, look, columns)
 }
 
 /// The caller and its rights.

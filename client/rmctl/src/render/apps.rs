@@ -3,8 +3,8 @@
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::{AppState, AppView};
 
-use super::figures::{short, span};
-use super::table::{Table, cut};
+use super::figures::{or_dash, short, span};
+use super::table::{Column, list};
 use super::{ListStyle, TextPainter};
 
 /// Maximum number of jobs unless the screen is wide.
@@ -12,23 +12,30 @@ const MOST: usize = 30;
 
 /// The whole screen, in the given order of jobs.
 pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle) -> String {
-    let paint = look.paint;
     if apps.is_empty() {
         return look.advice("no jobs\nnext: rmctl submit FILE · rmctl demo\n".to_owned());
     }
-    let wide = look.wide;
-    let mut headers = vec![
-        "JOB", "STATE", ">CTR", ">MEMORY", ">PENDING", "USER", ">AGE", ">TOOK",
+    let most = if look.wide { usize::MAX } else { MOST };
+    let master = |a: &AppView| {
+        let attempt = a.managed.then(|| format!("managed, attempt {}", a.attempt));
+        attempt.unwrap_or_else(|| "unmanaged".to_owned())
+    };
+    let took = |a: &AppView| a.ended.map(|end| span(end.since(a.submitted)));
+    let columns: &[Column<'_, &AppView>] = &[
+        ("JOB", &|a| a.id.to_string()),
+        ("STATE", &|a| state(a.state, look.paint)),
+        (">CTR", &|a| a.containers.to_string()),
+        (">MEMORY", &|a| short(a.memory)),
+        (">PENDING", &|a| a.pending.to_string()),
+        ("USER", &|a| a.user.clone()),
+        (">AGE", &|a| span(now.since(a.submitted))),
+        (">TOOK", &|a| or_dash(took(a))),
+        ("+QUEUE", &|a| a.queue.short().to_owned()),
+        ("+>PRIORITY", &|a| a.priority.to_string()),
+        ("+MASTER", &master),
+        ("NOTE", &|a| look.cut(&a.diagnostics, 60)),
     ];
-    if wide {
-        headers.extend(["QUEUE", ">PRIORITY", "MASTER"]);
-    }
-    headers.push("NOTE");
-    let mut table = Table::new(&headers);
-    let most = if wide { usize::MAX } else { MOST };
-    for app in apps.iter().take(most) {
-        table.row(cells(app, now, wide, paint));
-    }
+    let rows = list(apps.iter().take(most), look, columns);
     let more = apps.len().saturating_sub(most);
     let more = if more > 0 {
         format!("… {more} older ones: rmctl ps -o wide\n")
@@ -41,40 +48,7 @@ pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle) -> Stri
         .max()
         .map(ToString::to_string)
         .unwrap_or_default();
-    let next = format!("{more}{}\n", paint.dim(&format!("next: rmctl ps {newest}")));
-    table.of(look.headers) + &look.advice(next)
-}
-
-fn cells(a: &AppView, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
-    let took = a
-        .ended
-        .map_or_else(|| "–".to_owned(), |end| span(end.since(a.submitted)));
-    let mut cells = vec![
-        a.id.to_string(),
-        state(a.state, paint),
-        a.containers.to_string(),
-        short(a.memory),
-    ];
-    cells.extend([
-        a.pending.to_string(),
-        a.user.clone(),
-        span(now.since(a.submitted)),
-        took,
-    ]);
-    if wide {
-        let master = if a.managed {
-            format!("managed, attempt {}", a.attempt)
-        } else {
-            "unmanaged".to_owned()
-        };
-        cells.extend([a.queue.short().to_owned(), a.priority.to_string(), master]);
-    }
-    cells.push(if wide {
-        a.diagnostics.clone()
-    } else {
-        cut(&a.diagnostics, 60)
-    });
-    cells
+    rows + &look.advice(more + &look.paint.next(format!("rmctl ps {newest}")))
 }
 
 /// A state with its glyph.

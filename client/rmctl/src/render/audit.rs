@@ -58,7 +58,7 @@ pub(crate) fn next(all: &[AuditLine], paint: TextPainter) -> String {
     let see = refused
         .map(|code| format!("rmctl explain {code} · "))
         .unwrap_or_default();
-    paint.dim(&format!("next: {see}rmctl audit list -w")) + "\n"
+    paint.next(format!("{see}rmctl audit list -w"))
 }
 
 #[cfg(test)]

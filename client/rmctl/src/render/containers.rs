@@ -3,8 +3,8 @@
 use headroom_types::{Bytes, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 
-use super::figures::{percent, short, short_or_dash, span};
-use super::table::Table;
+use super::figures::{or_dash, percent, short, short_or_dash, span};
+use super::table::{Column, list};
 use super::{ListStyle, TextPainter};
 
 /// The whole screen, in the given order of containers.
@@ -15,59 +15,36 @@ pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: ListStyle) ->
     }
     let rows: Vec<&ContainerView> = all.iter().collect();
     let first = rows.first().map(|c| c.id.to_string()).unwrap_or_default();
-    let next = paint.dim(&format!("next: rmctl container show {first} · rmctl top")) + "\n";
+    let next = paint.next(format!("rmctl container show {first} · rmctl top"));
     table(&rows, now, look) + &look.advice(next)
 }
 
 /// The table alone.
 pub(crate) fn table(rows: &[&ContainerView], now: UnixMillis, look: ListStyle) -> String {
-    let paint = look.paint;
-    let mut headers = vec![
-        "CONTAINER",
-        "STATE",
-        ">LIMIT",
-        ">USED",
-        ">PEAK",
-        ">%LIM",
-        "NODE",
-        ">AGE",
-    ];
-    if look.wide {
-        headers.extend([">CPUS", ">VERSION", ">EXIT"]);
-    }
-    headers.push("FOR");
-    let mut table = Table::new(&headers);
-    for c in rows {
-        table.row(cells(c, now, look.wide, paint));
-    }
     if rows.is_empty() {
-        String::new()
-    } else {
-        table.of(look.headers)
+        return String::new();
     }
+    let most = |c: &ContainerView| c.peak.or(c.used);
+    let columns: &[Column<'_, &ContainerView>] = &[
+        ("CONTAINER", &|c| c.id.to_string()),
+        ("STATE", &|c| state(c, look.paint)),
+        (">LIMIT", &|c| short(c.resource.memory)),
+        (">USED", &|c| short_or_dash(c.used)),
+        (">PEAK", &|c| short_or_dash(c.peak)),
+        (">%LIM", &|c| {
+            or_dash(most(c).map(|most| percent(most, c.resource.memory)))
+        }),
+        ("NODE", &|c| c.node.to_string()),
+        (">AGE", &|c| span(c.ended.unwrap_or(now).since(c.granted))),
+        ("+>CPUS", &|c| c.resource.cpus.to_string()),
+        ("+>VERSION", &|c| c.version.to_string()),
+        ("+>EXIT", &|c| or_dash(c.exit_code)),
+        ("FOR", &purpose),
+    ];
+    list(rows.iter().copied(), look, columns)
 }
 
-fn cells(c: &ContainerView, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
-    let limit = c.resource.memory;
-    let most = c.peak.or(c.used);
-    let mut cells = vec![
-        c.id.to_string(),
-        state(c, paint),
-        short(limit),
-        short_or_dash(c.used),
-        short_or_dash(c.peak),
-    ];
-    cells.push(most.map_or_else(|| "–".to_owned(), |most| percent(most, limit)));
-    cells.extend([
-        c.node.to_string(),
-        span(c.ended.unwrap_or(now).since(c.granted)),
-    ]);
-    if wide {
-        let exit = c
-            .exit_code
-            .map_or_else(|| "–".to_owned(), |code| code.to_string());
-        cells.extend([c.resource.cpus.to_string(), c.version.to_string(), exit]);
-    }
+fn purpose(c: &ContainerView) -> String {
     let whose = c
         .request
         .as_ref()
@@ -76,8 +53,7 @@ fn cells(c: &ContainerView, now: UnixMillis, wide: bool, paint: TextPainter) -> 
         .reason
         .map(|r| format!(": {}", r.sentence()))
         .unwrap_or_default();
-    cells.push(format!("{whose}{reason}"));
-    cells
+    format!("{whose}{reason}")
 }
 
 /// A container's state with its glyph.
@@ -149,7 +125,7 @@ pub(crate) fn one(c: &ContainerView, now: UnixMillis, paint: TextPainter) -> Str
     } else {
         format!("rmctl container stats {}", c.id)
     };
-    text + &paint.dim(&format!("next: {see} · rmctl logs {}", c.id)) + "\n"
+    text + &paint.next(format!("{see} · rmctl logs {}", c.id))
 }
 
 #[cfg(test)]

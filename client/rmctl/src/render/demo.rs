@@ -9,8 +9,8 @@ use headroom_wire::v1::job::{JobTotals, MemoryFailureMode};
 use serde::Serialize;
 
 use super::figures::{byte_time, fine_span, gib_seconds};
-use super::table::{Table, cut};
-use super::{TextPainter, count};
+use super::table::{Column, Table, cut, list};
+use super::{ListStyle, TextPainter, count};
 use crate::demo::reference::ComparisonResult;
 use crate::exit::CommandExitCode;
 
@@ -196,7 +196,7 @@ pub(crate) fn outcome(report: &DemoReport, paint: TextPainter) -> String {
         ]);
     }
     let mut text = table.text();
-    text.push_str(&verdicts(run));
+    text.push_str(&verdicts(run, paint));
     let label = if report.kernel_enforced {
         ""
     } else {
@@ -242,29 +242,7 @@ fn result(run: &DemoRun, paint: TextPainter) -> String {
 }
 
 /// Kills by verdict, with their number for each task.
-fn verdicts(run: &DemoRun) -> String {
-    let mut table = Table::new(&["VERDICT", ">ATTEMPTS", "TASKS"]);
-    for (verdict, tasks) in &run.verdicts {
-        let mut times: BTreeMap<&str, u32> = BTreeMap::new();
-        for task in tasks {
-            *times.entry(task).or_default() += 1;
-        }
-        let shown: Vec<String> = times
-            .iter()
-            .map(|(t, n)| {
-                if *n > 1 {
-                    format!("{t} ×{n}")
-                } else {
-                    (*t).to_owned()
-                }
-            })
-            .collect();
-        table.row([
-            verdict.clone(),
-            tasks.len().to_string(),
-            cut(&shown.join(", "), 90),
-        ]);
-    }
+fn verdicts(run: &DemoRun, paint: TextPainter) -> String {
     if run.verdicts.is_empty() {
         return format!(
             "no attempt failed in mode {} ({} ran)\n",
@@ -272,7 +250,26 @@ fn verdicts(run: &DemoRun) -> String {
             count(run.totals.tasks, "task")
         );
     }
-    table.text()
+    let times = |tasks: &[String]| {
+        let mut times: BTreeMap<&str, u32> = BTreeMap::new();
+        for task in tasks {
+            *times.entry(task).or_default() += 1;
+        }
+        let shown = times.iter().map(|(task, n)| {
+            if *n > 1 {
+                format!("{task} ×{n}")
+            } else {
+                (*task).to_owned()
+            }
+        });
+        cut(&shown.collect::<Vec<_>>().join(", "), 90)
+    };
+    let columns: &[Column<'_, (&String, &Vec<String>)>] = &[
+        ("VERDICT", &|(verdict, _)| verdict.clone()),
+        (">ATTEMPTS", &|(_, tasks)| tasks.len().to_string()),
+        ("TASKS", &|(_, tasks)| times(tasks)),
+    ];
+    list(&run.verdicts, ListStyle::whole(paint), columns)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, JobView, ShadowOutcome, TaskRow, TaskState};
 
 use super::figures::{fine_span, short, short_or_dash, span, time_of_day};
-use super::table::{Table, wrap};
+use super::table::{Column, list, wrap};
 use super::timeline::{self, TimelineEnd};
-use super::{TextPainter, apps, evidence, inputs, job};
+use super::{ListStyle, TextPainter, apps, evidence, inputs, job};
 
 /// Width of the labels on the left. Columns.
 const LABEL: usize = 10;
@@ -97,10 +97,7 @@ pub(crate) fn of_app(app: &AppView, paint: TextPainter) -> String {
     });
     let Some(view) = &app.job else {
         let see = format!("rmctl logs {} --master --stderr", app.id);
-        return text
-            + "its master has not reported any task\n"
-            + &paint.dim(&format!("next: {see}"))
-            + "\n";
+        return text + "its master has not reported any task\n" + &paint.next(see);
     };
     text.push_str(&job::figures(&view.totals));
     text.push_str(&inputs::remote_kills(&view.totals.inputs));
@@ -108,44 +105,26 @@ pub(crate) fn of_app(app: &AppView, paint: TextPainter) -> String {
     if failed.is_empty() {
         return text
             + "nothing to diagnose: no attempt has failed\n"
-            + &paint.dim(&format!("next: rmctl ps {}", app.id))
-            + "\n";
+            + &paint.next(format!("rmctl ps {}", app.id));
     }
-    let mut table = Table::new(&[
-        "ATTEMPT",
-        "VERDICT",
-        "TREATMENT",
-        ">LIMIT",
-        ">PEAK",
-        ">AFTER",
-        "NODE",
-        "DECIDED",
-    ]);
-    for a in &failed {
-        let ran = a
-            .ended
-            .map(|e| fine_span(e.since(a.started)))
-            .unwrap_or_default();
-        let reason = a.reason.map(|r| r.to_string()).unwrap_or_default();
-        let treated = a
-            .treatment
-            .map(|treated| treated.to_string())
-            .unwrap_or_else(|| "-".to_owned());
-        let cells = [
-            a.attempt.to_string(),
-            reason,
-            treated,
-            short(a.profile.memory()),
-            short_or_dash(a.peak),
-            ran,
-        ];
-        table.row(
-            cells
-                .into_iter()
-                .chain([a.node.to_string(), a.decision.clone()]),
-        );
-    }
-    text.push_str(&table.text());
+    let ran = |a: &AttemptRow| a.ended.map(|e| fine_span(e.since(a.started)));
+    let rows = failed.iter().copied();
+    let columns: &[Column<'_, &AttemptRow>] = &[
+        ("ATTEMPT", &|a| a.attempt.to_string()),
+        ("VERDICT", &|a| {
+            a.reason.map(|r| r.to_string()).unwrap_or_default()
+        }),
+        ("TREATMENT", &|a| {
+            a.treatment
+                .map_or_else(|| "-".to_owned(), |treated| treated.to_string())
+        }),
+        (">LIMIT", &|a| short(a.profile.memory())),
+        (">PEAK", &|a| short_or_dash(a.peak)),
+        (">AFTER", &|a| ran(a).unwrap_or_default()),
+        ("NODE", &|a| a.node.to_string()),
+        ("DECIDED", &|a| a.decision.clone()),
+    ];
+    text.push_str(&list(rows, ListStyle::whole(paint), columns));
     let first = worst(view).or_else(|| failed.last().copied());
     let see = first
         .map(|a| format!("next: rmctl diagnose {}/{}", app.id, a.attempt))

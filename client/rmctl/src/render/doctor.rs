@@ -2,8 +2,8 @@
 
 use headroom_nodeagent::doctor::{CheckResult, DoctorFinding};
 
-use super::table::{Table, cut, wrap};
-use super::{TextPainter, count};
+use super::table::{Column, cut, list, wrap};
+use super::{ListStyle, TextPainter, count};
 
 /// Maximum width of a finding in the table; the full text is below it. Columns.
 const FOUND: usize = 56;
@@ -12,15 +12,12 @@ const INDENT: usize = 4;
 
 /// The whole screen.
 pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: TextPainter) -> String {
-    let mut table = Table::new(&["", "CHECK", "FOUND"]);
-    for finding in findings {
-        table.row([
-            mark(finding.state, paint),
-            finding.code.to_string(),
-            cut(&finding.found, FOUND),
-        ]);
-    }
-    let mut text = table.text();
+    let columns: &[Column<'_, &DoctorFinding>] = &[
+        ("", &|finding| mark(finding.state, paint)),
+        ("CHECK", &|finding| finding.code.to_string()),
+        ("FOUND", &|finding| cut(&finding.found, FOUND)),
+    ];
+    let mut text = list(findings, ListStyle::whole(paint), columns);
     for finding in findings.iter().filter(|f| f.state != CheckResult::Ok) {
         text += &format!(
             "\n{} {}: {}\n",

@@ -99,7 +99,7 @@ pub(crate) fn next(all: &[LoggedEvent], paint: TextPainter) -> String {
         Some((_, object)) => format!("rmctl diagnose {object} · rmctl events -w"),
         None => "rmctl events -w · rmctl explain REASON".to_owned(),
     };
-    paint.dim(&format!("next: {see}")) + "\n"
+    paint.next(see)
 }
 
 /// A line for a followed job: time since submission, object, message.

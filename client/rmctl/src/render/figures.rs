@@ -26,9 +26,14 @@ pub(crate) fn short(bytes: Bytes) -> String {
     }
 }
 
+/// A value, or a dash.
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
 /// [`short`], or a dash.
 pub(crate) fn short_or_dash(bytes: Option<Bytes>) -> String {
-    bytes.map_or_else(|| "–".to_owned(), short)
+    or_dash(bytes.map(short))
 }
 
 /// Gibibytes with one decimal, without the unit.

@@ -4,41 +4,37 @@ use headroom_wire::v1::container_access::ContainerFileEntry;
 
 use super::ListStyle;
 use super::figures::rfc3339;
-use super::table::Table;
+use super::table::{Column, list};
 
 /// The whole screen.
 pub(crate) fn table(rows: &[ContainerFileEntry], look: ListStyle) -> String {
     if rows.is_empty() {
         return look.advice("there is nothing in it\n".to_owned());
     }
-    let mut table = Table::new(&["KIND", ">BYTES", "CHANGED", "PATH"]);
-    for row in rows {
-        // A file name may contain any character. Control characters are escaped, because they could
-        // move the cursor.
-        let plain = |text: &str| {
-            text.chars()
-                .flat_map(|c| {
-                    if c.is_control() {
-                        c.escape_default().collect()
-                    } else {
-                        vec![c]
-                    }
-                })
-                .collect()
-        };
-        let path: String = plain(&row.path);
-        let path = row
-            .target
-            .as_ref()
-            .map_or(path.clone(), |to| format!("{path} → {}", plain(to)));
-        table.row([
-            row.kind.as_str().to_owned(),
-            row.bytes.to_string(),
-            rfc3339(row.modified),
-            path,
-        ]);
-    }
-    table.of(look.headers)
+    let path = |row: &ContainerFileEntry| {
+        let target = row.target.as_ref().map(|to| format!(" → {}", plain(to)));
+        plain(&row.path) + &target.unwrap_or_default()
+    };
+    let columns: &[Column<'_, &ContainerFileEntry>] = &[
+        ("KIND", &|row| row.kind.to_string()),
+        (">BYTES", &|row| row.bytes.to_string()),
+        ("CHANGED", &|row| rfc3339(row.modified)),
+        ("PATH", &path),
+    ];
+    list(rows, look, columns)
+}
+
+/// A name with escapes for control characters.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                c.escape_default().to_string()
+            } else {
+                c.to_string()
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 use headroom_types::{ExitCharge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::job::{FrozenTaskView, JobTotals, ShadowTotals, TaskRow, TaskState};
+use headroom_wire::v1::job::{
+    AttemptRow, FrozenTaskView, JobTotals, ShadowTotals, TaskRow, TaskState,
+};
 
-use super::figures::{byte_time, byte_time_of, short, short_or_dash, span};
-use super::table::{Table, cut};
+use super::figures::{byte_time, byte_time_of, or_dash, short, short_or_dash, span};
+use super::table::{Column, cut, list};
 use super::{ListStyle, TextPainter, apps, count, inputs};
 use crate::render::ladder::{ladder, rung};
 
@@ -67,21 +69,37 @@ pub(crate) fn screen(
     text + &look.advice(next(app, paint))
 }
 
+fn last(t: &TaskRow) -> Option<&AttemptRow> {
+    t.attempts.last()
+}
+
 /// The table of tasks.
 pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: ListStyle) -> String {
-    let paint = look.paint;
-    let mut headers = vec![
-        "TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE",
+    let age = |t| last(t).map(|a| a.ended.unwrap_or(now).since(a.started));
+    let columns: &[Column<'_, &TaskRow>] = &[
+        ("TASK", &|t| t.task.to_string()),
+        ("STATE", &|t| state(t.state, look.paint)),
+        (">RUNG", &rung),
+        (">LIMIT", &|t| short(t.profile.memory())),
+        (">USED", &|t| {
+            short_or_dash(last(t).filter(|a| a.ended.is_none()).and_then(|a| a.used))
+        }),
+        (">PEAK", &|t| {
+            short_or_dash(t.attempts.iter().rev().find_map(|a| a.peak))
+        }),
+        ("NODE", &|t| or_dash(last(t).map(|a| &a.node))),
+        (">AGE", &|t| or_dash(age(t).map(span))),
+        ("+>TRIES", &|t| t.attempts.len().to_string()),
+        ("+>SLOTS", &|t| or_dash(last(t).map(|a| a.slots))),
+        ("+CONTAINER", &|t| or_dash(last(t).map(|a| &a.container))),
+        ("+VERDICT", &|t| or_dash(failure(t).and_then(|a| a.reason))),
+        ("+TREATMENT", &|t| {
+            let treated = failure(t).and_then(|a| a.treatment);
+            or_dash(treated.map(|treated| format!("{} → {treated}", treated.cause)))
+        }),
+        ("REASON / LADDER", &|t| note(t, now, look.wide)),
     ];
-    if look.wide {
-        headers.extend([">TRIES", ">SLOTS", "CONTAINER", "VERDICT", "TREATMENT"]);
-    }
-    headers.push("REASON / LADDER");
-    let mut table = Table::new(&headers);
-    for row in rows {
-        table.row(cells(row, now, look.wide, paint));
-    }
-    table.of(look.headers)
+    list(rows.iter().copied(), look, columns)
 }
 
 fn head(app: &AppView, now: UnixMillis, paint: TextPainter) -> String {
@@ -150,49 +168,10 @@ fn weight(t: &TaskRow) -> (u8, std::cmp::Reverse<u32>, &headroom_types::TaskId) 
     (class, std::cmp::Reverse(t.rung), &t.task)
 }
 
-fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
-    let last = t.attempts.last();
-    let running = last.filter(|a| a.ended.is_none());
-    let age = last.map(|a| a.ended.unwrap_or(now).since(a.started));
-    let peak = t.attempts.iter().rev().find_map(|a| a.peak);
-    let mut cells = vec![
-        t.task.to_string(),
-        state(t.state, paint),
-        rung(t),
-        short(t.profile.memory()),
-    ];
-    cells.extend([
-        short_or_dash(running.and_then(|a| a.used)),
-        short_or_dash(peak),
-    ]);
-    cells.extend([
-        last.map_or_else(|| "–".to_owned(), |a| a.node.to_string()),
-        age.map_or_else(|| "–".to_owned(), span),
-    ]);
-    if wide {
-        let slots = last.map_or_else(|| "–".to_owned(), |a| a.slots.to_string());
-        let container = last.map_or_else(|| "–".to_owned(), |a| a.container.to_string());
-        cells.extend([t.attempts.len().to_string(), slots, container]);
-        cells.extend(failure(t));
-    }
-    cells.push(note(t, now, wide));
-    cells
-}
-
 /// Verdict and treatment of the last failed attempt.
-fn failure(t: &TaskRow) -> [String; 2] {
-    let failed = t
-        .attempts
-        .iter()
-        .rev()
-        .find(|a| a.reason.is_some_and(|r| r.charge() != ExitCharge::Success));
-    let verdict = failed
-        .and_then(|a| a.reason)
-        .map_or_else(|| "–".to_owned(), |reason| reason.to_string());
-    let treated = failed
-        .and_then(|a| a.treatment)
-        .map(|treated| format!("{} → {treated}", treated.cause));
-    [verdict, treated.unwrap_or_else(|| "–".to_owned())]
+fn failure(t: &TaskRow) -> Option<&AttemptRow> {
+    let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != ExitCharge::Success);
+    t.attempts.iter().rev().find(failed)
 }
 
 /// The ladder, and the note of the row.
@@ -258,7 +237,7 @@ fn next(app: &AppView, paint: TextPainter) -> String {
         (None, None) if app.pending > 0 => format!("rmctl why {}", app.id),
         (None, None) => format!("rmctl logs {}", app.id),
     };
-    paint.dim(&format!("next: {see}")) + "\n"
+    paint.next(see)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use headroom_types::UnixMillis;
 use headroom_wire::v1::job_history::{JobHistory, JobHistoryRow};
 use headroom_wire::v1::suggestions::Suggestion;
 
-use super::TextPainter;
-use super::figures::{short, span};
-use super::table::{Table, wrap};
+use super::figures::{or_dash, short, short_or_dash, span};
+use super::table::{self, Column, wrap};
+use super::{ListStyle, TextPainter};
 
 /// Width of a line. Columns.
 const COLUMNS: usize = 100;
@@ -16,18 +16,14 @@ pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: TextPainter) 
     if rows.is_empty() {
         return "no ended job has a history yet\nnext: rmctl submit FILE\n".to_owned();
     }
-    let mut table = Table::new(&["NAME", "USER", ">RUNS", ">TASKS", ">LAST"]);
-    for row in rows {
-        let last = format!("{} ago", span(now.since(row.last)));
-        table.row([
-            row.name.to_string(),
-            row.user.clone(),
-            row.runs.to_string(),
-            row.tasks.to_string(),
-            last,
-        ]);
-    }
-    table.text() + &paint.dim("next: rmctl job suggest NAME") + "\n"
+    let columns: &[Column<'_, &JobHistoryRow>] = &[
+        ("NAME", &|row| row.name.to_string()),
+        ("USER", &|row| row.user.clone()),
+        (">RUNS", &|row| row.runs.to_string()),
+        (">TASKS", &|row| row.tasks.to_string()),
+        (">LAST", &|row| format!("{} ago", span(now.since(row.last)))),
+    ];
+    table::list(rows, ListStyle::whole(paint), columns) + &paint.next("rmctl job suggest NAME")
 }
 
 /// A row for each stage, and the reasons as sentences.
@@ -69,48 +65,38 @@ fn suggested(
     what: &str,
     paint: TextPainter,
 ) -> String {
-    let mut table = Table::new(&[
-        what, ">TASKS", ">ASKED", ">P50", ">P95", ">MAX", ">KILLS", ">WASTE", ">SUGGEST", ">THEN",
-        ">SAVES",
-    ]);
-    for one in found {
-        let size = one
-            .suggested
-            .map_or_else(|| "too few".to_owned(), |size| paint.strong(&short(size)));
-        let part = |of: f64| {
-            if one.allocated_gib_h > 0.0 {
-                format!("{:.0}%", of / one.allocated_gib_h * 100.0)
-            } else {
-                "–".to_owned()
-            }
-        };
-        let saves = one.suggested.map_or_else(
-            || "–".to_owned(),
-            |_| part(one.allocated_gib_h - one.would_allocate_gib_h),
-        );
-        let mut cells = vec![
-            name(one),
-            one.tasks.to_string(),
-            short(one.asked),
-            short(one.p50),
-            short(one.p95),
-            short(one.max),
-        ];
-        cells.extend([
-            one.kills.to_string(),
-            part((one.allocated_gib_h - one.needed_gib_h).max(0.0)),
-            size,
-        ]);
-        cells.extend([one.then.map_or_else(|| "–".to_owned(), short), saves]);
-        table.row(cells);
-    }
+    let part = |of: f64, one: &Suggestion| {
+        let is_known = one.allocated_gib_h > 0.0;
+        or_dash(is_known.then(|| format!("{:.0}%", of / one.allocated_gib_h * 100.0)))
+    };
+    let wasted = |one: &Suggestion| (one.allocated_gib_h - one.needed_gib_h).max(0.0);
+    let saved = |one: &Suggestion| one.allocated_gib_h - one.would_allocate_gib_h;
+    let columns: &[Column<'_, &Suggestion>] = &[
+        (what, &|one| name(one)),
+        (">TASKS", &|one| one.tasks.to_string()),
+        (">ASKED", &|one| short(one.asked)),
+        (">P50", &|one| short(one.p50)),
+        (">P95", &|one| short(one.p95)),
+        (">MAX", &|one| short(one.max)),
+        (">KILLS", &|one| one.kills.to_string()),
+        (">WASTE", &|one| part(wasted(one), one)),
+        (">SUGGEST", &|one| {
+            let size = one.suggested.map(|size| paint.strong(&short(size)));
+            size.unwrap_or_else(|| "too few".to_owned())
+        }),
+        (">THEN", &|one| short_or_dash(one.then)),
+        (">SAVES", &|one| {
+            or_dash(one.suggested.map(|_| part(saved(one), one)))
+        }),
+    ];
+    let rows = table::list(found, ListStyle::whole(paint), columns);
     let words = found
         .iter()
         .flat_map(|one| wrap(&format!("{}: {}", name(one), one.why), COLUMNS));
     let words: String = words.map(|line| format!("{line}\n")).collect();
     let note = "WASTE: part of the given memory × time that was not needed. THEN: size after a failure at SUGGEST.\n\
                 SAVES: part of the given memory × time that is saved, with each failing task counted twice.\n";
-    table.text() + "\n" + &words + &paint.dim(note)
+    rows + "\n" + &words + &paint.dim(note)
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub(crate) mod timeline;
 pub(crate) mod top;
 pub(crate) mod why;
 
+use std::fmt::Display;
+
 /// Appearance of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListStyle {
@@ -72,6 +74,24 @@ impl ListStyle {
         headers: true,
         paint: TextPainter::PLAIN,
     };
+
+    /// A whole list, with headers.
+    pub(crate) fn whole(paint: TextPainter) -> Self {
+        ListStyle {
+            wide: false,
+            headers: true,
+            paint,
+        }
+    }
+
+    /// A text, cut to `width` columns unless the list is wide.
+    pub(crate) fn cut(self, text: &str, width: usize) -> String {
+        if self.wide {
+            text.to_owned()
+        } else {
+            table::cut(text, width)
+        }
+    }
 
     /// A text for users only; empty without headers.
     pub(crate) fn advice(self, text: String) -> String {
@@ -124,6 +144,10 @@ impl TextPainter {
     /// Style of less important text.
     pub(crate) fn dim(self, text: &str) -> String {
         self.wrap("2", text)
+    }
+    /// The last line of a screen: commands that show more.
+    pub(crate) fn next(self, commands: impl Display) -> String {
+        self.dim(&format!("next: {commands}")) + "\n"
     }
     /// Style of more important text.
     pub(crate) fn strong(self, text: &str) -> String {

@@ -7,8 +7,8 @@ use headroom_types::{Bytes, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::nodes::NodeView;
 
-use super::figures::{percent, short, span};
-use super::table::Table;
+use super::figures::{or_dash, percent, short, span};
+use super::table::{Column, list};
 use super::{ListStyle, TextPainter, bars, containers, count, tags};
 
 /// Width of the largest node's bar. Characters.
@@ -21,27 +21,48 @@ pub(crate) fn screen(nodes: &[NodeView], look: ListStyle) -> String {
         let next = "no node has registered\nnext: nodeagent --rm URL, or rmctl dev for a cluster on this machine\n";
         return look.advice(next.to_owned());
     }
-    let wide = look.wide;
-    let legend = "█ heap  ▒ overhead  · free";
-    let mut headers = vec![
-        "NODE", "STATE", ">SIZE", ">ALLOC", ">USED", ">PEAK1H", ">HOST", ">CTR", ">FREE",
-    ];
-    if wide {
-        headers.extend([
-            ">LEFT", ">CPUS", "ENFORCER", "VERSION", ">SILENT", "LABELS", "TAINTS", "URL",
-        ]);
-    }
-    headers.push(legend);
-    let mut table = Table::new(&headers);
     let largest = nodes
         .iter()
         .map(|n| n.offers.memory)
         .max()
         .unwrap_or_default();
-    for node in nodes {
-        table.row(cells(node, largest, wide, paint));
-    }
-    table.of(look.headers) + &look.advice(paint.dim("next: rmctl status · rmctl ps") + "\n")
+    let state = |n: &NodeView| {
+        if n.state == "ready" {
+            n.state.clone()
+        } else {
+            paint.warn(&n.state)
+        }
+    };
+    let size = |n: &NodeView| n.offers.memory;
+    let taints = |n: &NodeView| Some(tags::taints(n).join(",")).filter(|t| !t.is_empty());
+    let columns: &[Column<'_, &NodeView>] = &[
+        ("NODE", &|n| n.id.to_string()),
+        ("STATE", &state),
+        (">SIZE", &|n| short(size(n))),
+        (">ALLOC", &|n| percent(n.allocated.memory, size(n))),
+        (">USED", &|n| percent(n.used, size(n))),
+        (">PEAK1H", &|n| {
+            or_dash(n.peak_1h.map(|peak| percent(peak, size(n))))
+        }),
+        (">HOST", &|n| short(n.host_used)),
+        (">CTR", &|n| n.containers.to_string()),
+        (">FREE", &|n| short(n.free_memory())),
+        ("+>LEFT", &|n| short(n.unattributed)),
+        ("+>CPUS", &|n| {
+            format!("{}/{}", n.allocated.cpus, n.offers.cpus)
+        }),
+        ("+ENFORCER", &|n| n.enforcer.to_string()),
+        ("+VERSION", &|n| n.version.clone()),
+        ("+>SILENT", &|n| span(Duration::from_millis(n.silent_ms))),
+        ("+LABELS", &tags::brief),
+        ("+TAINTS", &|n| or_dash(taints(n))),
+        ("+URL", &|n| n.url.clone()),
+        ("█ heap  ▒ overhead  · free", &|n| {
+            picture(n, largest, paint)
+        }),
+    ];
+    let rows = list(nodes, look, columns);
+    rows + &look.advice(paint.next("rmctl status · rmctl ps"))
 }
 
 /// One node with its containers, the largest first.
@@ -61,10 +82,10 @@ pub(crate) fn one(
     }
     text.push_str(&self::on_it(on_it, now, paint));
     let verb = n.undo_verb().unwrap_or("drain");
-    text + &paint.dim(&format!(
-        "next: rmctl node events {} · rmctl node {verb} {}",
+    text + &paint.next(format!(
+        "rmctl node events {} · rmctl node {verb} {}",
         n.id, n.id
-    )) + "\n"
+    ))
 }
 
 /// The name of a node with its state.
@@ -176,12 +197,7 @@ pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: TextPainter) 
             .cmp(&a.resource.memory)
             .then_with(|| a.id.cmp(&b.id))
     });
-    let look = ListStyle {
-        wide: false,
-        headers: true,
-        paint,
-    };
-    containers::table(&alive, now, look)
+    containers::table(&alive, now, ListStyle::whole(paint))
 }
 
 /// The result of a drain.
@@ -210,42 +226,8 @@ pub(crate) fn drained(n: &NodeView, now: UnixMillis) -> String {
     )
 }
 
-fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: TextPainter) -> Vec<String> {
-    let size = n.offers.memory;
-    let state = if n.state == "ready" {
-        n.state.clone()
-    } else {
-        paint.warn(&n.state)
-    };
-    let mut cells = vec![n.id.to_string(), state, short(size)];
-    let peak = n
-        .peak_1h
-        .map_or_else(|| "–".to_owned(), |peak| percent(peak, size));
-    cells.extend([
-        percent(n.allocated.memory, size),
-        percent(n.used, size),
-        peak,
-        short(n.host_used),
-        n.containers.to_string(),
-    ]);
-    cells.push(short(n.free_memory()));
-    if wide {
-        let silent = span(Duration::from_millis(n.silent_ms));
-        let cpus = format!("{}/{}", n.allocated.cpus, n.offers.cpus);
-        let taints = Some(tags::taints(n).join(","))
-            .filter(|t| !t.is_empty())
-            .unwrap_or_else(|| "–".to_owned());
-        cells.extend([
-            short(n.unattributed),
-            cpus,
-            n.enforcer.to_string(),
-            n.version.clone(),
-            silent,
-            tags::brief(n),
-            taints,
-            n.url.clone(),
-        ]);
-    }
+/// The bar of a node, and the reason why it is not ready.
+fn picture(n: &NodeView, largest: Bytes, paint: TextPainter) -> String {
     let reason = n
         .not_ready_reason()
         .map(|r| format!("  {}", paint.warn(r)))
@@ -261,8 +243,7 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: TextPainter) -> Vec<St
         .filter(|_| n.not_ready_reason().is_none())
         .map(|left| format!("  {}", paint.warn(&left)))
         .unwrap_or_default();
-    cells.push(format!("{}{reason}{left}{label}", bar(n, largest)));
-    cells
+    format!("{}{reason}{left}{label}", bar(n, largest))
 }
 
 fn bar(n: &NodeView, largest: Bytes) -> String {

@@ -5,9 +5,9 @@ use headroom_wire::v1::apps::AppState;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::figures::span;
-use super::table::{Table, cut};
-use super::{ListStyle, TextPainter, apps};
+use super::figures::{or_dash, span};
+use super::table::{Column, list};
+use super::{ListStyle, apps};
 use crate::select::field::ListRow;
 
 /// An ended job. Numbers are absent if its master reported no tasks.
@@ -56,28 +56,28 @@ impl ListRow for EndedJobRow {
 
 /// The whole screen; `all` is the total number of ended jobs.
 pub(crate) fn screen(past: &[EndedJobRow], all: usize, now: UnixMillis, look: ListStyle) -> String {
-    let paint = look.paint;
     if past.is_empty() {
         return look.advice("no job has ended\nnext: rmctl ps\n".to_owned());
     }
-    let mut headers = vec![
-        "JOB",
-        "STATE",
-        ">ENDED",
-        ">TOOK",
-        ">TASKS",
-        ">OOM",
-        ">RECOVERED",
-        ">GIB·H",
-        "USER",
+    let ended = |job: &EndedJobRow| job.ended.map(|end| format!("{} ago", span(now.since(end))));
+    let took = |job: &EndedJobRow| job.ended.map(|end| span(end.since(job.submitted)));
+    let tasks = |job: &EndedJobRow| Some(format!("{}/{}", job.done?, job.tasks?));
+    let hours = |hours: Option<f64>| or_dash(hours.map(|hours| format!("{hours:.2}")));
+    let columns: &[Column<'_, &EndedJobRow>] = &[
+        ("JOB", &|job| job.id.to_string()),
+        ("STATE", &|job| apps::state(job.state, look.paint)),
+        (">ENDED", &|job| or_dash(ended(job))),
+        (">TOOK", &|job| or_dash(took(job))),
+        (">TASKS", &|job| or_dash(tasks(job))),
+        (">OOM", &|job| or_dash(job.oom_kills)),
+        (">RECOVERED", &|job| or_dash(job.recovered)),
+        (">GIB·H", &|job| hours(job.gib_h)),
+        ("USER", &|job| job.user.clone()),
+        ("+>RERUN", &|job| hours(job.rerun_gib_h)),
+        ("+QUEUE", &|job| job.queue.short().to_owned()),
+        ("NOTE", &|job| look.cut(&job.diagnostics, 50)),
     ];
-    if look.wide {
-        headers.extend([">RERUN", "QUEUE"]);
-    }
-    headers.push("NOTE");
-    let mut table = Table::new(&headers);
-    past.iter()
-        .for_each(|job| table.row(cells(job, now, look.wide, paint)));
+    let rows = list(past, look, columns);
     let more = all.saturating_sub(past.len());
     let more = if more > 0 {
         format!("… {more} more: --limit, --since, --filter\n")
@@ -88,51 +88,8 @@ pub(crate) fn screen(past: &[EndedJobRow], all: usize, now: UnixMillis, look: Li
         .first()
         .map(|job| job.id.to_string())
         .unwrap_or_default();
-    table.of(look.headers)
-        + &look.advice(format!(
-            "{more}{}\n",
-            paint.dim(&format!(
-                "next: rmctl diagnose {latest} · rmctl job purge JOB"
-            ))
-        ))
-}
-
-fn cells(job: &EndedJobRow, now: UnixMillis, wide: bool, paint: TextPainter) -> Vec<String> {
-    let dash = || "–".to_owned();
-    let number = |n: Option<u32>| n.map_or_else(dash, |n| n.to_string());
-    let hours = |h: Option<f64>| h.map_or_else(dash, |h| format!("{h:.2}"));
-    let tasks = match (job.done, job.tasks) {
-        (Some(done), Some(tasks)) => format!("{done}/{tasks}"),
-        (_, _) => dash(),
-    };
-    let ended = job
-        .ended
-        .map_or_else(dash, |ended| format!("{} ago", span(now.since(ended))));
-    let took = job
-        .ended
-        .map_or_else(dash, |ended| span(ended.since(job.submitted)));
-    let mut cells = vec![
-        job.id.to_string(),
-        apps::state(job.state, paint),
-        ended,
-        took,
-        tasks,
-    ];
-    cells.extend([
-        number(job.oom_kills),
-        number(job.recovered),
-        hours(job.gib_h),
-        job.user.clone(),
-    ]);
-    if wide {
-        cells.extend([hours(job.rerun_gib_h), job.queue.short().to_owned()]);
-    }
-    cells.push(if wide {
-        job.diagnostics.clone()
-    } else {
-        cut(&job.diagnostics, 50)
-    });
-    cells
+    let next = format!("rmctl diagnose {latest} · rmctl job purge JOB");
+    rows + &look.advice(more + &look.paint.next(next))
 }
 
 #[cfg(test)]

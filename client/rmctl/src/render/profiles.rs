@@ -3,37 +3,27 @@
 use headroom_types::{Name, UnixMillis};
 use headroom_wire::v1::profiles::ClusterProfile;
 
-use super::figures::{short, span};
-use super::table::Table;
+use super::figures::{short, short_or_dash, span};
+use super::table::{Column, list};
 use super::{ListStyle, TextPainter, count};
 
 /// All profiles.
 pub(crate) fn screen(all: &[ClusterProfile], now: UnixMillis, look: ListStyle) -> String {
-    let paint = look.paint;
     if all.is_empty() && look.headers {
         return "the cluster has no profiles\nnext: rmctl profile set NAME --memory 1GiB · rmctl profile import FILE\n"
             .to_owned();
     }
-    let mut headers = vec!["PROFILE", ">MEMORY", ">HEAP", ">OVERHEAD", ">CPUS", "FOR"];
-    if look.wide {
-        headers.extend([">REVISION", ">CHANGED"]);
-    }
-    let mut table = Table::new(&headers);
-    for p in all {
-        let mut cells = vec![
-            p.name.to_string(),
-            short(p.size().memory()),
-            short(p.heap),
-            short(p.overhead),
-            p.cpus.to_string(),
-        ];
-        cells.push(p.about.clone());
-        if look.wide {
-            cells.extend([p.revision.to_string(), ago(p, now)]);
-        }
-        table.row(cells);
-    }
-    table.of(look.headers) + &look.advice(paint.dim("next: rmctl profile show NAME") + "\n")
+    let columns: &[Column<'_, &ClusterProfile>] = &[
+        ("PROFILE", &|p| p.name.to_string()),
+        (">MEMORY", &|p| short(p.size().memory())),
+        (">HEAP", &|p| short(p.heap)),
+        (">OVERHEAD", &|p| short(p.overhead)),
+        (">CPUS", &|p| p.cpus.to_string()),
+        ("FOR", &|p| p.about.clone()),
+        ("+>REVISION", &|p| p.revision.to_string()),
+        ("+>CHANGED", &|p| ago(p, now)),
+    ];
+    list(all, look, columns) + &look.advice(look.paint.next("rmctl profile show NAME"))
 }
 
 fn ago(profile: &ClusterProfile, now: UnixMillis) -> String {
@@ -48,7 +38,7 @@ pub(crate) fn one(p: &ClusterProfile, now: UnixMillis, paint: TextPainter) -> St
     line("cpus", p.cpus.to_string());
     line("revision", format!("{}, {}", p.revision, ago(p, now)));
     line("use", use_of(&p.name));
-    text + &paint.dim("next: rmctl profile list · rmctl job plan FILE") + "\n"
+    text + &paint.next("rmctl profile list · rmctl job plan FILE")
 }
 
 /// The line of a job file that uses a profile.
@@ -63,30 +53,26 @@ pub(crate) fn imported(
     dry_run: bool,
     paint: TextPainter,
 ) -> String {
-    let mut table = Table::new(&["PROFILE", ">WAS", ">IS", ">CPUS", "CHANGE"]);
-    let mut changed = 0_u32;
-    for row in rows {
-        let was = before.iter().find(|p| p.name == row.name);
-        let change = match was {
+    let was = |row: &ClusterProfile| before.iter().find(|p| p.name == row.name);
+    let is_changed = |row: &&ClusterProfile| was(row).is_none_or(|was| was.size() != row.size());
+    let changed = rows.iter().filter(is_changed).count() as u64;
+    let done = if dry_run { "would be set" } else { "set" };
+    let columns: &[Column<'_, &ClusterProfile>] = &[
+        ("PROFILE", &|row| row.name.to_string()),
+        (">WAS", &|row| {
+            short_or_dash(was(row).map(|p| p.size().memory()))
+        }),
+        (">IS", &|row| short(row.size().memory())),
+        (">CPUS", &|row| row.cpus.to_string()),
+        ("CHANGE", &|row| match was(row) {
             None => paint.good("+ new"),
             Some(was) if was.size() == row.size() => "= unchanged".to_owned(),
             Some(_) => paint.warn("~ changed"),
-        };
-        changed += u32::from(was.is_none_or(|was| was.size() != row.size()));
-        let old = was.map_or_else(|| "–".to_owned(), |p| short(p.size().memory()));
-        table.row([
-            row.name.to_string(),
-            old,
-            short(row.size().memory()),
-            row.cpus.to_string(),
-            change,
-        ]);
-    }
-    let done = if dry_run { "would be set" } else { "set" };
-    table.text()
+        }),
+    ];
+    list(rows, ListStyle::whole(paint), columns)
         + &format!("{} {done}\n", count(changed, "profile"))
-        + &paint.dim("next: rmctl profile list")
-        + "\n"
+        + &paint.next("rmctl profile list")
 }
 
 #[cfg(test)]

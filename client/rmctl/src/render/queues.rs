@@ -1,97 +1,58 @@
 //! Screens of queues: the tree as a table, and one queue in detail.
 
 use headroom_types::Resource;
-use headroom_wire::v1::queues::{
-    ApplicationOrder, Preemptable, QueueRunState, QueueView, QueuesView,
-};
+use headroom_wire::v1::queues::{Preemptable, QueueRunState, QueueUser, QueueView, QueuesView};
 use serde_json::Value;
 
 use super::figures::short;
-use super::table::Table;
+use super::table::{Column, list};
 use super::{ListStyle, TextPainter};
 
 /// The whole tree.
 pub(crate) fn screen(view: &QueuesView, look: ListStyle) -> String {
-    let paint = look.paint;
-    let mut table = Table::new(&headers(look.wide));
-    rows(&view.root, 0, look.wide, paint, &mut table);
-    let next = paint.dim("next: rmctl queue show QUEUE · rmctl ps");
-    table.of(look.headers) + &look.advice(format!("generation {}\n{next}\n", view.generation))
+    let mut rows = Vec::new();
+    add_rows(&view.root, 0, &mut rows);
+    let next = look.paint.next("rmctl queue show QUEUE · rmctl ps");
+    table(&rows, look) + &look.advice(format!("generation {}\n{next}", view.generation))
 }
 
 /// Selected queues, each with its full path.
 pub(crate) fn chosen(queues: &[QueueView], look: ListStyle) -> String {
-    let paint = look.paint;
-    let mut table = Table::new(&headers(look.wide));
-    for queue in queues {
-        row(
-            queue,
-            queue.path.short().to_owned(),
-            look.wide,
-            paint,
-            &mut table,
-        );
-    }
-    table.of(look.headers)
+    let names = queues.iter().map(|queue| queue.path.short().to_owned());
+    table(&names.zip(queues).collect::<Vec<_>>(), look)
 }
 
-fn headers(wide: bool) -> Vec<&'static str> {
-    let mut headers = vec![
-        "QUEUE",
-        "STATE",
-        ">GUARANTEED",
-        ">MAXIMUM",
-        ">USED",
-        ">SHARE",
-        ">CTR",
-        ">PENDING",
-        ">APPS",
-        ">RUNNING",
-    ];
-    if wide {
-        headers.extend([">CPUS", ">MASTERS", "ORDER", ">WEIGHT", ">PRIORITY"]);
-    }
-    headers
-}
+/// A queue with its name in the table.
+type NamedQueue<'a> = (String, &'a QueueView);
 
-fn rows(q: &QueueView, depth: usize, wide: bool, paint: TextPainter, table: &mut Table) {
-    row(
-        q,
-        format!("{}{}", "  ".repeat(depth), q.path.name()),
-        wide,
-        paint,
-        table,
-    );
+fn add_rows<'a>(q: &'a QueueView, depth: usize, rows: &mut Vec<NamedQueue<'a>>) {
+    rows.push((format!("{}{}", "  ".repeat(depth), q.path.name()), q));
     for below in &q.queues {
-        rows(below, depth + 1, wide, paint, table);
+        add_rows(below, depth + 1, rows);
     }
 }
 
-fn row(q: &QueueView, name: String, wide: bool, paint: TextPainter, table: &mut Table) {
-    let mut cells = vec![
-        name,
-        state_cell(q.state, paint),
-        short(q.guaranteed.memory),
-        short(q.maximum.memory),
-        short(q.used.memory),
+fn table(rows: &[NamedQueue<'_>], look: ListStyle) -> String {
+    let columns: &[Column<'_, &NamedQueue<'_>>] = &[
+        ("QUEUE", &|(name, _)| name.clone()),
+        ("STATE", &|(_, q)| state_cell(q.state, look.paint)),
+        (">GUARANTEED", &|(_, q)| short(q.guaranteed.memory)),
+        (">MAXIMUM", &|(_, q)| short(q.maximum.memory)),
+        (">USED", &|(_, q)| short(q.used.memory)),
+        (">SHARE", &|(_, q)| share(q, look.paint)),
+        (">CTR", &|(_, q)| q.containers.to_string()),
+        (">PENDING", &|(_, q)| q.pending.to_string()),
+        (">APPS", &|(_, q)| q.apps.to_string()),
+        (">RUNNING", &|(_, q)| q.running.to_string()),
+        ("+>CPUS", &|(_, q)| {
+            format!("{}/{}", q.used.cpus, q.maximum.cpus)
+        }),
+        ("+>MASTERS", &|(_, q)| short(q.masters.memory)),
+        ("+ORDER", &|(_, q)| q.spec.order.to_string()),
+        ("+>WEIGHT", &|(_, q)| q.spec.weight.unwrap_or(1).to_string()),
+        ("+>PRIORITY", &|(_, q)| q.spec.priority.to_string()),
     ];
-    cells.extend([
-        share(q, paint),
-        q.containers.to_string(),
-        q.pending.to_string(),
-        q.apps.to_string(),
-        q.running.to_string(),
-    ]);
-    if wide {
-        let weight = q.spec.weight.unwrap_or(1).to_string();
-        cells.extend([
-            format!("{}/{}", q.used.cpus, q.maximum.cpus),
-            short(q.masters.memory),
-            order(q.spec.order).to_owned(),
-        ]);
-        cells.extend([weight, q.spec.priority.to_string()]);
-    }
-    table.row(cells);
+    list(rows, look, columns)
 }
 
 /// Use as a percentage of the guarantee.
@@ -110,13 +71,6 @@ fn state_cell(state: QueueRunState, paint: TextPainter) -> String {
         QueueRunState::Paused | QueueRunState::Draining | QueueRunState::Stopped => {
             paint.warn(state.as_str())
         }
-    }
-}
-
-fn order(order: ApplicationOrder) -> &'static str {
-    match order {
-        ApplicationOrder::Fifo => "fifo",
-        ApplicationOrder::Fair => "fair",
     }
 }
 
@@ -156,22 +110,19 @@ pub(crate) fn one(q: &QueueView, paint: TextPainter) -> String {
     if !names.is_empty() {
         line("queues", names.join(", "));
     }
-    let mut users = Table::new(&["USER", ">APPS", ">MEMORY", ">CPUS"]);
-    for user in &q.users {
-        users.row([
-            user.user.clone(),
-            user.apps.to_string(),
-            short(user.used.memory),
-            user.used.cpus.to_string(),
-        ]);
-    }
     if !q.users.is_empty() {
-        text.push_str(&users.text());
+        let columns: &[Column<'_, &QueueUser>] = &[
+            ("USER", &|user| user.user.clone()),
+            (">APPS", &|user| user.apps.to_string()),
+            (">MEMORY", &|user| short(user.used.memory)),
+            (">CPUS", &|user| user.used.cpus.to_string()),
+        ];
+        text.push_str(&list(&q.users, ListStyle::whole(paint), columns));
     }
-    text + &paint.dim(&format!(
-        "next: rmctl queue state {} paused · rmctl queue list",
-        q.path.short()
-    )) + "\n"
+    let name = q.path.short();
+    text + &paint.next(format!(
+        "rmctl queue state {name} paused · rmctl queue list"
+    ))
 }
 
 fn figures(r: &Resource) -> String {

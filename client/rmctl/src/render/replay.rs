@@ -2,45 +2,14 @@
 
 use headroom_appmaster::replay::{ReplayResultRow, Requirement, SharedResults, TOTAL};
 
-use super::TextPainter;
-use super::table::Table;
+use super::figures::or_dash;
+use super::table::{Column, list};
+use super::{ListStyle, TextPainter};
 
 /// The whole screen.
 pub(crate) fn screen(rows: &[ReplayResultRow], paint: TextPainter) -> String {
     if rows.iter().any(|row| row.target_utilization.is_some()) {
         return utilizations(rows, paint);
-    }
-    let headers = [
-        "DATASET",
-        "MODE",
-        ">TASKS",
-        ">USED/GIVEN",
-        ">KILLS/1000",
-        ">LOST",
-        ">MAKESPAN",
-        ">GIVEN GiB·h",
-        ">WASTED GiB·h",
-        ">GROWN",
-    ];
-    let mut table = Table::new(&headers);
-    for row in rows {
-        let grown = if row.growth {
-            row.grown.to_string()
-        } else {
-            "–".to_owned()
-        };
-        table.row([
-            name_of(row, paint),
-            row.mode.as_str().to_owned(),
-            row.tasks.to_string(),
-            format!("{:.3}", row.maq),
-            format!("{:.1}", row.kills_per_1000),
-            lost(row, paint),
-            format!("{:.2}", row.makespan_ratio),
-            format!("{:.1}", row.allocated_gib_h),
-            format!("{:.1}", row.wasted_gib_h),
-            grown,
-        ]);
     }
     let note = "USED/GIVEN: memory that tasks needed, as a part of the memory that they were given, over time.\n\
                 UTILIZED: the same as a part of the memory of the nodes. WAITED: attempts that did not start at once, and\n\
@@ -54,7 +23,21 @@ pub(crate) fn screen(rows: &[ReplayResultRow], paint: TextPainter) -> String {
             row.nodes, row.node_cpus, row.node_memory
         )
     });
-    table.text()
+    let columns: &[Column<'_, &ReplayResultRow>] = &[
+        ("DATASET", &|row| name_of(row, paint)),
+        ("MODE", &|row| row.mode.to_string()),
+        (">TASKS", &|row| row.tasks.to_string()),
+        (">USED/GIVEN", &|row| format!("{:.3}", row.maq)),
+        (">KILLS/1000", &|row| format!("{:.1}", row.kills_per_1000)),
+        (">LOST", &|row| lost(row, paint)),
+        (">MAKESPAN", &|row| format!("{:.2}", row.makespan_ratio)),
+        (">GIVEN GiB·h", &|row| {
+            format!("{:.1}", row.allocated_gib_h)
+        }),
+        (">WASTED GiB·h", &|row| format!("{:.1}", row.wasted_gib_h)),
+        (">GROWN", &|row| or_dash(row.growth.then_some(row.grown))),
+    ];
+    list(rows, ListStyle::whole(paint), columns)
         + "\n"
         + &on_nodes(rows, paint)
         + &shared("SHARED EXECUTORS", rows, |row| &row.shared, paint)
@@ -81,78 +64,47 @@ fn lost(row: &ReplayResultRow, paint: TextPainter) -> String {
 
 /// Utilization of the nodes, and tasks that waited for memory.
 fn on_nodes(rows: &[ReplayResultRow], paint: TextPainter) -> String {
-    let headers = [
-        "NODES",
-        "MODE",
-        ">UTILIZED",
-        ">KILLS",
-        ">WAITED",
-        ">HOURS",
-        ">P99 s",
-        ">FROZEN",
-        ">FROZEN s",
-        ">EVICTED",
+    let columns: &[Column<'_, &ReplayResultRow>] = &[
+        ("NODES", &|row| name_of(row, paint)),
+        ("MODE", &|row| row.mode.to_string()),
+        (">UTILIZED", &|row| format!("{:.3}", row.utilization)),
+        (">KILLS", &|row| row.kills.to_string()),
+        (">WAITED", &|row| row.waits.to_string()),
+        (">HOURS", &|row| format!("{:.1}", row.wait_s / 3600.0)),
+        (">P99 s", &|row| format!("{:.1}", row.wait_p99_s)),
+        (">FROZEN", &|row| row.frozen.to_string()),
+        (">FROZEN s", &|row| format!("{:.0}", row.frozen_s)),
+        (">EVICTED", &|row| row.evictions.to_string()),
     ];
-    let mut table = Table::new(&headers);
-    for row in rows {
-        table.row([
-            name_of(row, paint),
-            row.mode.as_str().to_owned(),
-            format!("{:.3}", row.utilization),
-            row.kills.to_string(),
-            row.waits.to_string(),
-            format!("{:.1}", row.wait_s / 3600.0),
-            format!("{:.1}", row.wait_p99_s),
-            row.frozen.to_string(),
-            format!("{:.0}", row.frozen_s),
-            row.evictions.to_string(),
-        ]);
-    }
-    table.text() + "\n"
+    list(rows, ListStyle::whole(paint), columns) + "\n"
 }
 
 /// All datasets together, for each requested utilization.
 fn utilizations(rows: &[ReplayResultRow], paint: TextPainter) -> String {
-    let headers = [
-        ">UTILIZATION",
-        "MODE",
-        "GROWTH",
-        ">KILLS/1000",
-        ">LOST",
-        ">WAITED",
-        ">P99 s",
-        ">FROZEN",
-        ">EVICTED",
-        ">USED/GIVEN",
-        ">MAKESPAN",
-        ">UTILIZED",
-    ];
-    let mut table = Table::new(&headers);
-    for row in rows.iter().filter(|row| row.dataset == TOTAL) {
-        table.row([
-            format!(
-                "{:.0} %",
-                row.target_utilization.unwrap_or_default() * 100.0
-            ),
-            row.mode.as_str().to_owned(),
-            if row.growth { "yes" } else { "no" }.to_owned(),
-            format!("{:.2}", row.kills_per_1000),
-            lost(row, paint),
-            row.waits.to_string(),
-            format!("{:.1}", row.wait_p99_s),
-            row.frozen.to_string(),
-            row.evictions.to_string(),
-            format!("{:.3}", row.maq),
-            format!("{:.3}", row.makespan_ratio),
-            format!("{:.3}", row.utilization),
-        ]);
-    }
+    let target = |row: &ReplayResultRow| row.target_utilization.unwrap_or_default() * 100.0;
+    let totals = rows.iter().filter(|row| row.dataset == TOTAL);
     let note = "UTILIZATION: memory that tasks need, as a part of the memory of the nodes, at the pace they are submitted at;\n\
                 UTILIZED: the same from the first task to the last, with the beginning and the end of each trace.\n\
                 WAITED: attempts that did not start at once. FROZEN: attempts at their limit whose node was full; EVICTED:\n\
                 attempts ended for them. USED/GIVEN: needed, as a part of the given memory. MAKESPAN: relative to a run in\n\
                 which every need is known. Each dataset by itself: -o json.\n";
-    table.text() + "\n" + &paint.dim(note)
+    let columns: &[Column<'_, &ReplayResultRow>] = &[
+        (">UTILIZATION", &|row| format!("{:.0} %", target(row))),
+        ("MODE", &|row| row.mode.to_string()),
+        ("GROWTH", &|row| {
+            if row.growth { "yes" } else { "no" }.to_owned()
+        }),
+        (">KILLS/1000", &|row| format!("{:.2}", row.kills_per_1000)),
+        (">LOST", &|row| lost(row, paint)),
+        (">WAITED", &|row| row.waits.to_string()),
+        (">P99 s", &|row| format!("{:.1}", row.wait_p99_s)),
+        (">FROZEN", &|row| row.frozen.to_string()),
+        (">EVICTED", &|row| row.evictions.to_string()),
+        (">USED/GIVEN", &|row| format!("{:.3}", row.maq)),
+        (">MAKESPAN", &|row| format!("{:.3}", row.makespan_ratio)),
+        (">UTILIZED", &|row| format!("{:.3}", row.utilization)),
+    ];
+    list(totals, ListStyle::whole(paint), columns) + "\n" + &paint.dim(note)
 }
 
 /// The same tasks in shared executors.
@@ -162,35 +114,17 @@ fn shared(
     of: fn(&ReplayResultRow) -> &SharedResults,
     paint: TextPainter,
 ) -> String {
-    let mut table = Table::new(&[
-        name,
-        "MODE",
-        ">KILLS",
-        ">COLLATERAL",
-        ">CHARGED",
-        ">DIED",
-        ">LOST",
-        ">USED/GIVEN",
-    ]);
-    for row in rows {
-        let name = name_of(row, paint);
-        let s = of(row);
-        let counts = [
-            s.kills,
-            s.collateral_kills,
-            s.collateral_charged,
-            s.deaths,
-            s.lost,
-        ]
-        .map(|n| n.to_string());
-        table.row(
-            [name, row.mode.as_str().to_owned()]
-                .into_iter()
-                .chain(counts)
-                .chain([format!("{:.3}", s.maq)]),
-        );
-    }
-    table.text() + "\n"
+    let columns: &[Column<'_, &ReplayResultRow>] = &[
+        (name, &|row| name_of(row, paint)),
+        ("MODE", &|row| row.mode.to_string()),
+        (">KILLS", &|row| of(row).kills.to_string()),
+        (">COLLATERAL", &|row| of(row).collateral_kills.to_string()),
+        (">CHARGED", &|row| of(row).collateral_charged.to_string()),
+        (">DIED", &|row| of(row).deaths.to_string()),
+        (">LOST", &|row| of(row).lost.to_string()),
+        (">USED/GIVEN", &|row| format!("{:.3}", of(row).maq)),
+    ];
+    list(rows, ListStyle::whole(paint), columns) + "\n"
 }
 
 /// The requirements for mode `headroom`, and whether they are met.

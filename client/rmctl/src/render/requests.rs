@@ -5,7 +5,7 @@ use headroom_wire::v1::apps::PendingExplanation;
 
 use super::ListStyle;
 use super::figures::{short, span};
-use super::table::{Table, cut};
+use super::table::{Column, list};
 
 /// The whole screen. `waits` are the waiting requests with their reasons.
 pub(crate) fn screen(
@@ -18,49 +18,30 @@ pub(crate) fn screen(
     if asks.is_empty() {
         return look.advice(format!("{app} has no open request\nnext: rmctl ps {app}\n"));
     }
-    let mut headers = vec![
-        "REQUEST",
-        "STATE",
-        ">MEMORY",
-        ">CPUS",
-        ">COUNT",
-        ">ENDED",
-        ">PRIORITY",
-    ];
-    if look.wide {
-        headers.push("COMMAND");
-    }
-    headers.push("WHY");
-    let mut table = Table::new(&headers);
-    for ask in asks {
-        let wait = waits.iter().find(|w| w.request == ask.request);
-        let state = wait.map_or_else(|| paint.good("✓ granted"), |_| paint.dim("… waits"));
-        let mut cells = vec![
-            ask.request.to_string(),
-            state,
-            short(ask.resource.memory),
-            ask.resource.cpus.to_string(),
-        ];
-        cells.extend([
-            ask.count.to_string(),
-            ask.ended.to_string(),
-            ask.priority.to_string(),
-        ]);
-        if look.wide {
-            cells.push(ask.launch.command.join(" "));
-        }
-        let waited = |w: &PendingExplanation| span(std::time::Duration::from_millis(w.waiting_ms));
-        let why = wait
-            .map(|w| format!("{} · {}", waited(w), w.sentence))
-            .unwrap_or_default();
-        cells.push(if look.wide { why } else { cut(&why, 36) });
-        table.row(cells);
-    }
+    let wait = |ask: &PlacementRequest| waits.iter().find(|w| w.request == ask.request);
+    let why = |ask: &PlacementRequest| {
+        let wait = wait(ask)?;
+        let waited = span(std::time::Duration::from_millis(wait.waiting_ms));
+        Some(format!("{waited} · {}", wait.sentence))
+    };
     let first = waits.first().map_or_else(
         || format!("rmctl ps {app}"),
         |w| format!("rmctl request why {app} {}", w.request),
     );
-    table.of(look.headers) + &look.advice(paint.dim(&format!("next: {first}")) + "\n")
+    let columns: &[Column<'_, &PlacementRequest>] = &[
+        ("REQUEST", &|ask| ask.request.to_string()),
+        ("STATE", &|ask| {
+            wait(ask).map_or_else(|| paint.good("✓ granted"), |_| paint.dim("… waits"))
+        }),
+        (">MEMORY", &|ask| short(ask.resource.memory)),
+        (">CPUS", &|ask| ask.resource.cpus.to_string()),
+        (">COUNT", &|ask| ask.count.to_string()),
+        (">ENDED", &|ask| ask.ended.to_string()),
+        (">PRIORITY", &|ask| ask.priority.to_string()),
+        ("+COMMAND", &|ask| ask.launch.command.join(" ")),
+        ("WHY", &|ask| look.cut(&why(ask).unwrap_or_default(), 36)),
+    ];
+    list(asks, look, columns) + &look.advice(paint.next(first))
 }
 
 #[cfg(test)]

@@ -1,68 +1,41 @@
 //! Screens of settings with their sources, and of contexts.
 
-use super::TextPainter;
-use super::figures::fine_span;
-use super::table::Table;
-use crate::settings::file::UserSettingsFile;
+use std::path::PathBuf;
+
+use super::figures::{fine_span, or_dash};
+use super::table::{Column, Table, list};
+use super::{ListStyle, TextPainter};
+use crate::settings::file::{ContextSettings, UserSettingsFile};
 use crate::settings::{ClientSettings, token_words};
 
 /// All effective settings with their sources.
 pub(crate) fn settings(s: &ClientSettings, files: &[(String, bool)], paint: TextPainter) -> String {
     let mut table = Table::new(&["SETTING", "VALUE", "BY"]);
-    let context = s
-        .context
-        .as_ref()
-        .map_or_else(|| "–".to_owned(), |c| c.value.clone());
-    let by = s
-        .context
-        .as_ref()
-        .map_or_else(String::new, |c| c.by.to_string());
-    table.row([
-        "addr".to_owned(),
-        s.addr.value.clone(),
-        s.addr.by.to_string(),
-    ]);
-    let mut proof = |name: &str, value: Option<String>| {
+    let context = s.context.as_ref();
+    let by = context.map_or_else(String::new, |c| c.by.to_string());
+    let mut line = |name: &str, value: Option<String>, by: String| {
         if let Some(value) = value {
-            table.row([name.to_owned(), value, String::new()]);
+            table.row([name.to_owned(), value, by]);
         }
     };
-    proof(
-        "ca",
-        s.trust
-            .files
-            .ca
-            .as_ref()
-            .map(|path| path.display().to_string()),
-    );
-    proof(
-        "cert",
-        s.trust
-            .files
-            .own
-            .as_ref()
-            .map(|(cert, _)| cert.display().to_string()),
-    );
-    proof(
-        "key",
-        s.trust
-            .files
-            .own
-            .as_ref()
-            .map(|(_, key)| key.display().to_string()),
-    );
-    proof("token", token_words(&s.trust.token));
-    table.row([
-        "output".to_owned(),
-        s.output.value.to_string(),
+    let path = |path: &PathBuf| path.display().to_string();
+    let (files_of, own) = (&s.trust.files, s.trust.files.own.as_ref());
+    line("addr", Some(s.addr.value.clone()), s.addr.by.to_string());
+    line("ca", files_of.ca.as_ref().map(path), String::new());
+    line("cert", own.map(|(cert, _)| path(cert)), String::new());
+    line("key", own.map(|(_, key)| path(key)), String::new());
+    line("token", token_words(&s.trust.token), String::new());
+    line(
+        "output",
+        Some(s.output.value.to_string()),
         s.output.by.to_string(),
-    ]);
-    table.row([
-        "timeout".to_owned(),
-        fine_span(s.timeout.value),
+    );
+    line(
+        "timeout",
+        Some(fine_span(s.timeout.value)),
         s.timeout.by.to_string(),
-    ]);
-    table.row(["context".to_owned(), context, by]);
+    );
+    line("context", Some(or_dash(context.map(|c| &c.value))), by);
     let there = |(path, there): &(String, bool)| {
         format!(
             "file {path} {}\n",
@@ -74,7 +47,7 @@ pub(crate) fn settings(s: &ClientSettings, files: &[(String, bool)], paint: Text
         .map(there)
         .map(|l| l.trim_end().to_owned() + "\n")
         .collect();
-    table.text() + &files + &paint.dim("next: rmctl config validate · rmctl context list") + "\n"
+    table.text() + &files + &paint.next("rmctl config validate · rmctl context list")
 }
 
 /// All contexts; the current one is marked.
@@ -82,25 +55,21 @@ pub(crate) fn contexts(file: &UserSettingsFile, paint: TextPainter) -> String {
     if file.contexts.is_empty() {
         return "no contexts\nnext: rmctl context set NAME --addr URL\n".to_owned();
     }
-    let mut table = Table::new(&["", "CONTEXT", "ADDR", "OUTPUT", "TIMEOUT"]);
-    for (name, c) in &file.contexts {
-        let current = file.current.as_ref() == Some(name);
-        let mark = if current {
-            paint.good("✓")
-        } else {
-            String::new()
-        };
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-        let output = c.output.as_ref().map(ToString::to_string);
-        table.row([
-            mark,
-            name.clone(),
-            or_dash(c.addr.clone()),
-            or_dash(output),
-            or_dash(c.timeout.map(|t| fine_span(t.0))),
-        ]);
-    }
-    table.text() + &paint.dim("next: rmctl context use NAME · rmctl config show") + "\n"
+    let mark = |name: &String| {
+        let is_current = file.current.as_ref() == Some(name);
+        paint.good(if is_current { "✓" } else { "" })
+    };
+    let columns: &[Column<'_, (&String, &ContextSettings)>] = &[
+        ("", &|(name, _)| mark(name)),
+        ("CONTEXT", &|(name, _)| name.clone()),
+        ("ADDR", &|(_, c)| or_dash(c.addr.as_ref())),
+        ("OUTPUT", &|(_, c)| or_dash(c.output.as_ref())),
+        ("TIMEOUT", &|(_, c)| {
+            or_dash(c.timeout.map(|t| fine_span(t.0)))
+        }),
+    ];
+    list(&file.contexts, ListStyle::whole(paint), columns)
+        + &paint.next("rmctl context use NAME · rmctl config show")
 }
 
 #[cfg(test)]

@@ -1,44 +1,40 @@
 //! Screens of state directories: contents, backup, restore.
 
 use headroom_rm_store::backup::{BackupSummary, RestoreSummary};
-use headroom_rm_store::check::StateReport;
+use headroom_rm_store::check::{SnapshotReport, StateReport};
 use headroom_types::Bytes;
 
-use super::figures::short;
-use super::table::Table;
-use super::{TextPainter, count};
+use super::figures::{or_dash, short};
+use super::table::{Column, list};
+use super::{ListStyle, TextPainter, count};
 
 /// Screen of `rmctl operator state check`.
 pub(crate) fn report(report: &StateReport, paint: TextPainter) -> String {
-    let mut text = facts(report);
+    let (mut text, look) = (facts(report), ListStyle::whole(paint));
     if !report.records.is_empty() {
-        let mut table = Table::new(&["RECORDS", ">COUNT"]);
-        for (kind, count) in &report.records {
-            table.row([kind.clone(), count.to_string()]);
-        }
-        text += &format!("\n{}", table.text());
+        let columns: &[Column<'_, (&String, &usize)>] = &[
+            ("RECORDS", &|(kind, _)| kind.clone()),
+            (">COUNT", &|(_, count)| count.to_string()),
+        ];
+        text += &format!("\n{}", list(&report.records, look, columns));
     }
     if !report.snapshots.is_empty() {
-        let mut table = Table::new(&["SNAPSHOT", ">COMMIT", ">RECORDS", "STATE"]);
-        for copy in &report.snapshots {
-            let name = copy
-                .file
-                .file_name()
-                .map(|n| n.to_string_lossy().into_owned())
-                .unwrap_or_default();
-            let figure = |n: Option<String>| n.unwrap_or_else(|| "–".to_owned());
-            let state = copy
-                .wrong
-                .as_ref()
-                .map_or_else(|| paint.good("whole"), |_| paint.bad("damaged"));
-            table.row([
-                name,
-                figure(copy.commit.map(|n| n.to_string())),
-                figure(copy.records.map(|n| n.to_string())),
-                state,
-            ]);
-        }
-        text += &format!("\n{}", table.text());
+        let name = |copy: &SnapshotReport| {
+            let name = copy.file.file_name();
+            name.map(|n| n.to_string_lossy().into_owned())
+                .unwrap_or_default()
+        };
+        let state = |copy: &SnapshotReport| match copy.wrong {
+            None => paint.good("whole"),
+            Some(_) => paint.bad("damaged"),
+        };
+        let columns: &[Column<'_, &SnapshotReport>] = &[
+            ("SNAPSHOT", &name),
+            (">COMMIT", &|copy| or_dash(copy.commit)),
+            (">RECORDS", &|copy| or_dash(copy.records)),
+            ("STATE", &state),
+        ];
+        text += &format!("\n{}", list(&report.snapshots, look, columns));
     }
     text.push('\n');
     for problem in &report.problems {
@@ -56,29 +52,20 @@ pub(crate) fn report(report: &StateReport, paint: TextPainter) -> String {
 }
 
 fn facts(report: &StateReport) -> String {
-    let or_dash = |n: Option<String>| n.unwrap_or_else(|| "–".to_owned());
-    let mut lines = vec![
-        ("state", report.dir.display().to_string()),
-        ("store", or_dash(report.backend.map(|b| b.to_string()))),
-    ];
     let acknowledged = report
         .acknowledged
         .map(|n| format!(" ({n} acknowledged)"))
         .unwrap_or_default();
-    lines.push((
-        "last commit",
-        or_dash(report.commit.map(|n| n.to_string())) + &acknowledged,
-    ));
-    lines.push(("epoch", or_dash(report.epoch.map(|e| e.to_string()))));
-    lines.push((
-        "last application",
-        or_dash(report.last_app.map(|n| n.to_string())),
-    ));
-    lines.push(("documents", short(Bytes::new(report.document_bytes))));
-    lines
-        .into_iter()
-        .map(|(name, value)| format!("{name:<18}{value}\n"))
-        .collect()
+    [
+        ("state", report.dir.display().to_string()),
+        ("store", or_dash(report.backend)),
+        ("last commit", or_dash(report.commit) + &acknowledged),
+        ("epoch", or_dash(report.epoch)),
+        ("last application", or_dash(report.last_app)),
+        ("documents", short(Bytes::new(report.document_bytes))),
+    ]
+    .map(|(name, value)| format!("{name:<18}{value}\n"))
+    .concat()
 }
 
 /// Screen of `rmctl operator state backup`.

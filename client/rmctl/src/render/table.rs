@@ -3,6 +3,8 @@
 
 use comfy_table::CellAlignment;
 
+use super::ListStyle;
+
 /// A table under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
@@ -55,6 +57,31 @@ impl Table {
             .map(|l| format!("{}\n", l.trim_end()))
             .collect()
     }
+}
+
+/// A column of a list with rows `R`: its header, and the cell of a row. The header is as in
+/// [`Table::new`]; with a `+` before it, only wide lists have the column.
+pub(crate) type Column<'a, R> = (&'a str, &'a dyn Fn(R) -> String);
+
+/// The lines of a list: the columns of its style, one line for each row.
+pub(crate) fn list<R: Copy>(
+    rows: impl IntoIterator<Item = R>,
+    look: ListStyle,
+    columns: &[Column<'_, R>],
+) -> String {
+    let (mut headers, mut cells) = (Vec::new(), Vec::new());
+    for (header, cell) in columns {
+        let wide = header.strip_prefix('+');
+        if wide.is_none() || look.wide {
+            headers.push(wide.unwrap_or(header));
+            cells.push(cell);
+        }
+    }
+    let mut table = Table::new(&headers);
+    for row in rows {
+        table.row(cells.iter().map(|cell| cell(row)));
+    }
+    table.of(look.headers)
 }
 
 /// The first `width` columns, with `…` in place of the rest. For text without colour.

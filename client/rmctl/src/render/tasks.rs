@@ -6,7 +6,7 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 
 use super::figures::{short, short_or_dash, span};
 use super::ladder;
-use super::table::{Table, cut};
+use super::table::{Column, cut, list};
 use super::{ListStyle, TextPainter, bars, job};
 
 /// Width of the bar of the largest size. Columns.
@@ -35,7 +35,7 @@ pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: ListStyle) 
         TaskState::Running => format!("rmctl logs -f {id}"),
         TaskState::Done | TaskState::Failed => format!("rmctl diagnose {id}"),
     };
-    text + &paint.dim(&format!("next: {see} · rmctl task ladder {id}")) + "\n"
+    text + &paint.next(format!("{see} · rmctl task ladder {id}"))
 }
 
 /// Attempts of one or several tasks as a table.
@@ -54,55 +54,35 @@ pub(crate) fn attempts(
     }
     let failed = |a: &&AttemptRow| a.reason.is_some_and(|r| r.charge() != ExitCharge::Success);
     let worst = all.iter().rev().find(failed).or(all.last());
-    let next =
-        worst.map(|a| paint.dim(&format!("next: rmctl diagnose {}/{}", app.id, a.attempt)) + "\n");
+    let next = worst.map(|a| paint.next(format!("rmctl diagnose {}/{}", app.id, a.attempt)));
     table(all, now, look) + &look.advice(next.unwrap_or_default())
 }
 
 fn table(all: &[AttemptRow], now: UnixMillis, look: ListStyle) -> String {
-    let paint = look.paint;
     if all.is_empty() {
         return String::new();
     }
-    let mut headers = vec![
-        "ATTEMPT", "VERDICT", ">RUNG", ">LIMIT", ">PEAK", ">TOOK", "NODE",
+    let columns: &[Column<'_, &AttemptRow>] = &[
+        ("ATTEMPT", &|a| a.attempt.to_string()),
+        ("VERDICT", &|a| verdict(a, look.paint)),
+        (">RUNG", &|a| a.rung.to_string()),
+        (">LIMIT", &|a| short(a.profile.memory())),
+        (">PEAK", &|a| short_or_dash(a.peak.or(a.used))),
+        (">TOOK", &|a| span(a.ended.unwrap_or(now).since(a.started))),
+        ("NODE", &|a| a.node.to_string()),
+        ("+>SLOTS", &|a| a.slots.to_string()),
+        ("+CONTAINER", &|a| a.container.to_string()),
+        ("+CAUSE", &|a| {
+            let first = a.diagnosis.first();
+            first.map_or_else(|| "-".to_owned(), |first| first.name.to_string())
+        }),
+        ("+TREATMENT", &|a| {
+            a.treatment
+                .map_or_else(|| "-".to_owned(), |treated| treated.to_string())
+        }),
+        ("DECIDED", &|a| look.cut(&a.decision, 34)),
     ];
-    if look.wide {
-        headers.extend([">SLOTS", "CONTAINER", "CAUSE", "TREATMENT"]);
-    }
-    headers.push("DECIDED");
-    let mut table = Table::new(&headers);
-    for a in all {
-        let limit = short(a.profile.memory());
-        let peak = short_or_dash(a.peak.or(a.used));
-        let took = span(a.ended.unwrap_or(now).since(a.started));
-        let mut cells = vec![
-            a.attempt.to_string(),
-            verdict(a, paint),
-            a.rung.to_string(),
-            limit,
-            peak,
-            took,
-            a.node.to_string(),
-        ];
-        if look.wide {
-            let cause = a
-                .diagnosis
-                .first()
-                .map_or_else(|| "-".to_owned(), |first| first.name.to_string());
-            let treated = a
-                .treatment
-                .map_or_else(|| "-".to_owned(), |treated| treated.to_string());
-            cells.extend([a.slots.to_string(), a.container.to_string(), cause, treated]);
-        }
-        cells.push(if look.wide {
-            a.decision.clone()
-        } else {
-            cut(&a.decision, 34)
-        });
-        table.row(cells);
-    }
-    table.of(look.headers)
+    list(all, look, columns)
 }
 
 fn verdict(a: &AttemptRow, paint: TextPainter) -> String {
@@ -131,39 +111,34 @@ pub(crate) fn ladder(app: &AppView, t: &TaskRow, paint: TextPainter) -> String {
         .map(|a| a.profile.memory())
         .chain([t.profile.memory()]);
     let largest = sizes.max().unwrap_or(Bytes::ZERO);
-    let mut table = Table::new(&[
-        "RUNG",
-        ">LIMIT",
-        "█ heap used  ▒ all else used  · free",
-        "",
-        "WHY THIS SIZE",
-    ]);
-    for a in &t.attempts {
-        let limit = a.profile.memory();
-        let used = a.peak.or(a.used).unwrap_or_default();
-        let heap = a
-            .evidence
-            .as_ref()
-            .and_then(|e| e.heap.as_ref())
-            .map_or(Bytes::ZERO, |h| h.used.min(used));
-        // If the heap is unknown, all used memory is one quantity.
-        let (heap, rest) = if heap.is_zero() {
-            (used, Bytes::ZERO)
-        } else {
-            (heap, used.saturating_sub(heap))
-        };
-        let bar = bars::stacked(heap, rest, limit, bars::scaled(limit, largest, WIDTH));
-        let why = cut(&a.why, 30);
-        table.row([
-            format!("{} @{}", a.rung, a.attempt.attempt),
-            short(limit),
-            bar,
-            verdict(a, paint),
-            why,
-        ]);
-    }
-    text.push_str(&table.text());
-    text + &paint.dim(&format!("next: rmctl task show {id} · rmctl diagnose {id}")) + "\n"
+    let columns: &[Column<'_, &AttemptRow>] = &[
+        ("RUNG", &|a| format!("{} @{}", a.rung, a.attempt.attempt)),
+        (">LIMIT", &|a| short(a.profile.memory())),
+        ("█ heap used  ▒ all else used  · free", &|a| {
+            used_bar(a, largest)
+        }),
+        ("", &|a| verdict(a, paint)),
+        ("WHY THIS SIZE", &|a| cut(&a.why, 30)),
+    ];
+    text.push_str(&list(&t.attempts, ListStyle::whole(paint), columns));
+    text + &paint.next(format!("rmctl task show {id} · rmctl diagnose {id}"))
+}
+
+/// The memory that an attempt used, as parts of its limit.
+fn used_bar(a: &AttemptRow, largest: Bytes) -> String {
+    let limit = a.profile.memory();
+    let used = a.peak.or(a.used).unwrap_or_default();
+    let heap = a
+        .evidence
+        .as_ref()
+        .and_then(|e| e.heap.as_ref())
+        .map_or(Bytes::ZERO, |h| h.used.min(used));
+    let (heap, rest) = if heap.is_zero() {
+        (used, Bytes::ZERO)
+    } else {
+        (heap, used.saturating_sub(heap))
+    };
+    bars::stacked(heap, rest, limit, bars::scaled(limit, largest, WIDTH))
 }
 
 #[cfg(test)]

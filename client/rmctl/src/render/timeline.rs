@@ -167,14 +167,7 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
         words.push(format!("█ heap {BESIDE} other memory"));
     }
     let first_ms = samples.first().map_or(0, |s| s.at_ms);
-    for mark in [
-        TimelineMark::HeapStarved,
-        TimelineMark::LimitLowered,
-        TimelineMark::LimitRaised,
-        TimelineMark::Ended,
-        TimelineMark::Stopped,
-        TimelineMark::Killed,
-    ] {
+    for mark in TimelineMark::ALL {
         let Some(at) = samples.iter().find(|s| s.mark == Some(mark)) else {
             continue;
         };

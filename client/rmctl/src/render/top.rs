@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::TextPainter;
-use super::figures::{percent, short, short_or_dash, span};
+use super::figures::{or_dash, percent, short, short_or_dash, span};
 use super::table::Table;
 use crate::select::field::ListRow;
 
@@ -176,9 +176,7 @@ pub(crate) fn warning(u: &ContainerUsageRow) -> Option<String> {
 
 /// The cells of a row, without sparkline and warning.
 pub(crate) fn cells(u: &ContainerUsageRow) -> [String; 8] {
-    let part = u
-        .used
-        .map_or_else(|| "–".to_owned(), |used| percent(used, u.limit));
+    let part = or_dash(u.used.map(|used| percent(used, u.limit)));
     [
         u.container.to_string(),
         u.node.to_string(),
@@ -203,6 +201,9 @@ pub(crate) fn lines(
     width: usize,
     paint: TextPainter,
 ) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
     let mut titles = HEADERS.to_vec();
     titles.push("MEMORY 60 s");
     let mut table = Table::new(&titles);
@@ -210,15 +211,10 @@ pub(crate) fn lines(
         let warning = warning(u)
             .map(|w| format!(" {}", paint.warn(&w)))
             .unwrap_or_default();
-        // A narrow screen has no space for both: the warning is more important than the sparkline.
         let picture = if width < 90 { String::new() } else { spark(u) };
         table.row(cells(u).into_iter().chain([format!("{picture}{warning}")]));
     }
-    if all.is_empty() {
-        String::new()
-    } else {
-        table.of(headers)
-    }
+    table.of(headers)
 }
 
 /// The whole screen of `rmctl top --once`.
@@ -235,14 +231,14 @@ pub(crate) fn screen(
             String::new()
         };
     }
-    let next = match all.iter().max_by_key(|u| share(u)) {
-        Some(u) if headers => paint.dim(&format!(
-            "next: rmctl container history {} · rmctl diagnose {}",
-            u.container, u.container
-        )),
-        Some(_) | None => return lines(all, headers, width, paint),
-    };
-    format!("{}{next}\n", lines(all, headers, width, paint))
+    let largest = all.iter().max_by_key(|u| share(u)).filter(|_| headers);
+    let next = largest.map(|u| {
+        let id = &u.container;
+        paint.next(format!(
+            "rmctl container history {id} · rmctl diagnose {id}"
+        ))
+    });
+    lines(all, headers, width, paint) + &next.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::apps::{AppView, PendingExplanation};
+use headroom_wire::v1::apps::{AppView, NodeFitExplanation, PendingExplanation};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use super::figures::{short, span};
 use super::ladder::{ladder, rung};
-use super::table::Table;
-use super::{TextPainter, apps, count, job};
+use super::table::{Column, list};
+use super::{ListStyle, TextPainter, apps, count, job};
 
 /// The reasons why a job waits.
 pub(crate) fn of_app(
@@ -29,7 +29,7 @@ pub(crate) fn of_app(
         } else {
             app.diagnostics.as_str()
         };
-        return text + why + "\n" + &next(&format!("rmctl diagnose {}", app.id), paint);
+        return text + why + "\n" + &paint.next(format!("rmctl diagnose {}", app.id));
     }
     text.extend(waits.iter().map(|w| request(w, paint)));
     if waits.is_empty() {
@@ -56,7 +56,7 @@ pub(crate) fn of_app(
             .take(5);
         text.extend(notes.map(|t| format!("{:<10} {}\n", t.task, t.note)));
     }
-    text + &next("rmctl node list · rmctl ps", paint)
+    text + &paint.next("rmctl node list · rmctl ps")
 }
 
 /// The reasons why requests wait.
@@ -69,10 +69,7 @@ pub(crate) fn of_requests(
     if waits.is_empty() {
         text.push_str("the request does not wait: all its containers are granted\n");
     }
-    text + &next(
-        &format!("rmctl request list {} · rmctl node list", app.id),
-        paint,
-    )
+    text + &paint.next(format!("rmctl request list {} · rmctl node list", app.id))
 }
 
 /// The reasons why a task waits, or its present state.
@@ -147,11 +144,7 @@ pub(crate) fn of_task(
         TaskState::Running => format!("rmctl logs -f {}/{}", app.id, t.task),
         TaskState::Done | TaskState::Failed => format!("rmctl diagnose {}/{}", app.id, t.task),
     };
-    text + &next(&see, paint)
-}
-
-fn next(see: &str, paint: TextPainter) -> String {
-    paint.dim(&format!("next: {see}")) + "\n"
+    text + &paint.next(see)
 }
 
 fn request(w: &PendingExplanation, paint: TextPainter) -> String {
@@ -171,24 +164,19 @@ fn request(w: &PendingExplanation, paint: TextPainter) -> String {
             r.node, r.free, w.asks
         ));
     }
-    let mut table = Table::new(&["NODE", ">FREE", ">MAX", ">CPUS", "VERDICT"]);
-    for (i, n) in w.nodes.iter().enumerate() {
-        let closest = if i == 0 && !n.out && w.nodes.len() > 1 {
-            "   ← closest"
-        } else {
-            ""
-        };
-        let cpus = format!("{}/{}", n.free.cpus, n.offers.cpus);
-        table.row([
-            n.node.to_string(),
-            short(n.free.memory),
-            short(n.offers.memory),
-            cpus,
-            format!("{}{closest}", n.verdict),
-        ]);
-    }
+    let closest = |n: &NodeFitExplanation| {
+        let is_closest = w.nodes.len() > 1 && !n.out && w.nodes.first() == Some(n);
+        if is_closest { "   ← closest" } else { "" }
+    };
     if !w.nodes.is_empty() {
-        text.push_str(&table.text());
+        let columns: &[Column<'_, &NodeFitExplanation>] = &[
+            ("NODE", &|n| n.node.to_string()),
+            (">FREE", &|n| short(n.free.memory)),
+            (">MAX", &|n| short(n.offers.memory)),
+            (">CPUS", &|n| format!("{}/{}", n.free.cpus, n.offers.cpus)),
+            ("VERDICT", &|n| format!("{}{}", n.verdict, closest(n))),
+        ];
+        text.push_str(&list(&w.nodes, ListStyle::whole(paint), columns));
     }
     text + &ways(w)
 }

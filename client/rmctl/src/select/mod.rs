@@ -10,7 +10,7 @@ use std::time::Duration;
 use headroom_types::UnixMillis;
 use serde_json::Value;
 
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 use field::{ListRow, RowDocument, number};
 use filter::RowFilter;
 
@@ -71,11 +71,7 @@ impl RowSelection {
     }
 
     /// The selected rows in the selected order.
-    pub(crate) fn of<T: ListRow>(
-        &self,
-        rows: Vec<T>,
-        now: UnixMillis,
-    ) -> Result<Vec<T>, CommandFailure> {
+    pub(crate) fn of<T: ListRow>(&self, rows: Vec<T>, now: UnixMillis) -> CommandResult<Vec<T>> {
         if self.is_all() {
             return Ok(rows);
         }
@@ -115,7 +111,7 @@ impl RowSelection {
 }
 
 /// A field that no row has is a mistake of the user, not an empty result.
-fn known<T>(field: &str, rows: &[(T, RowDocument)]) -> Result<(), CommandFailure> {
+fn known<T>(field: &str, rows: &[(T, RowDocument)]) -> CommandResult<()> {
     let Some((_, first)) = rows.first() else {
         return Ok(());
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::args::OutputOptions;
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 
 /// Path of a settings file.
 pub(crate) type SettingsPath = PathBuf;
@@ -144,7 +144,7 @@ pub(crate) fn machine_place() -> SettingsPath {
 }
 
 /// Reads the user's file; a missing file has no settings.
-pub(crate) fn user(place: &Path) -> Result<UserSettingsFile, CommandFailure> {
+pub(crate) fn user(place: &Path) -> CommandResult<UserSettingsFile> {
     Ok(text(place)?
         .map(|text| read_user(&text, &place.display().to_string()))
         .transpose()?
@@ -152,9 +152,7 @@ pub(crate) fn user(place: &Path) -> Result<UserSettingsFile, CommandFailure> {
 }
 
 /// Reads the machine's file; a missing file has no settings.
-pub(crate) fn machine(
-    place: &Path,
-) -> Result<Option<(SettingsPath, MachineSettings)>, CommandFailure> {
+pub(crate) fn machine(place: &Path) -> CommandResult<Option<(SettingsPath, MachineSettings)>> {
     let text = text(place)?;
     let read = text
         .map(|text| read_machine(&text, &place.display().to_string()))
@@ -162,7 +160,7 @@ pub(crate) fn machine(
     Ok(read.map(|read| (place.to_owned(), read)))
 }
 
-fn text(place: &Path) -> Result<Option<String>, CommandFailure> {
+fn text(place: &Path) -> CommandResult<Option<String>> {
     match std::fs::read_to_string(place) {
         Ok(text) => Ok(Some(text)),
         Err(e)
@@ -181,12 +179,12 @@ fn text(place: &Path) -> Result<Option<String>, CommandFailure> {
 }
 
 /// Parses the user's file.
-pub(crate) fn read_user(text: &str, name: &str) -> Result<UserSettingsFile, CommandFailure> {
+pub(crate) fn read_user(text: &str, name: &str) -> CommandResult<UserSettingsFile> {
     toml::from_str(text).map_err(|e| mistake(&e, text, name))
 }
 
 /// Parses the machine's file.
-pub(crate) fn read_machine(text: &str, name: &str) -> Result<MachineSettings, CommandFailure> {
+pub(crate) fn read_machine(text: &str, name: &str) -> CommandResult<MachineSettings> {
     toml::from_str(text).map_err(|e| mistake(&e, text, name))
 }
 
@@ -211,7 +209,7 @@ fn mistake(e: &toml::de::Error, text: &str, name: &str) -> CommandFailure {
 }
 
 /// Writes the user's file, whole or not at all.
-pub(crate) fn write(place: &Path, file: &UserSettingsFile) -> Result<(), CommandFailure> {
+pub(crate) fn write(place: &Path, file: &UserSettingsFile) -> CommandResult<()> {
     let failed = |e: &dyn std::fmt::Display| {
         CommandFailure::failed(format!("{} cannot be written: {e}", place.display()))
     };

@@ -14,7 +14,7 @@ use headroom_client::{ClientCredentials, TokenSource};
 use headroom_transport::CertificateFiles;
 
 use crate::args::{OutputFormat, OutputOptions};
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, CommandResult};
 use file::{CredentialFiles, MachineSettings, SettingsPath, UserSettingsFile};
 
 /// Default address of the resource manager.
@@ -107,10 +107,7 @@ pub(crate) fn token_words(token: &TokenSource) -> Option<String> {
 
 /// Takes each certificate and token from its first source. A certificate and its key come from the
 /// same source.
-fn trust(
-    token: Option<String>,
-    said: [CredentialFiles; 3],
-) -> Result<ClientCredentials, CommandFailure> {
+fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> CommandResult<ClientCredentials> {
     let first = |get: fn(&CredentialFiles) -> Option<PathBuf>| said.iter().find_map(get);
     let own = said
         .iter()
@@ -175,7 +172,7 @@ pub(crate) fn resolve_settings(
     given: SettingOverrides,
     user: &UserSettingsFile,
     machine: Option<(SettingsPath, MachineSettings)>,
-) -> Result<ClientSettings, CommandFailure> {
+) -> CommandResult<ClientSettings> {
     let current = user
         .current
         .clone()
@@ -267,7 +264,7 @@ fn socket() -> Option<(String, SettingSource)> {
 }
 
 /// Reads both files and determines the effective settings.
-pub(crate) fn load(given: SettingOverrides) -> Result<ClientSettings, CommandFailure> {
+pub(crate) fn load(given: SettingOverrides) -> CommandResult<ClientSettings> {
     let user = file::user(&file::user_place())?;
     let machine = file::machine(&file::machine_place())?;
     resolve_settings(
@@ -281,7 +278,7 @@ pub(crate) fn load(given: SettingOverrides) -> Result<ClientSettings, CommandFai
 }
 
 /// Determines the effective settings without the files, for verbs that repair them.
-pub(crate) fn without_files(given: SettingOverrides) -> Result<ClientSettings, CommandFailure> {
+pub(crate) fn without_files(given: SettingOverrides) -> CommandResult<ClientSettings> {
     resolve_settings(
         SettingOverrides {
             context: None,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::exit::{CommandExitCode, CommandFailure};
+use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 
 /// Options with a value that are passed on unchanged.
 const PASSED_ON: [&str; 11] = [
@@ -79,7 +79,7 @@ pub(crate) struct SparkArguments {
 
 impl SparkArguments {
     /// Parses all words after the options of rmctl.
-    pub(crate) fn parse(words: &[String]) -> Result<SparkArguments, CommandFailure> {
+    pub(crate) fn parse(words: &[String]) -> CommandResult<SparkArguments> {
         let mut parsed = SparkArguments::default();
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
@@ -113,7 +113,7 @@ impl SparkArguments {
         ))
     }
 
-    fn set(&mut self, name: &str, value: String) -> Result<(), CommandFailure> {
+    fn set(&mut self, name: &str, value: String) -> CommandResult<()> {
         if name == "--conf" {
             let (key, value) = value
                 .split_once('=')
@@ -153,7 +153,7 @@ fn split(word: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn application(word: &str) -> Result<String, CommandFailure> {
+fn application(word: &str) -> CommandResult<String> {
     if SHELLS.contains(&word) {
         return Err(usage(format!(
             "{word} is interactive, and cluster mode has no terminal"
@@ -185,7 +185,7 @@ pub(crate) fn usage(sentence: impl Into<String>) -> CommandFailure {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<SparkArguments, CommandFailure> {
+    fn parse(text: &str) -> CommandResult<SparkArguments> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         SparkArguments::parse(&words)
     }

@@ -4,7 +4,7 @@ use headroom_types::{Bytes, Cpus};
 
 use super::arguments::{SparkArguments, usage};
 use super::properties::{PropertiesFile, setting};
-use crate::exit::CommandFailure;
+use crate::exit::CommandResult;
 
 /// Setting of the overhead as a share of the heap.
 const FACTOR: &str = "spark.driver.memoryOverheadFactor";
@@ -26,7 +26,7 @@ impl DriverSize {
     pub(crate) fn of(
         arguments: &SparkArguments,
         file: &PropertiesFile,
-    ) -> Result<DriverSize, CommandFailure> {
+    ) -> CommandResult<DriverSize> {
         let find = |key: &str| setting(arguments, file, key);
         let size = |key, text: Option<&str>, default: Bytes| match text {
             Some(text) => spark_size(text)
@@ -53,7 +53,7 @@ impl DriverSize {
     }
 }
 
-fn cores(arguments: &SparkArguments, setting: Option<&str>) -> Result<Cpus, CommandFailure> {
+fn cores(arguments: &SparkArguments, setting: Option<&str>) -> CommandResult<Cpus> {
     let text = arguments
         .option("--driver-cores")
         .or(setting)
@@ -75,7 +75,7 @@ impl OverheadFactor {
     }
 }
 
-fn factor(text: Option<&str>) -> Result<OverheadFactor, CommandFailure> {
+fn factor(text: Option<&str>) -> CommandResult<OverheadFactor> {
     let Some(text) = text else {
         return Ok(OverheadFactor(100));
     };
@@ -120,7 +120,7 @@ pub(crate) fn spark_size(text: &str) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    fn size(text: &str, file: &str) -> Result<DriverSize, CommandFailure> {
+    fn size(text: &str, file: &str) -> CommandResult<DriverSize> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         let arguments = SparkArguments::parse(&words).expect("parses");
         DriverSize::of(&arguments, &PropertiesFile::parse(file))

@@ -1,10 +1,10 @@
 //! Master URL of a cluster for Spark: `spark-headroom://HOST:PORT`, with `+https` for TLS. Pure.
 
 use super::arguments::usage;
-use crate::exit::CommandFailure;
+use crate::exit::CommandResult;
 
 /// Converts the address of the resource manager. Fails for a Unix socket, which Spark cannot use.
-pub(crate) fn master_url(address: &str) -> Result<String, CommandFailure> {
+pub(crate) fn master_url(address: &str) -> CommandResult<String> {
     let trimmed = address.trim_end_matches('/');
     let parts = [
         ("https://", "spark-headroom+https://", 443),
@@ -28,7 +28,7 @@ fn has_port(host: &str) -> bool {
 }
 
 /// Checks that `--master` names the cluster at `address`.
-pub(crate) fn check_master(given: Option<&str>, address: &str) -> Result<(), CommandFailure> {
+pub(crate) fn check_master(given: Option<&str>, address: &str) -> CommandResult<()> {
     let Some(given) = given else { return Ok(()) };
     let same = master_url(address).is_ok_and(|own| own == given.trim_end_matches('/'));
     if same {
@@ -41,7 +41,7 @@ pub(crate) fn check_master(given: Option<&str>, address: &str) -> Result<(), Com
 }
 
 /// Checks that the deploy mode is `cluster`.
-pub(crate) fn check_deploy_mode(given: Option<&str>) -> Result<(), CommandFailure> {
+pub(crate) fn check_deploy_mode(given: Option<&str>) -> CommandResult<()> {
     match given {
         None | Some("cluster") => Ok(()),
         Some("client") => Err(usage("rmctl spark submit runs the driver on a node")

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::arguments::usage;
-use crate::exit::CommandFailure;
+use crate::exit::CommandResult;
 
 /// Prefix of the jar's name: `headroom-spark-4.0_2.13.jar`.
 const PREFIX: &str = "headroom-spark-";
@@ -24,7 +24,7 @@ pub(crate) fn find(
     given: Option<&Path>,
     spark_home: Option<&Path>,
     program: Option<&Path>,
-) -> Result<SparkPlugin, CommandFailure> {
+) -> CommandResult<SparkPlugin> {
     if let Some(file) = given {
         return if file.is_file() {
             let path = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());

@@ -15,7 +15,7 @@ use super::driver_size::DriverSize;
 use super::file_location::FileLocation;
 use super::plugin::SparkPlugin;
 use super::properties::{PropertiesFile, setting};
-use crate::exit::CommandFailure;
+use crate::exit::CommandResult;
 
 /// Starts spark-submit with the address of the resource manager that the node uses.
 ///
@@ -108,7 +108,7 @@ impl SparkJob<'_> {
         &self,
         user: Option<String>,
         key: String,
-    ) -> Result<SubmitApplicationRequest, CommandFailure> {
+    ) -> CommandResult<SubmitApplicationRequest> {
         let file = PropertiesFile::parse(self.properties.as_deref().unwrap_or_default());
         let size = DriverSize::of(&self.arguments, &file)?;
         let max_memory = self
@@ -215,7 +215,7 @@ impl SparkJob<'_> {
         }
     }
 
-    fn queue(&self, file: &PropertiesFile) -> Result<Option<QueuePath>, CommandFailure> {
+    fn queue(&self, file: &PropertiesFile) -> CommandResult<Option<QueuePath>> {
         if self.queue.is_some() {
             return Ok(self.queue.clone());
         }
@@ -230,7 +230,7 @@ impl SparkJob<'_> {
     }
 
     /// Name of the application: the name for Spark, else its class, else its file.
-    fn name(&self, file: &PropertiesFile) -> Result<Name, CommandFailure> {
+    fn name(&self, file: &PropertiesFile) -> CommandResult<Name> {
         let given = self.arguments.option("--name");
         let class = || self.arguments.option("--class")?.rsplit('.').next();
         let stem = || Path::new(&self.arguments.application).file_stem()?.to_str();

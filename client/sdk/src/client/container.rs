@@ -2,32 +2,24 @@
 
 use headroom_types::{AppId, ContainerId};
 use headroom_wire::v1::{apps, container_access};
+use reqwest::Method;
 
-use super::{Client, DryRunMode, SILENCE, encoded, success};
+use super::{Client, DryRunMode, SILENCE, encoded, success, text};
 use crate::log::{self, LogStream};
-use crate::{ClientError, JsonLineStream};
+use crate::{ClientError, ClientResult, JsonLineStream};
 
 impl Client {
     /// Lists the containers of one application or of all applications.
-    pub async fn containers(
-        &self,
-        app: Option<&AppId>,
-    ) -> Result<Vec<apps::ContainerView>, ClientError> {
+    pub async fn containers(&self, app: Option<&AppId>) -> ClientResult<Vec<apps::ContainerView>> {
         let filter = app.map(|a| format!("?app={a}")).unwrap_or_default();
         self.get(&format!("/v1/containers{filter}")).await
     }
     /// Returns one container.
-    pub async fn container(
-        &self,
-        container: &ContainerId,
-    ) -> Result<apps::ContainerView, ClientError> {
+    pub async fn container(&self, container: &ContainerId) -> ClientResult<apps::ContainerView> {
         self.get(&format!("/v1/containers/{container}")).await
     }
     /// Returns the memory of a container over time.
-    pub async fn timeline(
-        &self,
-        container: &ContainerId,
-    ) -> Result<apps::ContainerTimeline, ClientError> {
+    pub async fn timeline(&self, container: &ContainerId) -> ClientResult<apps::ContainerTimeline> {
         self.get(&format!("/v1/containers/{container}/timeline"))
             .await
     }
@@ -38,7 +30,7 @@ impl Client {
         container: &ContainerId,
         file: &str,
         tail_bytes: u64,
-    ) -> Result<String, ClientError> {
+    ) -> ClientResult<String> {
         self.get_text(&format!(
             "/v1/containers/{container}/logs/{file}?tail={tail_bytes}"
         ))
@@ -50,19 +42,12 @@ impl Client {
         container: &ContainerId,
         file: &str,
         tail_bytes: u64,
-    ) -> Result<(String, u64), ClientError> {
-        let url = format!(
-            "{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}",
-            self.root
-        );
-        let response = self
-            .send(&url, self.wire.http().get(&url).timeout(self.call))
-            .await?;
+    ) -> ClientResult<(String, u64)> {
+        let path = format!("/v1/containers/{container}/logs/{file}?tail={tail_bytes}");
+        let (url, request) = self.request(Method::GET, &path);
+        let response = self.send(&url, request).await?;
         let end = log::number(&response, "headroom-log-end");
-        let text = response
-            .text()
-            .await
-            .map_err(|source| ClientError::Unreachable { url, source })?;
+        let text = text(url, response).await?;
         let end = end.unwrap_or(text.len() as u64);
         Ok((text, end))
     }
@@ -72,7 +57,7 @@ impl Client {
         container: &ContainerId,
         file: &str,
         from: u64,
-    ) -> Result<LogStream, ClientError> {
+    ) -> ClientResult<LogStream> {
         let url = format!(
             "{}/v1/containers/{container}/logs/{file}?follow=true",
             self.root
@@ -92,14 +77,10 @@ impl Client {
         container: &ContainerId,
         file: &str,
         from: u64,
-    ) -> Result<Vec<u8>, ClientError> {
-        let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
-        let request = self
-            .wire
-            .http()
-            .get(&url)
-            .timeout(self.call)
-            .header("range", format!("bytes={from}-"));
+    ) -> ClientResult<Vec<u8>> {
+        let path = format!("/v1/containers/{container}/logs/{file}");
+        let (url, request) = self.request(Method::GET, &path);
+        let request = request.header("range", format!("bytes={from}-"));
         let lost = |source| ClientError::Unreachable {
             url: url.clone(),
             source,
@@ -121,7 +102,7 @@ impl Client {
         container: &ContainerId,
         how: DryRunMode,
         body: &apps::ResizeContainer,
-    ) -> Result<apps::ResizeAccepted, ClientError> {
+    ) -> ClientResult<apps::ResizeAccepted> {
         self.post(
             &format!(
                 "/v1/containers/{container}/resize?dry_run={}",
@@ -136,7 +117,7 @@ impl Client {
         &self,
         container: &ContainerId,
         body: &container_access::SignalContainer,
-    ) -> Result<container_access::SignalDelivered, ClientError> {
+    ) -> ClientResult<container_access::SignalDelivered> {
         self.post(&format!("/v1/containers/{container}/signal"), body)
             .await
     }
@@ -145,7 +126,7 @@ impl Client {
         &self,
         container: &ContainerId,
         path: &str,
-    ) -> Result<Vec<container_access::ContainerFileEntry>, ClientError> {
+    ) -> ClientResult<Vec<container_access::ContainerFileEntry>> {
         self.get(&format!(
             "/v1/containers/{container}/files?{}",
             encoded("path", path)
@@ -158,7 +139,7 @@ impl Client {
         container: &ContainerId,
         path: &str,
         range: Option<&str>,
-    ) -> Result<LogStream, ClientError> {
+    ) -> ClientResult<LogStream> {
         let url = format!(
             "{}/v1/containers/{container}/files/content?{}",
             self.root,
@@ -176,7 +157,7 @@ impl Client {
         &self,
         container: &ContainerId,
         body: &container_access::ExecContainer,
-    ) -> Result<JsonLineStream<container_access::ExecOutputLine>, ClientError> {
+    ) -> ClientResult<JsonLineStream<container_access::ExecOutputLine>> {
         let url = format!("{}/v1/containers/{container}/exec", self.root);
         let response = self
             .send(&url, self.wire.http().post(&url).json(body))
@@ -184,7 +165,7 @@ impl Client {
         Ok(JsonLineStream::new(url, response, SILENCE))
     }
     /// Stops a container.
-    pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
+    pub async fn stop(&self, container: &ContainerId) -> ClientResult<apps::ContainerView> {
         self.post(&format!("/v1/containers/{container}/stop"), &())
             .await
     }

@@ -1,6 +1,6 @@
 //! Access control: tokens, policies, and join of hosts.
 
-use headroom_types::{NodeId, UnixMillis};
+use headroom_types::{NodeId, UnixMillis, word_enum};
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of [`CreateTokenRequest::about`]. Bytes.
@@ -82,24 +82,16 @@ pub struct TokenView {
     pub expires: Option<UnixMillis>,
 }
 
-/// The purpose of a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TokenKind {
-    /// Access of a user.
-    User,
-    /// One join of a host as a node.
-    Join,
-}
-
-impl TokenKind {
-    /// The word in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TokenKind::User => "user",
-            TokenKind::Join => "join",
-        }
+word_enum! {
+    /// The purpose of a token.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum TokenKind: "is not a kind of token; use" {
+        /// Access of a user.
+        User = "user",
+        /// One join of a host as a node.
+        Join = "join",
     }
 }
 

@@ -3,7 +3,7 @@
 use headroom_types::exit::MemorySample;
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, MasterGrowth, Name,
-    NodeId, QueuePath, RequestId, Resource, UnixMillis,
+    NodeId, QueuePath, RequestId, Resource, UnixMillis, word_enum,
 };
 use serde::{Deserialize, Serialize};
 
@@ -87,23 +87,25 @@ pub struct SubmissionResult {
     pub epoch: Epoch,
 }
 
-/// State of an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum AppState {
-    /// Durable; its master has not registered yet.
-    Accepted,
-    /// Its master has registered.
-    Running,
-    /// Its master reported the end; its containers are being stopped.
-    Finishing,
-    /// Ended with success.
-    Finished,
-    /// Ended with failure.
-    Failed,
-    /// Ended on request.
-    Killed,
+word_enum! {
+    /// State of an application.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum AppState: "is not a state of an application; use" {
+        /// Durable; its master has not registered yet.
+        Accepted = "accepted",
+        /// Its master has registered.
+        Running = "running",
+        /// Its master reported the end; its containers are being stopped.
+        Finishing = "finishing",
+        /// Ended with success.
+        Finished = "finished",
+        /// Ended with failure.
+        Failed = "failed",
+        /// Ended on request.
+        Killed = "killed",
+    }
 }
 
 impl AppState {
@@ -112,17 +114,6 @@ impl AppState {
         match self {
             AppState::Finished | AppState::Failed | AppState::Killed => true,
             AppState::Accepted | AppState::Running | AppState::Finishing => false,
-        }
-    }
-    /// The name in JSON and on screens.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AppState::Accepted => "accepted",
-            AppState::Running => "running",
-            AppState::Finishing => "finishing",
-            AppState::Finished => "finished",
-            AppState::Failed => "failed",
-            AppState::Killed => "killed",
         }
     }
 }

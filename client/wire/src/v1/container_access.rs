@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use headroom_types::{Signal, UnixMillis};
+use headroom_types::{Signal, UnixMillis, word_enum};
 use serde::{Deserialize, Serialize};
 
 /// Header with the secret that authenticates the resource manager at a node.
@@ -43,30 +43,20 @@ pub struct SignalDelivered {
     pub processes: u32,
 }
 
-/// The type of a directory entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum FileEntryKind {
-    /// A file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Link,
-    /// A pipe, a socket, a device.
-    Other,
-}
-
-impl FileEntryKind {
-    /// The word for screens.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FileEntryKind::File => "file",
-            FileEntryKind::Directory => "directory",
-            FileEntryKind::Link => "link",
-            FileEntryKind::Other => "other",
-        }
+word_enum! {
+    /// The type of a directory entry.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum FileEntryKind: "is not a type of a directory entry; use" {
+        /// A file.
+        File = "file",
+        /// A directory.
+        Directory = "directory",
+        /// A symbolic link.
+        Link = "link",
+        /// A pipe, a socket, a device.
+        Other = "other",
     }
 }
 

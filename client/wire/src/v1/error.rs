@@ -142,6 +142,9 @@ impl std::str::FromStr for ErrorCode {
     }
 }
 
+/// A result, or the reason why there is none.
+pub type ProblemResult<T> = Result<T, ProblemDetails>;
+
 /// An error, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -1,19 +1,21 @@
 //! The event log of the cluster, for operators.
 
-use headroom_types::{AppId, NodeId, UnixMillis};
+use headroom_types::{AppId, NodeId, UnixMillis, word_enum};
 
 pub use headroom_types::reason::{EventTopic, Reason, ReasonLevel};
 use serde::{Deserialize, Serialize};
 
-/// The level of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EventLevel {
-    /// Expected operation.
-    Normal,
-    /// Needs attention.
-    Warning,
+word_enum! {
+    /// The level of an event.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum EventLevel: "is not a level of events; use" {
+        /// Expected operation.
+        Normal = "normal",
+        /// Needs attention.
+        Warning = "warning",
+    }
 }
 
 /// `GET /v1/events?cursor=N&follow=true`: one JSON object per line (or SSE, with `Accept:

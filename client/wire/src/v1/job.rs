@@ -3,65 +3,35 @@
 use headroom_types::exit::MemorySample;
 use headroom_types::{
     AppliedTreatment, Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId,
-    Profile, Remedy, TaskAttemptId, TaskId, UnixMillis,
+    Profile, Remedy, TaskAttemptId, TaskId, UnixMillis, word_enum,
 };
 use serde::{Deserialize, Serialize};
 
 use super::events::EventLevel;
 use super::job_history::EnlargedTask;
 
-/// The mode of memory failures of a job.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum MemoryFailureMode {
-    /// More memory for the failed task only, in the dimension that ran out.
-    #[default]
-    Headroom,
-    /// Doubled processors, then executors of twice, three and four times the size.
-    Pinterest,
-    /// All tasks of the lost executor get a whole executor each; a kill of a task alone on an
-    /// executor is final.
-    Uber,
-    /// Doubled size, again and again up to the largest available size.
-    Databricks,
-    /// First size with the least expected waste; after a kill the largest available size.
-    Tovar,
-    /// Same size, for a fixed number of attempts.
-    Fixed,
-}
-
-impl MemoryFailureMode {
-    /// The name in job files, JSON and screens.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            MemoryFailureMode::Headroom => "headroom",
-            MemoryFailureMode::Pinterest => "pinterest",
-            MemoryFailureMode::Uber => "uber",
-            MemoryFailureMode::Databricks => "databricks",
-            MemoryFailureMode::Tovar => "tovar",
-            MemoryFailureMode::Fixed => "fixed",
-        }
-    }
-    /// All modes, in display order.
-    pub const ALL: [MemoryFailureMode; 6] = [
-        MemoryFailureMode::Headroom,
-        MemoryFailureMode::Pinterest,
-        MemoryFailureMode::Uber,
-        MemoryFailureMode::Databricks,
-        MemoryFailureMode::Tovar,
-        MemoryFailureMode::Fixed,
-    ];
-}
-impl std::str::FromStr for MemoryFailureMode {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        MemoryFailureMode::ALL
-            .into_iter()
-            .find(|m| m.as_str() == text)
-            .ok_or_else(|| format!("{text:?} is not a mode; use headroom, pinterest, uber, databricks, tovar or fixed"))
+word_enum! {
+    /// The mode of memory failures of a job.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    )]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum MemoryFailureMode: "is not a mode; use" {
+        /// More memory for the failed task only, in the dimension that ran out.
+        #[default]
+        Headroom = "headroom",
+        /// Doubled processors, then executors of twice, three and four times the size.
+        Pinterest = "pinterest",
+        /// All tasks of the lost executor get a whole executor each; a kill of a task alone on an
+        /// executor is final.
+        Uber = "uber",
+        /// Doubled size, again and again up to the largest available size.
+        Databricks = "databricks",
+        /// First size with the least expected waste; after a kill the largest available size.
+        Tovar = "tovar",
+        /// Same size, for a fixed number of attempts.
+        Fixed = "fixed",
     }
 }
 
@@ -218,21 +188,23 @@ pub struct ShadowTotals {
     pub learned_byte_ms: u128,
 }
 
-/// The state of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TaskState {
-    /// Its stage has not started.
-    Blocked,
-    /// Waits for slots or for a container.
-    Pending,
-    /// An attempt runs.
-    Running,
-    /// Succeeded.
-    Done,
-    /// Failed.
-    Failed,
+word_enum! {
+    /// The state of a task.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum TaskState: "is not a state of a task; use" {
+        /// Its stage has not started.
+        Blocked = "blocked",
+        /// Waits for slots or for a container.
+        Pending = "pending",
+        /// An attempt runs.
+        Running = "running",
+        /// Succeeded.
+        Done = "done",
+        /// Failed.
+        Failed = "failed",
+    }
 }
 
 /// A task.

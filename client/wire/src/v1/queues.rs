@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Name, QueuePath, Resource};
+use headroom_types::{Name, QueuePath, Resource, word_enum};
 use serde::{Deserialize, Serialize};
 
 use super::share::{Percent, ResourceShare};
@@ -65,51 +65,35 @@ fn is_zero(n: &i32) -> bool {
     *n == 0
 }
 
-/// The order of the applications of a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ApplicationOrder {
-    /// Priority, then order of submission.
-    #[default]
-    Fifo,
-    /// Priority, then the smallest dominant share.
-    Fair,
+word_enum! {
+    /// The order of the applications of a queue.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum ApplicationOrder: "is not an order of applications; use" {
+        /// Priority, then order of submission.
+        #[default]
+        Fifo = "fifo",
+        /// Priority, then the smallest dominant share.
+        Fair = "fair",
+    }
 }
 
-/// The state of a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum QueueRunState {
-    /// Accepts applications and grants containers.
-    #[default]
-    Running,
-    /// Accepts applications, which wait; grants no containers.
-    Paused,
-    /// Accepts no applications; existing applications run to their end.
-    Draining,
-    /// Accepts no applications and grants no containers.
-    Stopped,
-}
-
-impl QueueRunState {
-    /// All states.
-    pub const ALL: [QueueRunState; 4] = [
-        QueueRunState::Running,
-        QueueRunState::Paused,
-        QueueRunState::Draining,
-        QueueRunState::Stopped,
-    ];
-
-    /// The word in JSON and on screens.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            QueueRunState::Running => "running",
-            QueueRunState::Paused => "paused",
-            QueueRunState::Draining => "draining",
-            QueueRunState::Stopped => "stopped",
-        }
+word_enum! {
+    /// The state of a queue.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum QueueRunState: "is not a state of a queue; use" {
+        /// Accepts applications and grants containers.
+        #[default]
+        Running = "running",
+        /// Accepts applications, which wait; grants no containers.
+        Paused = "paused",
+        /// Accepts no applications; existing applications run to their end.
+        Draining = "draining",
+        /// Accepts no applications and grants no containers.
+        Stopped = "stopped",
     }
 }
 

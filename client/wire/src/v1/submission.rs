@@ -260,14 +260,7 @@ pub struct SubmissionChannelAccess {
     pub expires: Option<UnixMillis>,
 }
 
-impl std::fmt::Debug for SubmissionChannelAccess {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SubmissionChannelAccess")
-            .field("url", &self.url)
-            .field("expires", &self.expires)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(SubmissionChannelAccess { url, expires });
 
 /// The part of a client's first line that is the same in every version: version and secret.
 #[derive(Clone, PartialEq, Eq, Deserialize)]

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) guest: bool,
     /// verdicts, leftovers: the enforcer; the best one of this kernel if absent
-    #[arg(long, value_parser = enforcer)]
+    #[arg(long)]
     pub(crate) enforcer: Option<EnforcerKind>,
     /// verdicts, diagnosis, modes, leftovers: only cases, programs and stages with this text in
     /// their name
@@ -28,18 +28,6 @@ pub(crate) struct Args {
     /// verdicts: parts of the matrix (roomy, burst, fenced, nested, fragile, swapped, starved)
     #[arg(long, value_delimiter = ',')]
     stages: Vec<Stage>,
-}
-
-fn enforcer(text: &str) -> Result<EnforcerKind, String> {
-    let kinds = [
-        EnforcerKind::Cgroup2,
-        EnforcerKind::Cgroup1,
-        EnforcerKind::Poll,
-    ];
-    kinds
-        .into_iter()
-        .find(|k| k.as_str() == text)
-        .ok_or_else(|| "use cgroup2, cgroup1 or poll".to_owned())
 }
 
 /// Runs the matrix, prints the results, and returns success if all were right.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{Bytes, Cpus, Name, QueuePath};
+use headroom_types::{Bytes, Cpus, Name, QueuePath, word_enum};
 
 /// Amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,28 +28,32 @@ pub struct QueueShare {
     pub extra: BTreeMap<Name, ShareOrAmount<u64>>,
 }
 
-/// Scheduling order of the applications of one leaf.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LeafOrder {
-    /// Priority, then order of arrival.
-    #[default]
-    Fifo,
-    /// Priority, then the smallest dominant share.
-    Fair,
+word_enum! {
+    /// Scheduling order of the applications of one leaf.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum LeafOrder: "is not an order of applications; use" {
+        /// Priority, then order of arrival.
+        #[default]
+        Fifo = "fifo",
+        /// Priority, then the smallest dominant share.
+        Fair = "fair",
+    }
 }
 
-/// State of a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum QueueState {
-    /// Accepts applications and grants containers.
-    #[default]
-    Running,
-    /// Grants no containers; still accepts applications, which wait.
-    Paused,
-    /// Accepts no applications; its applications continue to their end.
-    Draining,
-    /// Accepts no applications and grants no containers.
-    Stopped,
+word_enum! {
+    /// State of a queue.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum QueueState: "is not a state of a queue; use" {
+        /// Accepts applications and grants containers.
+        #[default]
+        Running = "running",
+        /// Grants no containers; still accepts applications, which wait.
+        Paused = "paused",
+        /// Accepts no applications; its applications continue to their end.
+        Draining = "draining",
+        /// Accepts no applications and grants no containers.
+        Stopped = "stopped",
+    }
 }
 
 /// Whether containers of a queue above its guarantee may be preempted.
@@ -109,15 +113,6 @@ pub struct QueueDefinitionError {
 }
 
 impl QueueState {
-    /// State name that users see.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            QueueState::Running => "running",
-            QueueState::Paused => "paused",
-            QueueState::Draining => "draining",
-            QueueState::Stopped => "stopped",
-        }
-    }
     /// True when containers are granted.
     pub fn grants(self) -> bool {
         match self {

@@ -14,12 +14,12 @@ use headroom_wire::v1::acl::{
     CallerIdentity, CreateJoinTokenRequest, CreateTokenRequest, MAX_ABOUT_BYTES, MintedToken,
     PolicySpec, PolicyView, SecretText, TokenView,
 };
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 use super::answer::{Audited, audited};
 use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::{HandlerResult, unexpected};
 use super::limits::PeerAddress;
 use super::parse::{EmptyQuery, JsonBody, PathId, QueryParams};
 use super::web::WebHandlerState;
@@ -49,7 +49,7 @@ pub(crate) async fn mint(
     Extension(principal): Extension<Principal>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<CreateTokenRequest>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let CreateTokenRequest {
         user,
         rights,
@@ -73,7 +73,7 @@ pub(crate) async fn bootstrap(
     Extension(principal): Extension<Principal>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     peer: Option<Extension<PeerAddress>>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     if !peer.is_some_and(|Extension(PeerAddress(peer))| peer.is_loopback()) {
         let problem =
             ProblemDetails::forbidden("the first token can be created only on the manager's host");
@@ -103,7 +103,7 @@ pub(crate) async fn mint_join(
     Extension(principal): Extension<Principal>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<CreateJoinTokenRequest>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     if web.authority.is_none() {
         let problem = ProblemDetails::conflict(
             "this manager has no authority to sign certificates, so hosts cannot join",
@@ -136,7 +136,7 @@ pub(crate) async fn revoke(
     Extension(principal): Extension<Principal>,
     PathId(accessor): PathId<TokenAccessor>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Audited<Json<TokenView>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<TokenView>>> {
     let whose = web
         .reader
         .shared
@@ -224,7 +224,7 @@ pub(crate) async fn allow(
     PathId(subject): PathId<String>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<PolicySpec>,
-) -> Result<Audited<Json<PolicyView>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<PolicyView>>> {
     let (subject, rights) = (access::subject(&subject)?, access::checked(&body.rights)?);
     within(&principal, &rights)?;
     let before = said(&web, &subject);
@@ -245,7 +245,7 @@ pub(crate) async fn forget(
     State(web): State<WebHandlerState>,
     PathId(subject): PathId<String>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Audited<Json<PolicyView>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<PolicyView>>> {
     let subject = access::subject(&subject)?;
     let before = said(&web, &subject);
     let change = AccessChange::Forget {
@@ -265,7 +265,7 @@ pub(crate) async fn session(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(SecretText(token)): JsonBody<SecretText>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let token = token.trim();
     let principal = web
         .reader
@@ -320,7 +320,7 @@ fn said(web: &WebHandlerState, subject: &str) -> String {
 }
 
 /// Refuses rights that the caller does not have.
-fn within(principal: &Principal, rights: &AccessRights) -> Result<(), ProblemDetails> {
+fn within(principal: &Principal, rights: &AccessRights) -> ProblemResult<()> {
     let Some((name, own)) = giver(principal)? else {
         return Ok(());
     };
@@ -350,7 +350,7 @@ fn within(principal: &Principal, rights: &AccessRights) -> Result<(), ProblemDet
 }
 
 /// Returns the user of a new token.
-fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, ProblemDetails> {
+fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> ProblemResult<String> {
     if let Some(bad) = wanted.as_ref().filter(|user| !is_user(user)) {
         let shown: String = bad.chars().take(80).collect();
         return Err(ProblemDetails::bad_request(format!(
@@ -373,7 +373,7 @@ fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<Strin
 
 /// Returns the user who grants rights; `None` if callers are not authenticated. A new token can
 /// outlive the token that created it, so only an administrator's token may create others.
-fn giver(principal: &Principal) -> Result<Option<(&str, &AccessRights)>, ProblemDetails> {
+fn giver(principal: &Principal) -> ProblemResult<Option<(&str, &AccessRights)>> {
     let refused = |why: String| Err(ProblemDetails::forbidden(why));
     match principal {
         Principal::Open => Ok(None),
@@ -400,7 +400,7 @@ async fn give(
     whose: TokenPurpose,
     (about, lifetime_s): (String, Option<u64>),
     first: bool,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     if about.len() > MAX_ABOUT_BYTES {
         return Err(ProblemDetails::too_large(format!(
             "about has {} bytes; at most {MAX_ABOUT_BYTES} are allowed",

@@ -6,22 +6,23 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use headroom_rm_core::{CallAnswer, ClusterCall};
+use headroom_rm_core::ClusterCall;
 use headroom_types::{AppId, Epoch, RequestId};
 use headroom_wire::v1::application_master::{
     ApplicationUpdate, FinishApplicationRequest, MasterRegistered, MasterSync, MasterSyncReply,
     PlacementRequest, PlacementResponse, RegisterMaster,
 };
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::describe::{Bad, Conflict, Missing, Never, Stale, StaleOrTooOld, TooLarge, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::HandlerResult;
 use super::parse::{DryRunQuery, JsonBody, PathId, PathIdPair, QueryParams};
 use super::stream;
 use super::web::WebHandlerState;
+use crate::call_reply::{Asked, Done, Master, Synced};
 use crate::input::LoopInput;
 use crate::{from_wire, to_wire};
 
@@ -32,18 +33,15 @@ pub(crate) async fn register(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     JsonBody(mut body): JsonBody<RegisterMaster>,
-) -> Result<Json<MasterRegistered>, ProblemResponse> {
+) -> HandlerResult<Json<MasterRegistered>> {
     let token = checked_token(body.submission_token.take())?;
     let (attempt, url) = from_wire::register_master(&app, body)?;
     let run = attempt.attempt;
-    let CallAnswer::Master {
+    let Master {
         largest,
         containers,
         cursor,
-    } = web.reader.handle.register_master(attempt, url).await?
-    else {
-        return Err(unexpected());
-    };
+    } = web.reader.handle.register_master(attempt, url).await?;
     web.masters
         .registered(&app, run, token, &web.reader.handle.last());
     let containers = containers.into_iter().map(to_wire::granted).collect();
@@ -69,7 +67,7 @@ pub(crate) async fn register(
 const MAX_TOKEN_BYTES: usize = 256;
 
 /// Checks the secret of a submission channel.
-fn checked_token(token: Option<String>) -> Result<Option<String>, ProblemDetails> {
+fn checked_token(token: Option<String>) -> ProblemResult<Option<String>> {
     let is_valid = |token: &String| {
         (1..=MAX_TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic())
     };
@@ -88,16 +86,13 @@ pub(crate) async fn sync(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     JsonBody(mut body): JsonBody<MasterSync>,
-) -> Result<Json<MasterSyncReply>, ProblemResponse> {
+) -> HandlerResult<Json<MasterSyncReply>> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
-    let CallAnswer::Synced { verdicts, stop } = web
+    let Synced { verdicts, stop } = web
         .reader
         .handle
         .call_with(from_wire::sync(&app, body)?, job)
-        .await?
-    else {
-        return Err(unexpected());
-    };
+        .await?;
     let verdicts = verdicts
         .into_iter()
         .map(|(request, verdict)| to_wire::ask_answer(request, verdict))
@@ -112,11 +107,11 @@ pub(crate) async fn finish(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     JsonBody(mut body): JsonBody<FinishApplicationRequest>,
-) -> Result<Json<AppView>, ProblemResponse> {
+) -> HandlerResult<Json<AppView>> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
     web.reader
         .handle
-        .call_with(from_wire::finish(&app, body)?, job)
+        .call_with::<Done>(from_wire::finish(&app, body)?, job)
         .await?;
     Ok(Json(web.reader.app(&app).await?))
 }
@@ -139,19 +134,16 @@ pub(crate) async fn ask(
     PathId(app): PathId<AppId>,
     QueryParams(change): QueryParams<DryRunQuery>,
     JsonBody(body): JsonBody<PlacementRequestBody>,
-) -> Result<Json<PlacementResponse>, ProblemResponse> {
+) -> HandlerResult<Json<PlacementResponse>> {
     let ask = Box::new(from_wire::ask(body.ask)?);
     let request = ask.request.clone();
-    let CallAnswer::Asked { verdict } = web
+    let Asked { verdict } = web
         .call(ClusterCall::Ask {
             app,
             ask,
             how: change.mode(),
         })
-        .await?
-    else {
-        return Err(unexpected());
-    };
+        .await?;
     Ok(Json(to_wire::ask_answer(request, verdict)))
 }
 
@@ -162,8 +154,8 @@ pub(crate) async fn ask(
 pub(crate) async fn withdraw(
     State(web): State<WebHandlerState>,
     PathIdPair(app, request): PathIdPair<AppId, RequestId>,
-) -> Result<Json<AppView>, ProblemResponse> {
-    web.call(ClusterCall::Withdraw {
+) -> HandlerResult<Json<AppView>> {
+    web.call::<Done>(ClusterCall::Withdraw {
         app: app.clone(),
         request,
     })
@@ -200,7 +192,7 @@ pub(crate) async fn updates(
     PathId(app): PathId<AppId>,
     QueryParams(from): QueryParams<UpdatesQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let (epoch, cursor) = (
         from.epoch,
         stream::last_seen(&headers).unwrap_or(from.cursor),

@@ -10,11 +10,11 @@ use std::hash::{DefaultHasher, Hasher as _};
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use headroom_wire::v1::error::ProblemDetails;
 use serde::Serialize;
 
-use super::error::ProblemResponse;
+use super::error::{HandlerResult, ProblemResponse};
 use crate::audit::AuditChange;
+use crate::to_wire;
 
 /// Header with the index of the view in the response; `?index=` accepts it.
 pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-headroom-index");
@@ -45,7 +45,7 @@ pub(crate) fn single<T: Serialize, S: Serialize>(
     index: u64,
     value: &T,
     steady: &S,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let tag = tag(version, steady)?;
     let known = asked
         .get_all(header::IF_NONE_MATCH)
@@ -73,7 +73,7 @@ pub(crate) fn list<T: Serialize>(
     index: u64,
     rows: &[T],
     next: Option<impl ToString>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let mut response = json(&rows)?;
     let headers = response.headers_mut();
     put(headers, INDEX, &index.to_string());
@@ -109,7 +109,7 @@ fn further(uri: &Uri, next: &str) -> String {
     format!("{}?{}", uri.path(), query.join("&"))
 }
 
-fn json<T: Serialize>(value: &T) -> Result<Response, ProblemResponse> {
+fn json<T: Serialize>(value: &T) -> HandlerResult<Response> {
     let body = serde_json::to_vec(value).map_err(|e| unwritten(&e))?;
     Ok((
         [(
@@ -123,8 +123,7 @@ fn json<T: Serialize>(value: &T) -> Result<Response, ProblemResponse> {
 
 fn unwritten(error: &serde_json::Error) -> ProblemResponse {
     tracing::error!(%error, "cannot write a response as JSON; the caller received an internal error");
-    ProblemDetails::internal("internal error in the resource manager; its log has the details")
-        .into()
+    to_wire::internal_error().into()
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
@@ -134,7 +133,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-fn tag<S: Serialize>(version: Option<&str>, steady: &S) -> Result<String, ProblemResponse> {
+fn tag<S: Serialize>(version: Option<&str>, steady: &S) -> HandlerResult<String> {
     let content = digest(&serde_json::to_vec(steady).map_err(|e| unwritten(&e))?);
     Ok(match version {
         Some(version) => format!("\"{version}.{content:016x}\""),

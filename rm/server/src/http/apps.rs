@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{ApplicationLifetime, CallAnswer, ClusterCall};
+use headroom_rm_core::{ApplicationLifetime, ClusterCall};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::PlacementRequest;
@@ -16,14 +16,14 @@ use headroom_wire::v1::apps::{
     AppState, AppView, ChangeApplicationRequest, KillApplicationRequest, PendingExplanation,
     ScaleExecutorsRequest, SubmissionResult, SubmitApplicationRequest,
 };
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::answer::{self, Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::HandlerResult;
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::rows::{self, TaskRowSelection};
 use super::visibility::AppVisibility;
@@ -31,6 +31,7 @@ use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
 use super::{guard, idempotency, pages};
 use crate::access::{self, AccessChange};
+use crate::call_reply::{Done, Submitted};
 use crate::from_wire::{self, cut};
 use crate::input::ClusterQuery;
 use crate::view::ViewSection;
@@ -51,7 +52,7 @@ pub(crate) async fn submit(
     principal: Option<Extension<Principal>>,
     headers: HeaderMap,
     JsonBody(mut body): JsonBody<SubmitApplicationRequest>,
-) -> Result<Json<SubmissionResult>, ProblemResponse> {
+) -> HandlerResult<Json<SubmissionResult>> {
     if let Some(Extension(principal)) = principal {
         body.user = guard::submits(&principal, body.user)?;
         guard::queue(&principal, body.queue.as_ref())?;
@@ -62,9 +63,8 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
-    let CallAnswer::Submitted { app, attempt } = web.call(from_wire::submit(body)?).await? else {
-        return Err(unexpected());
-    };
+    let call = ClusterCall::Submit(from_wire::submit(body)?);
+    let Submitted { app, attempt } = web.call(call).await?;
     // A caller without a response sends the call again with the same key; the access lists are then
     // stored again.
     if !access.is_empty() {
@@ -124,7 +124,7 @@ pub(crate) async fn list(
     Extension(principal): Extension<Principal>,
     QueryParams(asked): QueryParams<AppListQuery>,
     uri: Uri,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let sight = AppVisibility::of(&web.reader, &principal);
     let long_poll = LongPollParams {
         wait: asked.wait,
@@ -165,7 +165,7 @@ pub(crate) async fn one(
     PathId(app): PathId<AppId>,
     QueryParams(asked): QueryParams<rows::AppDetailQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let long_poll = asked.long_poll();
     // The index is read first, so that the next wait sees every later change.
     let index = wait::index(&web, ViewSection::Apps, long_poll).await?;
@@ -240,7 +240,7 @@ pub(crate) async fn change(
     principal: Option<Extension<Principal>>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<ChangeApplicationRequest>,
-) -> Result<Audited<Json<AppView>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<AppView>>> {
     let matched = if_match(&headers)?;
     if let (Some(Extension(principal)), Some(queue)) = (&principal, &body.queue) {
         guard::queue(principal, Some(queue))?;
@@ -253,7 +253,7 @@ pub(crate) async fn change(
     let _turn = web.changes.lock().await;
     let before = web.reader.app(&app).await?;
     matched.check(&format!("application {app}"), &version(&before))?;
-    web.call(ClusterCall::ChangeApp {
+    web.call::<Done>(ClusterCall::ChangeApp {
         app: app.clone(),
         queue: body.queue,
         priority: body.priority,
@@ -283,9 +283,9 @@ pub(crate) async fn kill(
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<KillApplicationRequest>,
-) -> Result<Json<AppView>, ProblemResponse> {
+) -> HandlerResult<Json<AppView>> {
     let reason = body.reason.map(|r| cut(r, 4096));
-    web.call(ClusterCall::Kill {
+    web.call::<Done>(ClusterCall::Kill {
         app: app.clone(),
         reason,
     })
@@ -306,7 +306,7 @@ pub(crate) async fn scale(
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<ScaleExecutorsRequest>,
-) -> Result<(StatusCode, Json<AppView>), ProblemResponse> {
+) -> HandlerResult<(StatusCode, Json<AppView>)> {
     let ScaleExecutorsRequest {
         executors,
         count,
@@ -326,7 +326,7 @@ pub(crate) async fn scale(
         count,
         reason,
     });
-    web.call(ClusterCall::Order {
+    web.call::<Done>(ClusterCall::Order {
         app: app.clone(),
         order,
     })
@@ -347,10 +347,10 @@ pub(crate) async fn purge(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     QueryParams(only): QueryParams<DryRunQuery>,
-) -> Result<Audited<Response>, ProblemResponse> {
+) -> HandlerResult<Audited<Response>> {
     let was = web.reader.app(&app).await?;
     let how = only.mode();
-    web.call(ClusterCall::Purge { app, how }).await?;
+    web.call::<Done>(ClusterCall::Purge { app, how }).await?;
     Ok(audited(
         format!("{}, of {}", was.state.as_str(), was.user),
         "",
@@ -365,13 +365,13 @@ pub(crate) async fn shared(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<AppAccess>, ProblemResponse> {
+) -> HandlerResult<Json<AppAccess>> {
     web.reader.app(&app).await?;
     Ok(Json(web.reader.shared.access.borrow().shared(&app)))
 }
 
 /// Checks that the lists contain only users and groups, and not too many of them.
-fn checked_access(access: &AppAccess) -> Result<(), ProblemDetails> {
+fn checked_access(access: &AppAccess) -> ProblemResult<()> {
     for list in [&access.view, &access.change] {
         if list.len() > MOST_NAMED {
             let problem = ProblemDetails::too_large(format!(
@@ -396,7 +396,7 @@ pub(crate) async fn share(
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<AppAccess>,
-) -> Result<Audited<Json<AppAccess>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<AppAccess>>> {
     web.reader.app(&app).await?;
     checked_access(&body)?;
     let words = |access: &AppAccess| {
@@ -422,7 +422,7 @@ pub(crate) async fn why(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<Vec<PendingExplanation>>, ProblemResponse> {
+) -> HandlerResult<Json<Vec<PendingExplanation>>> {
     Ok(Json(web.reader.query_app(&app, ClusterQuery::Why).await?))
 }
 
@@ -433,7 +433,7 @@ pub(crate) async fn requests(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<Vec<PlacementRequest>>, ProblemResponse> {
+) -> HandlerResult<Json<Vec<PlacementRequest>>> {
     Ok(Json(
         web.reader.query_app(&app, ClusterQuery::Requests).await?,
     ))

@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 
 use super::answer;
 use super::describe::Bad;
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::pages;
 use super::parse::{PastTimeSpan, QueryParams};
 use super::web::WebHandlerState;
@@ -50,7 +50,7 @@ pub(crate) async fn list(
     State(web): State<WebHandlerState>,
     QueryParams(asked): QueryParams<AuditListQuery>,
     uri: Uri,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let since = asked
         .since
         .map(|age| age.before(web.reader.clock.unix_now()));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use headroom_transport::{MasterConnection, halves};
 use headroom_types::AppId;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 use headroom_wire::v1::submission::ToSubmitter;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -102,7 +102,7 @@ fn late() -> io::Error {
 async fn first_line(
     client: &mut ClientConnection,
     token: &str,
-) -> io::Result<Result<Vec<u8>, ProblemDetails>> {
+) -> io::Result<ProblemResult<Vec<u8>>> {
     let mut line = Vec::new();
     client
         .take(MAX_FIRST_LINE_BYTES)
@@ -121,7 +121,7 @@ async fn first_line(
 
 /// The first line with the secret as its first field, so that the master reads it early. Unknown
 /// fields of a later version stay.
-fn with_token(line: &[u8], token: &str) -> Result<Vec<u8>, ProblemDetails> {
+fn with_token(line: &[u8], token: &str) -> ProblemResult<Vec<u8>> {
     let wrong = |why: String| {
         let problem = ProblemDetails::bad_request(format!("the first line of the channel: {why}"));
         problem.hint(r#"send {"kind":"submitter","version":1,"client":"NAME","after":0}"#)

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::answer::INDEX;
 use super::describe::{self, Bad, TooMany};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::parse::{EmptyQuery, QueryParams};
 use super::wait::{self, LongPollParams};
 use super::web::WebHandlerState;
@@ -24,7 +24,7 @@ use crate::view::ViewSection;
 pub(crate) async fn status(
     State(web): State<WebHandlerState>,
     QueryParams(long_poll): QueryParams<LongPollParams>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     use axum::response::IntoResponse as _;
     let view = wait::view(&web, ViewSection::Status, long_poll).await?;
     let hour = web.reader.shared.memory_hour(web.reader.clock.unix_now());
@@ -77,9 +77,7 @@ pub(crate) async fn live() -> &'static str {
     (status = 503, body = ProblemDetails, content_type = "application/problem+json",
         description = "The resource manager accepts no calls."),
 ))]
-pub(crate) async fn ready(
-    State(web): State<WebHandlerState>,
-) -> Result<&'static str, ProblemResponse> {
+pub(crate) async fn ready(State(web): State<WebHandlerState>) -> HandlerResult<&'static str> {
     web.reader.handle.turns().await?;
     Ok("ok\n")
 }

@@ -22,7 +22,7 @@ use utoipa::IntoParams;
 use super::answer::audited;
 use super::containers::{address, find, unanswered};
 use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{HandlerResult, ProblemResponse};
 use super::limits;
 use super::parse::{EmptyQuery, JsonBody, PathId, QueryParams};
 use super::passing::pass_on;
@@ -45,7 +45,7 @@ pub(crate) async fn signal(
     PathId(id): PathId<ContainerId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(mut body): JsonBody<SignalContainer>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let view = running(&web, &id).await?;
     body.reason = body
         .reason
@@ -90,7 +90,7 @@ pub(crate) struct FilePathQuery {
 
 impl FilePathQuery {
     /// URL on the node with this path as a parameter, percent-encoded.
-    fn below(&self, address: &str) -> Result<reqwest::Url, ProblemResponse> {
+    fn below(&self, address: &str) -> HandlerResult<reqwest::Url> {
         let odd = |_| {
             ProblemResponse(ProblemDetails::unavailable(format!(
                 "the node registered an invalid address: {address}"
@@ -109,7 +109,7 @@ pub(crate) async fn files(
     State(web): State<WebHandlerState>,
     PathId(id): PathId<ContainerId>,
     QueryParams(at): QueryParams<FilePathQuery>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let node = find(&web, &id).await?.node;
     let node = NodeAccess::of(&web, &node).await?;
     let url = at.below(&node.url(&id, "files"))?;
@@ -133,7 +133,7 @@ pub(crate) async fn content(
     PathId(id): PathId<ContainerId>,
     QueryParams(at): QueryParams<FilePathQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let seat = limits::place(&web.streams)?;
     let node = find(&web, &id).await?.node;
     let node = NodeAccess::of(&web, &node).await?;
@@ -171,7 +171,7 @@ pub(crate) async fn exec(
     PathId(id): PathId<ContainerId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<ExecContainer>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let seat = limits::place(&web.streams)?;
     let view = running(&web, &id).await?;
     let node = NodeAccess::of(&web, &view.node).await?;
@@ -188,10 +188,7 @@ pub(crate) async fn exec(
 }
 
 /// Returns a container whose program runs, according to the last report of its node.
-async fn running(
-    web: &WebHandlerState,
-    id: &ContainerId,
-) -> Result<ContainerView, ProblemResponse> {
+async fn running(web: &WebHandlerState, id: &ContainerId) -> HandlerResult<ContainerView> {
     let view = find(web, id).await?;
     if view.state == "running" || view.state == "stopping" {
         return Ok(view);
@@ -209,7 +206,7 @@ struct NodeAccess<'a> {
 }
 
 impl<'a> NodeAccess<'a> {
-    async fn of(web: &WebHandlerState, node: &'a NodeId) -> Result<Self, ProblemResponse> {
+    async fn of(web: &WebHandlerState, node: &'a NodeId) -> HandlerResult<Self> {
         let base = address(web, node).await?;
         let closed = || {
             let problem = ProblemDetails::unavailable(format!(
@@ -226,10 +223,7 @@ impl<'a> NodeAccess<'a> {
     }
 
     /// Sends a request with the key.
-    async fn send(
-        &self,
-        request: reqwest::RequestBuilder,
-    ) -> Result<reqwest::Response, ProblemResponse> {
+    async fn send(&self, request: reqwest::RequestBuilder) -> HandlerResult<reqwest::Response> {
         let sent = request.header(NODE_KEY_HEADER, &self.key).send().await;
         sent.map_err(|error| self.unanswered(&error))
     }
@@ -240,7 +234,7 @@ impl<'a> NodeAccess<'a> {
 }
 
 /// Turns a refusal of the node into a failure with the same problem.
-async fn success(answer: reqwest::Response) -> Result<reqwest::Response, ProblemResponse> {
+async fn success(answer: reqwest::Response) -> HandlerResult<reqwest::Response> {
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);

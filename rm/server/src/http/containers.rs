@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerSize};
+use headroom_rm_core::{CallRefusal, ClusterCall, ContainerSize};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
 use headroom_wire::v1::apps::{
     AppView, ContainerTimeline, ContainerView, ResizeAccepted, ResizeContainer,
@@ -20,13 +20,14 @@ use utoipa::IntoParams;
 
 use super::answer::{self, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::{HandlerResult, ProblemResponse};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, PathIdPair, QueryParams, if_match};
 use super::passing::pass_on;
 use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
 use super::{limits, pages};
+use crate::call_reply::{Done, Resizing};
 use crate::input::{ClusterQuery, ContainerFilter};
 use crate::to_wire;
 use crate::view::ViewSection;
@@ -70,7 +71,7 @@ pub(crate) async fn list(
     Extension(principal): Extension<Principal>,
     QueryParams(of): QueryParams<ContainerListQuery>,
     uri: Uri,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let sight = AppVisibility::of(&web.reader, &principal);
     let limit = pages::limit(of.limit)?;
     let long_poll = LongPollParams {
@@ -120,7 +121,7 @@ pub(crate) async fn one(
     PathId(id): PathId<ContainerId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let index = web.reader.handle.last().index(ViewSection::Containers);
     let found = find(&web, &id).await?;
     let (version, steady) = (
@@ -133,10 +134,7 @@ pub(crate) async fn one(
     single(&headers, Some(&version), index, &found, &steady)
 }
 
-pub(super) async fn find(
-    web: &WebHandlerState,
-    id: &ContainerId,
-) -> Result<ContainerView, ProblemResponse> {
+pub(super) async fn find(web: &WebHandlerState, id: &ContainerId) -> HandlerResult<ContainerView> {
     let found = web
         .reader
         .query(|reply| ClusterQuery::Container(id.clone(), reply))
@@ -151,8 +149,8 @@ pub(crate) async fn stop(
     State(web): State<WebHandlerState>,
     PathId(id): PathId<ContainerId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<ContainerView>, ProblemResponse> {
-    web.call(ClusterCall::Stop {
+) -> HandlerResult<Json<ContainerView>> {
+    web.call::<Done>(ClusterCall::Stop {
         container: id.clone(),
     })
     .await?;
@@ -173,7 +171,7 @@ pub(crate) async fn resize(
     QueryParams(change): QueryParams<DryRunQuery>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<ResizeContainer>,
-) -> Result<Json<ResizeAccepted>, ProblemResponse> {
+) -> HandlerResult<Json<ResizeAccepted>> {
     let matched: Option<u32> = if_match(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
         return Err(
@@ -189,17 +187,14 @@ pub(crate) async fn resize(
             heap: body.heap,
         },
     );
-    let CallAnswer::Resizing { version } = web
+    let Resizing { version } = web
         .call(ClusterCall::Resize {
             container: id,
             version,
             size,
             how: change.mode(),
         })
-        .await?
-    else {
-        return Err(unexpected());
-    };
+        .await?;
     Ok(Json(ResizeAccepted { version }))
 }
 
@@ -260,7 +255,7 @@ pub(crate) async fn log(
     PathIdPair(id, file): PathIdPair<ContainerId, LogFileName>,
     QueryParams(end): QueryParams<ContainerLogQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let seat = if end.follow {
         Some(limits::place(&web.streams)?)
     } else {
@@ -302,7 +297,7 @@ async fn of_its_node(
     path: &str,
     range: Option<&HeaderValue>,
     follow: bool,
-) -> Result<reqwest::Response, ProblemResponse> {
+) -> HandlerResult<reqwest::Response> {
     let node = find(web, id).await?.node;
     let base = address(web, &node).await?;
     let url = format!("{base}{path}");
@@ -322,10 +317,7 @@ async fn of_its_node(
 }
 
 /// URL of a node.
-pub(super) async fn address(
-    web: &WebHandlerState,
-    node: &NodeId,
-) -> Result<String, ProblemResponse> {
+pub(super) async fn address(web: &WebHandlerState, node: &NodeId) -> HandlerResult<String> {
     match web.reader.handle.node(node).await? {
         Some((view, _)) => Ok(view.url.trim_end_matches('/').to_owned()),
         None => Err(silent(format!("node {node} has not registered"))),
@@ -357,7 +349,7 @@ pub(crate) async fn timeline(
     State(web): State<WebHandlerState>,
     PathId(id): PathId<ContainerId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let answer = of_its_node(
         &web,
         &id,

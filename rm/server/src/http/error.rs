@@ -6,6 +6,11 @@ use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::submission;
 
+use crate::to_wire;
+
+/// The result of a handler, or of a part of one.
+pub(crate) type HandlerResult<T> = Result<T, ProblemResponse>;
+
 /// A problem as a response.
 #[derive(Debug)]
 pub(crate) struct ProblemResponse(pub(crate) ProblemDetails);
@@ -64,17 +69,11 @@ pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
         what = text.unwrap_or("unknown"),
         "a handler panicked; the caller received an internal error"
     );
-    ProblemResponse(ProblemDetails::internal(
-        "internal error in the resource manager; its log has the details",
-    ))
-    .into_response()
+    ProblemResponse(to_wire::internal_error()).into_response()
 }
 
-/// The core returned another kind of result than the call expects. This is a bug.
+/// A result that only a bug can cause.
 pub(crate) fn unexpected() -> ProblemResponse {
-    tracing::error!(
-        "the core returned an unexpected result; the caller received an internal error"
-    );
-    ProblemDetails::internal("internal error in the resource manager; its log has the details")
-        .into()
+    tracing::error!("an unexpected result; the caller received an internal error");
+    to_wire::internal_error().into()
 }

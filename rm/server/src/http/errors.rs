@@ -6,7 +6,7 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::explain::Explanation;
 
 use super::describe::{Bad, Missing};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::parse::{EmptyQuery, PathId, QueryParams};
 
 /// Lists all error codes with their causes and remedies.
@@ -28,7 +28,7 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     PathId(code): PathId<String>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<Explanation>, ProblemResponse> {
+) -> HandlerResult<Json<Explanation>> {
     let found: Result<ErrorCode, String> = code.parse();
     found.map(|code| Json(code.explanation())).map_err(|what| {
         let problem = ProblemDetails::not_found(what);

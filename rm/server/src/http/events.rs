@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany, TooOld as Old};
-use super::error::ProblemResponse;
+use super::error::{HandlerResult, ProblemResponse};
 use super::parse::{PastTimeSpan, QueryParams};
 use super::stream::{KEEP_ALIVE_INTERVAL, StreamEncoding, alive, endless, numbered};
 use super::visibility::AppVisibility;
@@ -97,7 +97,7 @@ pub(crate) async fn events(
     Extension(principal): Extension<Principal>,
     QueryParams(wanted): QueryParams<EventListQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let mut sight = AppVisibility::of(&web.reader, &principal);
     if let (Some(seen), Some(app)) = (&sight, &wanted.app) {
         seen.require_visible(app).await?;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::describe::{Bad, Missing, TooMany};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::parse::{PathId, QueryParams};
 use super::web::WebHandlerState;
 
@@ -30,7 +30,7 @@ pub(crate) struct HistoryQuery {
 pub(crate) async fn list(
     State(web): State<WebHandlerState>,
     QueryParams(HistoryQuery { user }): QueryParams<HistoryQuery>,
-) -> Result<Json<Vec<JobHistoryRow>>, ProblemResponse> {
+) -> HandlerResult<Json<Vec<JobHistoryRow>>> {
     Ok(Json(web.reader.shared.families.list(user.as_deref())))
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn one(
     State(web): State<WebHandlerState>,
     PathId(name): PathId<Name>,
     QueryParams(HistoryQuery { user }): QueryParams<HistoryQuery>,
-) -> Result<Json<JobHistory>, ProblemResponse> {
+) -> HandlerResult<Json<JobHistory>> {
     let user = user.unwrap_or_default();
     let found = web
         .reader

@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_identity::{AccessDenied, AccessRight, CallRequirement, Principal};
 use headroom_types::{AppId, ContainerId, QueuePath};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 use super::callers::RejectedToken;
 use super::error::ProblemResponse;
@@ -194,10 +194,7 @@ fn refusal(why: &AccessDenied) -> ProblemDetails {
 }
 
 /// Checks that the caller may submit to this queue, or move an application to it.
-pub(crate) fn queue(
-    principal: &Principal,
-    queue: Option<&QueuePath>,
-) -> Result<(), ProblemDetails> {
+pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> ProblemResult<()> {
     let Principal::User { name, rights, .. } = principal else {
         return Ok(());
     };
@@ -222,7 +219,7 @@ pub(crate) fn queue(
 pub(crate) fn submits(
     principal: &Principal,
     wanted: Option<String>,
-) -> Result<Option<String>, ProblemDetails> {
+) -> ProblemResult<Option<String>> {
     let Principal::User { name, rights, .. } = principal else {
         return Ok(wanted);
     };

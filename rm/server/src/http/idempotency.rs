@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use super::error::ProblemResponse;
 use crate::clock::ManagerClock;
 use crate::handle::MainLoopHandle;
+use crate::to_wire;
 
 /// Request header with the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -360,10 +361,7 @@ async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Respons
 }
 
 fn broken() -> Response {
-    ProblemResponse(ProblemDetails::internal(
-        "internal error in the resource manager; its log has the details",
-    ))
-    .into_response()
+    ProblemResponse(to_wire::internal_error()).into_response()
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use headroom_identity::Certificate;
 use headroom_wire::v1::acl::{AuthorityView, JoinResponse, NodeJoinRequest};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 use super::answer::{Audited, audited};
 use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::limits::PeerAddress;
 use super::parse::{EmptyQuery, JsonBody, QueryParams};
 use super::web::WebHandlerState;
@@ -25,7 +25,7 @@ use crate::access::AccessChange;
 pub(crate) async fn ca(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<AuthorityView>, ProblemResponse> {
+) -> HandlerResult<Json<AuthorityView>> {
     let ca = web
         .authority
         .as_ref()
@@ -55,7 +55,7 @@ pub(crate) async fn join(
     peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<NodeJoinRequest>,
-) -> Result<Audited<Json<JoinResponse>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<JoinResponse>>> {
     let Some(signer) = &web.authority else {
         return Err(ProblemDetails::conflict(
             "this manager has no authority to sign certificates, so hosts cannot join",
@@ -97,7 +97,7 @@ pub(crate) async fn join(
 
 /// Checks the names for a certificate: a certificate with the name of another host would let its
 /// holder impersonate that host.
-fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(), ProblemDetails> {
+fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> ProblemResult<()> {
     let own = peer.map(|peer| peer.to_string());
     let may =
         |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));

@@ -18,7 +18,7 @@ use headroom_transport::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::error::ProblemResponse;
+use super::error::{HandlerResult, ProblemResponse};
 
 /// Limit on callers with a rate bucket.
 const PEERS: usize = 10_000;
@@ -130,7 +130,7 @@ fn too_many(problem: ProblemDetails, after: &str) -> Response {
 }
 
 /// Acquires a stream slot, which is released on drop.
-pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemResponse> {
+pub(crate) fn place(streams: &Arc<Semaphore>) -> HandlerResult<OwnedSemaphorePermit> {
     streams.clone().try_acquire_owned().map_err(|_| {
         let problem = ProblemDetails::new(
             ErrorCode::HR0429,

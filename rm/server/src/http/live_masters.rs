@@ -34,13 +34,7 @@ struct MasterRegistration {
     token: Option<String>,
 }
 
-impl std::fmt::Debug for MasterRegistration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MasterRegistration")
-            .field("attempt", &self.attempt)
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(MasterRegistration { attempt });
 
 /// Whether tasks can be submitted to the master of an application.
 #[derive(Clone, PartialEq, Eq)]

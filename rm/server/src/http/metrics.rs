@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use headroom_telemetry::ExpositionFormat;
 
 use super::describe::Bad;
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::parse::{EmptyQuery, QueryParams};
 use super::web::WebHandlerState;
 
@@ -23,7 +23,7 @@ pub(crate) async fn metrics(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let format =
         ExpositionFormat::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let page = crate::metrics::page(&web.reader, web.state.clone()).await?;

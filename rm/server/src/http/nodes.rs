@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
-use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, ClusterCall, NodeTags};
+use headroom_rm_core::{AfterDrain, CallRefusal, ClusterCall, NodeTags, TagChangeResult};
 use headroom_types::{Epoch, Name, NodeId};
 use headroom_wire::v1::nodes::{
     DesiredStateLine, DrainNodeRequest, NodeRegistered, NodeReport, NodeReportReply, NodeView,
@@ -18,11 +18,12 @@ use utoipa::IntoParams;
 
 use super::answer::{self, Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::HandlerResult;
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams};
 use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
 use super::{pages, stream};
+use crate::call_reply::{Done, Node, Received};
 use crate::from_wire::cut;
 use crate::input::LoopInput;
 use crate::view::{self, ViewSection};
@@ -62,7 +63,7 @@ pub(crate) async fn list(
     State(web): State<WebHandlerState>,
     QueryParams(asked): QueryParams<NodeListQuery>,
     uri: Uri,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let long_poll = LongPollParams {
         wait: asked.wait,
         index: asked.index,
@@ -109,7 +110,7 @@ pub(crate) async fn one(
     PathId(node): PathId<NodeId>,
     QueryParams(long_poll): QueryParams<LongPollParams>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     // The index is read first, so that the next wait sees every later change.
     let index = wait::index(&web, ViewSection::Nodes, long_poll).await?;
     let found = as_it_is(&web, &node).await?.0;
@@ -123,11 +124,9 @@ pub(crate) async fn register(
     State(web): State<WebHandlerState>,
     PathId(node): PathId<NodeId>,
     JsonBody(mut body): JsonBody<RegisterNode>,
-) -> Result<Json<NodeRegistered>, ProblemResponse> {
+) -> HandlerResult<Json<NodeRegistered>> {
     let (key, name) = (body.key.take(), node.clone());
-    let CallAnswer::Node { acked } = web.call(from_wire::register_node(node, body)?).await? else {
-        return Err(unexpected());
-    };
+    let Node { acked } = web.call(from_wire::register_node(node, body)?).await?;
     web.keys.set_key(name, key);
     Ok(Json(NodeRegistered {
         epoch: web.reader.epoch,
@@ -142,19 +141,16 @@ pub(crate) async fn report(
     State(web): State<WebHandlerState>,
     PathId(node): PathId<NodeId>,
     JsonBody(mut body): JsonBody<NodeReport>,
-) -> Result<Json<NodeReportReply>, ProblemResponse> {
+) -> HandlerResult<Json<NodeReportReply>> {
     let reload = body.reload.take();
     let near = limit_warnings::those_in(&body.containers);
     web.peaks
         .note(&node, &body.containers, web.reader.clock.unix_now());
-    let CallAnswer::Received { received } = web
+    let Received { received } = web
         .reader
         .handle
         .report(node.clone(), from_wire::report(&node, body)?)
-        .await?
-    else {
-        return Err(unexpected());
-    };
+        .await?;
     web.reader
         .shared
         .events
@@ -184,7 +180,7 @@ pub(crate) async fn desired(
     State(web): State<WebHandlerState>,
     PathId(node): PathId<NodeId>,
     QueryParams(life): QueryParams<DesiredQuery>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let mailbox = web
         .reader
         .handle
@@ -209,7 +205,7 @@ pub(crate) async fn drain(
     PathId(node): PathId<NodeId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<DrainNodeRequest>,
-) -> Result<Json<NodeView>, ProblemResponse> {
+) -> HandlerResult<Json<NodeView>> {
     let then = if body.decommission {
         AfterDrain::Decommission
     } else {
@@ -219,7 +215,7 @@ pub(crate) async fn drain(
         body.deadline_s.map(Duration::from_secs),
         cut(body.reason, 1024),
     );
-    web.call(ClusterCall::Drain {
+    web.call::<Done>(ClusterCall::Drain {
         node: node.clone(),
         within,
         reason,
@@ -236,8 +232,8 @@ pub(crate) async fn undrain(
     State(web): State<WebHandlerState>,
     PathId(node): PathId<NodeId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<NodeView>, ProblemResponse> {
-    web.call(ClusterCall::Undrain { node: node.clone() })
+) -> HandlerResult<Json<NodeView>> {
+    web.call::<Done>(ClusterCall::Undrain { node: node.clone() })
         .await?;
     as_it_is(&web, &node).await
 }
@@ -258,18 +254,15 @@ pub(crate) async fn tag(
     PathId(node): PathId<NodeId>,
     QueryParams(only): QueryParams<DryRunQuery>,
     JsonBody(body): JsonBody<TagNodeRequest>,
-) -> Result<Audited<Response>, ProblemResponse> {
+) -> HandlerResult<Audited<Response>> {
     let change = Box::new(from_wire::tag(body)?);
-    let CallAnswer::Tagged(tagged) = web
+    let tagged: Box<TagChangeResult> = web
         .call(ClusterCall::Tag {
             node: node.clone(),
             change,
             how: only.mode(),
         })
-        .await?
-    else {
-        return Err(unexpected());
-    };
+        .await?;
     let Json(mut view) = as_it_is(&web, &node).await?;
     if only.dry_run {
         view.tags = Box::new(to_wire::tags(&tagged.after));
@@ -306,7 +299,7 @@ fn words(tags: &NodeTags) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-async fn as_it_is(web: &WebHandlerState, node: &NodeId) -> Result<Json<NodeView>, ProblemResponse> {
+async fn as_it_is(web: &WebHandlerState, node: &NodeId) -> HandlerResult<Json<NodeView>> {
     match web.reader.handle.node(node).await? {
         Some(found) => Ok(Json(web.peaks.with_peak(
             view::seen_at(&found, web.reader.clock.now()),

@@ -2,12 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevelRequest};
 
 use super::answer::{Audited, audited};
 use super::describe::{Bad, Conflict, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::parse::{EmptyQuery, JsonBody, QueryParams};
 use super::web::WebHandlerState;
 use crate::operator::{OperatorHandle, OperatorRequest, reload_summary};
@@ -21,7 +21,7 @@ use crate::operator::{OperatorHandle, OperatorRequest, reload_summary};
 pub(crate) async fn reload(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Audited<Json<ReloadResult>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<ReloadResult>>> {
     let reloaded = operator(&web)?.ask(OperatorRequest::Reload).await?;
     let reloaded = reloaded.map_err(|why| {
         let problem = ProblemDetails::bad_request(format!("nothing has changed: {why}"));
@@ -35,7 +35,7 @@ pub(crate) async fn reload(
 pub(crate) async fn log(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<LogLevelView>, ProblemResponse> {
+) -> HandlerResult<Json<LogLevelView>> {
     Ok(Json(
         operator(&web)?
             .ask(|reply| OperatorRequest::Log(None, reply))
@@ -50,7 +50,7 @@ pub(crate) async fn set_log(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<SetLogLevelRequest>,
-) -> Result<Audited<Json<LogLevelView>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<LogLevelView>>> {
     let operator = operator(&web)?;
     let before = operator
         .ask(|reply| OperatorRequest::Log(None, reply))
@@ -72,7 +72,7 @@ pub(crate) async fn set_log(
     ))
 }
 
-fn operator(web: &WebHandlerState) -> Result<&OperatorHandle, ProblemDetails> {
+fn operator(web: &WebHandlerState) -> ProblemResult<&OperatorHandle> {
     let inside = || {
         let problem = ProblemDetails::conflict(
             "this resource manager runs in another program, without a configuration file",

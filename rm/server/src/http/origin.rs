@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 use super::error::ProblemResponse;
 
@@ -27,7 +27,7 @@ pub(crate) async fn guard(
     }
 }
 
-fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), ProblemDetails> {
+fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> ProblemResult<()> {
     let text = |name| {
         headers
             .get(name)

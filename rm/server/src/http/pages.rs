@@ -1,12 +1,12 @@
 //! Pagination of lists: a stable order, a limit, and the id after which the next page begins.
 
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 /// Maximum number of rows of a page.
 pub(crate) const MOST: usize = 1000;
 
 /// Limit that the caller requests; all rows without one.
-pub(crate) fn limit(asked: Option<usize>) -> Result<usize, ProblemDetails> {
+pub(crate) fn limit(asked: Option<usize>) -> ProblemResult<usize> {
     match asked {
         None => Ok(usize::MAX),
         Some(n) if (1..=MOST).contains(&n) => Ok(n),

@@ -12,12 +12,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use headroom_rm_core::DryRun;
 use headroom_rm_reports::IfMatch;
 use headroom_types::{AppId, TaskId, UnixMillis};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-use super::error::ProblemResponse;
+use super::error::{HandlerResult, ProblemResponse};
 
 /// A JSON body.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ProblemResponse;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ProblemResponse> {
+    async fn from_request(request: Request, state: &S) -> HandlerResult<Self> {
         let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
         serde_json::from_slice(&bytes)
             .map(JsonBody)
@@ -54,7 +54,7 @@ pub(crate) struct QueryParams<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
         let parsed = Query::<T>::from_request_parts(parts, state).await;
         parsed
             .map(|Query(t)| QueryParams(t))
@@ -116,7 +116,7 @@ impl<'de> serde::Deserialize<'de> for PastTimeSpan {
 }
 
 /// Parses `If-Match`.
-pub(crate) fn if_match(headers: &HeaderMap) -> Result<IfMatch, ProblemDetails> {
+pub(crate) fn if_match(headers: &HeaderMap) -> ProblemResult<IfMatch> {
     IfMatch::of(
         headers
             .get_all(header::IF_MATCH)
@@ -158,7 +158,7 @@ pub(crate) struct PathId<T>(pub(crate) T);
 impl<T: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for PathId<T> {
     type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
         let Path(text) = path::<String, S>(parts, state).await?;
         parse(&text).map(PathId)
     }
@@ -176,7 +176,7 @@ where
 {
     type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
         let Path((first, second)) = path::<(String, String), S>(parts, state).await?;
         Ok(PathIdPair(parse(&first)?, parse(&second)?))
     }
@@ -189,7 +189,7 @@ pub(crate) struct TaskPath(pub(crate) AppId, pub(crate) TaskId);
 impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
     type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
         let Path((app, stage, index)) = path::<(String, String, String), S>(parts, state).await?;
         Ok(TaskPath(parse(&app)?, parse(&format!("{stage}/{index}"))?))
     }
@@ -198,7 +198,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
 async fn path<T: DeserializeOwned + Send, S: Send + Sync>(
     parts: &mut Parts,
     state: &S,
-) -> Result<Path<T>, ProblemResponse> {
+) -> HandlerResult<Path<T>> {
     let wrong =
         |what: String| ProblemResponse(ProblemDetails::bad_request(format!("the address: {what}")));
     Path::<T>::from_request_parts(parts, state)
@@ -206,7 +206,7 @@ async fn path<T: DeserializeOwned + Send, S: Send + Sync>(
         .map_err(|e| wrong(e.body_text()))
 }
 
-fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, ProblemResponse> {
+fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> HandlerResult<T> {
     text.parse()
         .map_err(|e| ProblemDetails::bad_request(format!("the address: {e}")).into())
 }

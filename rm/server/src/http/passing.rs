@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use headroom_wire::v1::error::ProblemDetails;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::web::WebHandlerState;
 
 /// Passes on the status, the given headers and the body of a response. Ends when the daemon closes.
@@ -16,7 +16,7 @@ pub(super) fn pass_on(
     answer: reqwest::Response,
     headers: &[HeaderName],
     seat: Option<OwnedSemaphorePermit>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let mut response = Response::builder().status(answer.status());
     for name in headers {
         if let Some(value) = answer.headers().get(name) {

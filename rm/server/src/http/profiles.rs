@@ -10,7 +10,7 @@ use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 
 use super::answer::{Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::{HandlerResult, unexpected};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::web::WebHandlerState;
 use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
@@ -25,7 +25,7 @@ pub(crate) async fn list(
     State(web): State<WebHandlerState>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let all = web.reader.shared.profiles.borrow().clone();
     let rows: Vec<&ClusterProfile> = all.known.values().collect();
     single(
@@ -48,7 +48,7 @@ pub(crate) async fn one(
     PathId(name): PathId<Name>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let all = web.reader.shared.profiles.borrow().clone();
     let profile = all.get(&name)?;
     single(
@@ -77,7 +77,7 @@ pub(crate) async fn put(
     QueryParams(only): QueryParams<DryRunQuery>,
     headers: HeaderMap,
     JsonBody(spec): JsonBody<ProfileSpec>,
-) -> Result<Audited<Response>, ProblemResponse> {
+) -> HandlerResult<Audited<Response>> {
     let ProfileOutcome { before, after } =
         change(&web, name, ProfileAction::Set(spec), &headers, &only).await?;
     let profile = after.ok_or_else(unexpected)?;
@@ -104,7 +104,7 @@ pub(crate) async fn delete(
     PathId(name): PathId<Name>,
     QueryParams(only): QueryParams<DryRunQuery>,
     headers: HeaderMap,
-) -> Result<Audited<Response>, ProblemResponse> {
+) -> HandlerResult<Audited<Response>> {
     let ProfileOutcome { before, after: _ } =
         change(&web, name, ProfileAction::Unset, &headers, &only).await?;
     let profile = before.ok_or_else(unexpected)?;
@@ -117,7 +117,7 @@ async fn change(
     action: ProfileAction,
     headers: &HeaderMap,
     only: &DryRunQuery,
-) -> Result<ProfileOutcome, ProblemResponse> {
+) -> HandlerResult<ProfileOutcome> {
     let change = ProfileChange {
         name,
         action,

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use headroom_rm_core::queue::QueueTree;
-use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall};
+use headroom_rm_core::{CallRefusal, ClusterCall};
 use headroom_rm_reports::IfMatch;
 use headroom_types::QueuePath;
 use headroom_wire::v1::error::ProblemDetails;
@@ -15,10 +15,11 @@ use serde_json::Value;
 
 use super::answer::{Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::{HandlerResult, unexpected};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::wait::{self, LongPollParams};
 use super::web::WebHandlerState;
+use crate::call_reply::{Done, Queues};
 use crate::view::{ClusterSnapshot, ViewSection};
 use crate::{queues, to_wire};
 
@@ -32,7 +33,7 @@ pub(crate) async fn list(
     State(web): State<WebHandlerState>,
     QueryParams(long_poll): QueryParams<LongPollParams>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
     let generation = view.queues.generation.to_string();
     single(
@@ -55,7 +56,7 @@ pub(crate) async fn one(
     PathId(path): PathId<QueuePath>,
     QueryParams(long_poll): QueryParams<LongPollParams>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let view = wait::view(&web, ViewSection::Queues, long_poll).await?;
     let queue = view
         .queues
@@ -90,7 +91,7 @@ pub(crate) async fn put(
     QueryParams(change): QueryParams<DryRunQuery>,
     headers: HeaderMap,
     JsonBody(tree): JsonBody<Value>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let matched = if_match(&headers)?;
     if matched == IfMatch::Absent {
         let problem = ProblemDetails::bad_request(
@@ -118,7 +119,7 @@ pub(crate) async fn patch(
     QueryParams(change): QueryParams<DryRunQuery>,
     headers: HeaderMap,
     JsonBody(keys): JsonBody<Value>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let given = if_match(&headers)?.number()?;
     // The lock keeps other changes out between the read and the merge.
     let _turn = web.changes.lock().await;
@@ -160,7 +161,7 @@ async fn set(
     tree: &Value,
     generation: Option<u64>,
     change: DryRunQuery,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let (spec, mut problems) = queue_tree::parse_queue_tree(tree);
     let checked = QueueTree::new(queues::tree(spec.clone()));
     let tree = match checked {
@@ -176,9 +177,7 @@ async fn set(
         generation,
         how: change.mode(),
     };
-    let CallAnswer::Queues { generation } = web.call(call).await? else {
-        return Err(unexpected());
-    };
+    let Queues { generation } = web.call(call).await?;
     if change.dry_run {
         return Ok((
             axum::http::StatusCode::ACCEPTED,
@@ -205,7 +204,7 @@ pub(crate) async fn set_state(
     PathId(path): PathId<QueuePath>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     JsonBody(body): JsonBody<SetQueueState>,
-) -> Result<Audited<Json<QueueView>>, ProblemResponse> {
+) -> HandlerResult<Audited<Json<QueueView>>> {
     let before = web
         .reader
         .handle
@@ -215,7 +214,7 @@ pub(crate) async fn set_state(
         .root
         .find(&path)
         .map(|queue| queue.state.as_str().to_owned());
-    web.call(ClusterCall::SetQueueState {
+    web.call::<Done>(ClusterCall::SetQueueState {
         queue: path.clone(),
         state: queues::state_from_wire(body.state),
     })

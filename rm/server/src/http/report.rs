@@ -11,7 +11,7 @@ use headroom_wire::v1::error::ProblemDetails;
 use serde_json::json;
 
 use super::describe::{Bad, Missing};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::parse::PathId;
 use super::ui;
 use super::web::WebHandlerState;
@@ -33,7 +33,7 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 pub(crate) async fn report(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let mut kept = None;
     let Some(board) = job::job(&web.reader, &app, &mut kept).await? else {
         return Err(ProblemDetails::not_found(format!("there is no application {app}")).into());

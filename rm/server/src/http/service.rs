@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use headroom_identity::Principal;
-use headroom_rm_core::{CallAnswer, ClusterCall};
+use headroom_rm_core::ClusterCall;
 use headroom_rm_reports::{
     AppSelection, ApplicationChange, ApplicationReport, ClusterFuture, ClusterNodeReport,
     ClusterService, ClusterTime, ContainerReport, LockedApplication, QueueReport, SharedCluster,
@@ -14,13 +14,13 @@ use headroom_types::{AppId, ContainerId, Epoch};
 use headroom_wire::v1::apps::{
     ClusterView, MemoryFailureStats, PendingExplanation, SubmitApplicationRequest,
 };
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 use tokio::sync::Mutex;
 
 use super::apps::version_of;
-use super::error::unexpected;
 use super::guard;
 use super::web::WebHandlerState;
+use crate::call_reply::{Done, Reserved, Submitted};
 use crate::from_wire;
 use crate::input::ClusterQuery;
 use crate::reader::ClusterReader;
@@ -50,7 +50,7 @@ pub(crate) fn routes(web: &WebHandlerState, interfaces: &[InterfaceRoutes]) -> R
 }
 
 impl HandlerService {
-    async fn reports(&self, of: AppSelection) -> Result<Vec<ApplicationReport>, ProblemDetails> {
+    async fn reports(&self, of: AppSelection) -> ProblemResult<Vec<ApplicationReport>> {
         let wall = self.reader.clock.unix_now();
         self.reader
             .query(|reply| ClusterQuery::Facts(ReportQuery::Apps { of, wall, reply }))
@@ -62,16 +62,12 @@ impl HandlerService {
         caller: &Principal,
         number: u32,
         mut app: SubmitApplicationRequest,
-    ) -> Result<AppId, ProblemDetails> {
+    ) -> ProblemResult<AppId> {
         app.user = guard::submits(caller, app.user)?;
         guard::queue(caller, app.queue.as_ref())?;
-        let ClusterCall::Submit(app) = from_wire::submit(app)? else {
-            return Err(unexpected().0);
-        };
+        let app = from_wire::submit(app)?;
         let call = ClusterCall::SubmitAs { number, app };
-        let CallAnswer::Submitted { app, .. } = self.reader.handle.call(call).await? else {
-            return Err(unexpected().0);
-        };
+        let Submitted { app, .. } = self.reader.handle.call(call).await?;
         Ok(app)
     }
 }
@@ -144,11 +140,7 @@ impl ClusterService for HandlerService {
 
     fn reserve_number(&self) -> ClusterFuture<'_, u32> {
         Box::pin(async {
-            let CallAnswer::Reserved { number } =
-                self.reader.handle.call(ClusterCall::Reserve).await?
-            else {
-                return Err(unexpected().0);
-            };
+            let Reserved { number } = self.reader.handle.call(ClusterCall::Reserve).await?;
             Ok(number)
         })
     }
@@ -172,7 +164,7 @@ impl ClusterService for HandlerService {
 
     fn change(&self, app: AppId, change: ApplicationChange) -> ClusterFuture<'_, ()> {
         Box::pin(async {
-            self.reader.handle.call(change_call(app, change)).await?;
+            let Done {} = self.reader.handle.call(change_call(app, change)).await?;
             Ok(())
         })
     }
@@ -180,7 +172,7 @@ impl ClusterService for HandlerService {
     fn stop(&self, container: ContainerId) -> ClusterFuture<'_, ()> {
         Box::pin(async {
             let call = ClusterCall::Stop { container };
-            self.reader.handle.call(call).await?;
+            let Done {} = self.reader.handle.call(call).await?;
             Ok(())
         })
     }

@@ -10,7 +10,7 @@ use headroom_identity::authority::CertificateRequest;
 use headroom_identity::{Authority, CertificateRole, files};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::NodeJoinRequest;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 /// Lifetime of a node's certificate.
 const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
@@ -40,11 +40,7 @@ impl CertificateSigner {
     ///
     /// # Errors
     /// The certificate request is invalid.
-    pub(crate) fn sign(
-        &self,
-        body: &NodeJoinRequest,
-        now: UnixMillis,
-    ) -> Result<String, ProblemDetails> {
+    pub(crate) fn sign(&self, body: &NodeJoinRequest, now: UnixMillis) -> ProblemResult<String> {
         let wanted = CertificateRequest {
             role: CertificateRole::Node(body.node.clone()),
             names: &body.names,

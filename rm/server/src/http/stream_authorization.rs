@@ -26,12 +26,7 @@ pub(crate) struct CallerAuthorization {
     holds: Arc<dyn Fn(&AccessControl) -> bool + Send + Sync>,
 }
 
-impl std::fmt::Debug for CallerAuthorization {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CallerAuthorization")
-            .finish_non_exhaustive()
-    }
-}
+headroom_types::debug_fields!(CallerAuthorization {});
 
 impl CallerAuthorization {
     /// The authorization lasts while `holds` returns `true` for the current access state.

@@ -12,14 +12,14 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_transport::{MasterAddress, MasterConnection, connect};
 use headroom_types::AppId;
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 use headroom_wire::v1::submission::{SubmissionChannelAccess, UPGRADE};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer::audited;
 use super::channel_forwarding::ForwardedChannel;
 use super::describe::{Bad, Missing, NotLive, NotUpgraded, Over, TooMany};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::limits;
 use super::live_masters::{SubmissionEndpoint, SubmissionReadiness};
 use super::parse::{EmptyQuery, PathId, QueryParams};
@@ -53,7 +53,7 @@ pub(crate) async fn open(
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
     Extension(caller): Extension<CallerAuthorization>,
     mut request: Request,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     require_upgrade(request.headers())?;
     let place = limits::place(&web.streams)?;
     let endpoint = wait_for_master(&web, &app).await?;
@@ -87,7 +87,7 @@ pub(crate) async fn token(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let _place = limits::place(&web.streams)?;
     let SubmissionEndpoint {
         url,
@@ -104,7 +104,7 @@ pub(crate) async fn token(
 }
 
 /// Checks that the caller asks for the protocol of the channel.
-fn require_upgrade(headers: &HeaderMap) -> Result<(), ProblemDetails> {
+fn require_upgrade(headers: &HeaderMap) -> ProblemResult<()> {
     let names = |name: header::HeaderName, wanted: &str| {
         let values = headers.get_all(name);
         let mut words = values
@@ -126,10 +126,7 @@ fn require_upgrade(headers: &HeaderMap) -> Result<(), ProblemDetails> {
 }
 
 /// Returns the endpoint of the master, as soon as it has registered.
-async fn wait_for_master(
-    web: &WebHandlerState,
-    app: &AppId,
-) -> Result<SubmissionEndpoint, ProblemDetails> {
+async fn wait_for_master(web: &WebHandlerState, app: &AppId) -> ProblemResult<SubmissionEndpoint> {
     let until = Instant::now() + MASTER_TIMEOUT;
     let mut batches = web.reader.handle.batches();
     loop {
@@ -178,7 +175,7 @@ async fn wait_for_master(
 async fn connect_to_master(
     app: &AppId,
     endpoint: &SubmissionEndpoint,
-) -> Result<MasterConnection, ProblemDetails> {
+) -> ProblemResult<MasterConnection> {
     let unreachable = |why: String| {
         let problem =
             ProblemDetails::unavailable(format!("the master of {app} cannot be reached: {why}"));

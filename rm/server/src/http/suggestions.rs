@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany};
-use super::error::{ProblemResponse, unexpected};
+use super::error::{HandlerResult, unexpected};
 use super::parse::QueryParams;
 use super::web::WebHandlerState;
 
@@ -28,7 +28,7 @@ pub(crate) struct SuggestionQuery {
 pub(crate) async fn list(
     State(web): State<WebHandlerState>,
     QueryParams(SuggestionQuery { user, job }): QueryParams<SuggestionQuery>,
-) -> Result<Json<Vec<Suggestion>>, ProblemResponse> {
+) -> HandlerResult<Json<Vec<Suggestion>>> {
     let families = web.reader.shared.families.clone();
     // A suggestion that is not cached is computed now, which takes milliseconds for each stage.
     let found =

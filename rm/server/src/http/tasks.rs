@@ -15,9 +15,10 @@ use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::ProblemResponse;
+use super::error::{HandlerResult, ProblemResponse};
 use super::parse::{EmptyQuery, JsonBody, QueryParams, TaskPath};
 use super::web::WebHandlerState;
+use crate::call_reply::Done;
 use crate::from_wire::cut;
 
 /// Minimum memory of a task. Bytes.
@@ -26,7 +27,7 @@ const LEAST: Bytes = Bytes::from_mib(1);
 /// Valid task priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -1000..=1000;
 
-type TaskOrderResult = Result<(StatusCode, Json<TaskRow>), ProblemResponse>;
+type TaskOrderResult = HandlerResult<(StatusCode, Json<TaskRow>)>;
 
 /// Shows one task with all its attempts.
 #[utoipa::path(get, path = "/v1/apps/{app}/tasks/{stage}/{index}", tag = "tasks",
@@ -36,7 +37,7 @@ pub(crate) async fn one(
     State(web): State<WebHandlerState>,
     TaskPath(app, task): TaskPath,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
-) -> Result<Json<TaskRow>, ProblemResponse> {
+) -> HandlerResult<Json<TaskRow>> {
     find(&web, &app, &task).await.map(Json)
 }
 
@@ -148,7 +149,7 @@ async fn order(
     let reason = reason
         .map(|reason| cut(reason, 1024))
         .filter(|reason| !reason.trim().is_empty());
-    web.call(ClusterCall::Order {
+    web.call::<Done>(ClusterCall::Order {
         app,
         order: JobOrder::Task(TaskOrder {
             task,
@@ -160,11 +161,7 @@ async fn order(
     Ok((StatusCode::ACCEPTED, Json(row)))
 }
 
-async fn find(
-    web: &WebHandlerState,
-    app: &AppId,
-    task: &TaskId,
-) -> Result<TaskRow, ProblemResponse> {
+async fn find(web: &WebHandlerState, app: &AppId, task: &TaskId) -> HandlerResult<TaskRow> {
     let live = web
         .reader
         .shared

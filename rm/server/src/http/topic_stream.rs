@@ -15,7 +15,7 @@ use axum::response::Response;
 use futures_util::stream::unfold;
 use headroom_identity::{AccessDenied, CallRequirement, Principal};
 use headroom_types::AppId;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany};
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::limits;
 use super::parse::QueryParams;
 use super::stream::{KEEP_ALIVE_INTERVAL, StreamEncoding, alive, endless, last_seen, numbered};
@@ -116,7 +116,7 @@ pub(crate) async fn stream(
     Extension(principal): Extension<Principal>,
     QueryParams(wanted): QueryParams<StreamQuery>,
     headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+) -> HandlerResult<Response> {
     let format = StreamEncoding::wanted(&headers);
     let seat = limits::place(&web.streams)?;
     let follower = TopicStreamState::new(web, &principal, wanted, (format, last_seen(&headers)))?;
@@ -154,7 +154,7 @@ impl TopicStreamState {
         who: &Principal,
         wanted: StreamQuery,
         (format, seen): (StreamEncoding, Option<u64>),
-    ) -> Result<Self, ProblemDetails> {
+    ) -> ProblemResult<Self> {
         let bad = |detail: String| ProblemDetails::bad_request(format!("the parameters: {detail}"));
         let of_app = || wanted.app.as_ref().map(|app| format!("job:{app},events"));
         let Some(topics) = wanted.topics.clone().or_else(of_app) else {
@@ -338,7 +338,7 @@ async fn make(
     web: &WebHandlerState,
     followed: &mut FollowedTopic,
     piece: &ListPage,
-) -> Result<Option<Arc<TopicState>>, ProblemDetails> {
+) -> ProblemResult<Option<Arc<TopicState>>> {
     let reader = &web.reader;
     let board = match &followed.topic {
         StreamTopic::Overview => {

@@ -16,7 +16,7 @@ use headroom_wire::v1::error::ProblemDetails;
 
 use super::answer::digest;
 use super::describe::Missing;
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 
 /// Content only from this server, scripts only from files, and no framing by other pages.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; \
@@ -100,7 +100,7 @@ fn to(place: &'static str) -> Response {
     (status = 200, body = String, content_type = "text/html"),
     (status = 304, description = "Unchanged: If-None-Match names the current version."),
 ))]
-pub(crate) async fn index(headers: HeaderMap) -> Result<Response, ProblemResponse> {
+pub(crate) async fn index(headers: HeaderMap) -> HandlerResult<Response> {
     serve("index.html", &headers)
 }
 
@@ -110,14 +110,11 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, ProblemRespons
     (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Missing,
 ))]
-pub(crate) async fn file(
-    Path(name): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, ProblemResponse> {
+pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> HandlerResult<Response> {
     serve(&name, &headers)
 }
 
-fn serve(name: &str, asked: &HeaderMap) -> Result<Response, ProblemResponse> {
+fn serve(name: &str, asked: &HeaderMap) -> HandlerResult<Response> {
     let Some(file) = FILES.iter().find(|f| f.name == name) else {
         return Err(
             ProblemDetails::not_found(format!("the page has no file {name:?}"))

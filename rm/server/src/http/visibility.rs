@@ -5,7 +5,7 @@ use headroom_types::AppId;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::error::ProblemDetails;
 
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use crate::reader::ClusterReader;
 
 /// Visibility filter for a caller who may not see all applications.
@@ -64,7 +64,7 @@ impl AppVisibility {
     ///
     /// # Errors
     /// There is no such application, or the caller may not see it.
-    pub(crate) async fn require_visible(&self, id: &AppId) -> Result<(), ProblemResponse> {
+    pub(crate) async fn require_visible(&self, id: &AppId) -> HandlerResult<()> {
         let app = self.reader.app(id).await?;
         if self.sees(&app) || self.sees_id(id) {
             return Ok(());

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::error::ProblemResponse;
+use super::error::HandlerResult;
 use super::limits;
 use super::web::WebHandlerState;
 use crate::view::{ClusterSnapshot, ViewSection};
@@ -62,7 +62,7 @@ pub(crate) async fn view(
     web: &WebHandlerState,
     part: ViewSection,
     long_poll: LongPollParams,
-) -> Result<Arc<ClusterSnapshot>, ProblemResponse> {
+) -> HandlerResult<Arc<ClusterSnapshot>> {
     let view = web.reader.handle.view().await?;
     let (wait, index) = match (long_poll.wait, long_poll.index) {
         (None, _) => return Ok(view),
@@ -88,7 +88,7 @@ pub(crate) async fn index(
     web: &WebHandlerState,
     part: ViewSection,
     long_poll: LongPollParams,
-) -> Result<u64, ProblemResponse> {
+) -> HandlerResult<u64> {
     match long_poll.wait {
         None => Ok(web.reader.handle.last().index(part)),
         Some(_) => Ok(view(web, part, long_poll).await?.index(part)),
@@ -101,7 +101,7 @@ async fn changed(
     index: u64,
     mut view: Arc<ClusterSnapshot>,
     until: Instant,
-) -> Result<Arc<ClusterSnapshot>, ProblemResponse> {
+) -> HandlerResult<Arc<ClusterSnapshot>> {
     let mut batches = web.reader.handle.batches();
     batches.mark_changed();
     loop {

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use headroom_rm_core::{CallAnswer, ClusterCall};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_rm_core::ClusterCall;
+use headroom_wire::v1::error::ProblemResult;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,7 @@ use super::node_keys::NodeKeyStore;
 use super::signer::CertificateSigner;
 use super::tonodes::NodeHttpClients;
 use crate::audit::AuditRecorder;
+use crate::call_reply::CallReply;
 use crate::limit_warnings::LimitWarnings;
 use crate::operator::OperatorHandle;
 use crate::peaks::NodePeaks;
@@ -64,7 +65,7 @@ impl WebHandlerState {
     ///
     /// # Errors
     /// The core refuses the call, or the main loop does not respond.
-    pub(crate) async fn call(&self, call: ClusterCall) -> Result<CallAnswer, ProblemDetails> {
+    pub(crate) async fn call<R: CallReply>(&self, call: ClusterCall) -> ProblemResult<R> {
         self.reader.handle.call(call).await
     }
 }

@@ -8,27 +8,14 @@ use headroom_telemetry::names::*;
 use headroom_telemetry::{MetricsPage, process};
 use headroom_types::{Reason, Tick};
 use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 
 use super::{ContainerDecision, ManagerCounters};
 use crate::reader::ClusterReader;
 use crate::view::ClusterSnapshot;
 
-/// All application states, so that a state without applications is exported as zero.
-const APP_STATES: [AppState; 6] = [
-    AppState::Accepted,
-    AppState::Running,
-    AppState::Finishing,
-    AppState::Finished,
-    AppState::Failed,
-    AppState::Killed,
-];
-
 /// Current metrics. `state` is the state directory; only its size is read.
-pub(crate) async fn page(
-    reader: &ClusterReader,
-    state: Arc<Path>,
-) -> Result<MetricsPage, ProblemDetails> {
+pub(crate) async fn page(reader: &ClusterReader, state: Arc<Path>) -> ProblemResult<MetricsPage> {
     let view = reader.handle.view().await?;
     let size = tokio::task::spawn_blocking(move || size_of(&state))
         .await
@@ -63,7 +50,8 @@ fn cluster(page: &mut MetricsPage, reader: &ClusterReader, view: &ClusterSnapsho
         &[],
         u64::try_from(reader.handle.waiting()).unwrap_or(u64::MAX),
     );
-    for state in APP_STATES {
+    // A state without applications is exported as zero.
+    for state in AppState::ALL {
         page.count(&RM_JOBS, &[state.as_str()], 0);
     }
     for app in view.apps.values() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::{ContainerId, ExitCharge, ExitReason, UnixMillis};
+use headroom_types::{ContainerId, UnixMillis};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, JobTotals, TaskRow};
 use headroom_wire::v1::nodes::NodeView;
@@ -80,7 +80,7 @@ fn attempt(a: &AttemptRow) -> Value {
     json!({
         "n": a.attempt.attempt, "rung": a.rung, "heap": a.profile.heap, "overhead": a.profile.overhead,
         "container": a.container, "node": a.node, "started": a.started, "ended": a.ended, "peak": a.peak, "used": a.used,
-        "reason": a.reason.map(|r| r.to_string()), "charge": a.reason.as_ref().map(charge), "dimension": a.dimension,
+        "reason": a.reason.map(|r| r.to_string()), "charge": a.reason.as_ref().map(|r| r.charge()), "dimension": a.dimension,
         "grown": a.grown.iter().map(|g| json!({"at": g.at, "from": g.from, "to": g.to})).collect::<Vec<_>>(),
         "cause": a.diagnosis.first().map(|d| d.name), "decision": cut(&a.decision),
         "treatment": a.treatment.map(|treated| treated.to_string()),
@@ -91,21 +91,14 @@ fn attempt(a: &AttemptRow) -> Value {
 pub(crate) fn whole_attempt(a: &AttemptRow) -> Value {
     let mut value = json(a);
     if let Value::Object(fields) = &mut value {
-        fields.insert("charge".into(), json(&a.reason.as_ref().map(charge)));
+        fields.insert(
+            "charge".into(),
+            json(&a.reason.as_ref().map(|r| r.charge())),
+        );
         fields.insert("verdict".into(), json(&a.reason.map(|r| r.to_string())));
         fields.insert("sentence".into(), json(&a.reason.map(|r| r.sentence())));
     }
     value
-}
-
-/// Charge of an end, as a word.
-pub(crate) fn charge(reason: &ExitReason) -> &'static str {
-    match reason.charge() {
-        ExitCharge::Memory => "memory",
-        ExitCharge::Plain => "plain",
-        ExitCharge::Free => "free",
-        ExitCharge::Success => "success",
-    }
 }
 
 /// One waiting request; `zero` is the wall-clock time at tick 0.

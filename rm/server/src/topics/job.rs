@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_types::{AppId, ExitCharge, TaskId};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 use headroom_wire::v1::job::{FoldedTasks, JobTotals, JobView, TaskRow, TaskState};
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ pub(crate) async fn job(
     reader: &ClusterReader,
     id: &AppId,
     kept: &mut Option<Arc<JobView>>,
-) -> Result<Option<TopicState>, ProblemDetails> {
+) -> ProblemResult<Option<TopicState>> {
     let Some(mut app) = reader
         .query(|reply| ClusterQuery::App(id.clone(), reply))
         .await?
@@ -123,16 +123,6 @@ fn square(row: &TaskRow) -> char {
     }
 }
 
-fn word(state: TaskState) -> &'static str {
-    match state {
-        TaskState::Blocked => "blocked",
-        TaskState::Pending => "pending",
-        TaskState::Running => "running",
-        TaskState::Done => "done",
-        TaskState::Failed => "failed",
-    }
-}
-
 fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]) -> TopicState {
     let mut stages: BTreeMap<&str, StageAggregates> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
@@ -157,7 +147,7 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
         if stage.squares.len() < SQUARES {
             stage.squares.push(square(row));
         }
-        *stage.states.entry(word(row.state)).or_default() += 1;
+        *stage.states.entry(row.state.as_str()).or_default() += 1;
         let sized = |p: &headroom_types::Profile| json!({"heap": p.heap, "overhead": p.overhead, "cpus": p.cpus});
         stage.first.get_or_insert_with(|| {
             sized(row.attempts.first().map_or(&row.profile, |a| &a.profile))
@@ -187,9 +177,9 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
             .saturating_add(usize::try_from(done.saturating_add(*failed)).unwrap_or(usize::MAX));
         let missing = stage.tasks.min(SQUARES).saturating_sub(stage.squares.len());
         stage.squares.extend(std::iter::repeat_n('d', missing));
-        *stage.states.entry(word(TaskState::Done)).or_default() += done;
+        *stage.states.entry(TaskState::Done.as_str()).or_default() += done;
         if *failed > 0 {
-            *stage.states.entry(word(TaskState::Failed)).or_default() += failed;
+            *stage.states.entry(TaskState::Failed.as_str()).or_default() += failed;
         }
     }
     let row = |name: &str, s: &StageAggregates| {
@@ -266,7 +256,7 @@ pub(crate) async fn task(
     id: &AppId,
     task: &TaskId,
     kept: &mut Option<Arc<JobView>>,
-) -> Result<Option<TopicState>, ProblemDetails> {
+) -> ProblemResult<Option<TopicState>> {
     let Some(app) = reader
         .query(|reply| ClusterQuery::App(id.clone(), reply))
         .await?

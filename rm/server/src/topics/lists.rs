@@ -5,7 +5,7 @@ use std::sync::Arc;
 use headroom_types::AppId;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::audit::AuditLine;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueueView;
 use serde::Deserialize;
@@ -60,10 +60,7 @@ impl ListPage {
 }
 
 /// One page of the list of nodes.
-pub(crate) async fn nodes(
-    reader: &ClusterReader,
-    piece: &ListPage,
-) -> Result<TopicState, ProblemDetails> {
+pub(crate) async fn nodes(reader: &ClusterReader, piece: &ListPage) -> ProblemResult<TopicState> {
     let view = reader.handle.view().await?;
     let rack = |n: &NodeView| {
         n.traits
@@ -100,10 +97,7 @@ pub(crate) async fn nodes(
 }
 
 /// One page of the list of applications, newest first.
-pub(crate) async fn jobs(
-    reader: &ClusterReader,
-    piece: &ListPage,
-) -> Result<TopicState, ProblemDetails> {
+pub(crate) async fn jobs(reader: &ClusterReader, piece: &ListPage) -> ProblemResult<TopicState> {
     let view = reader.handle.view().await?;
     let wanted = |a: &&AppView| {
         let (id, queue) = (a.id.to_string(), a.queue.to_string());
@@ -125,7 +119,7 @@ pub(crate) async fn jobs(
 }
 
 /// All queues, with their waiting requests.
-pub(crate) async fn queues(reader: &ClusterReader) -> Result<TopicState, ProblemDetails> {
+pub(crate) async fn queues(reader: &ClusterReader) -> ProblemResult<TopicState> {
     let view = reader.handle.view().await?;
     let mut board = TopicState::new();
     let all = view.queues.root.walk();
@@ -151,10 +145,7 @@ pub(crate) async fn queues(reader: &ClusterReader) -> Result<TopicState, Problem
 }
 
 /// Waiting requests with their reasons.
-pub(crate) async fn waits(
-    reader: &ClusterReader,
-    app: Option<AppId>,
-) -> Result<Value, ProblemDetails> {
+pub(crate) async fn waits(reader: &ClusterReader, app: Option<AppId>) -> ProblemResult<Value> {
     let waits = reader
         .query(|reply| ClusterQuery::Waits(app, WAITS, reply))
         .await?;

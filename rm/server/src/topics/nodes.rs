@@ -1,7 +1,7 @@
 //! Topics for one node with all its containers, and for one container with its tasks.
 
 use headroom_types::{ContainerId, NodeId};
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 use serde_json::{Value, json};
 
 use super::task_summary::LiveTaskSummary;
@@ -14,10 +14,7 @@ use crate::view;
 const CONTAINERS: usize = 1000;
 
 /// State of the topic of one node; `None` if it does not exist.
-pub(crate) async fn node(
-    reader: &ClusterReader,
-    id: &NodeId,
-) -> Result<Option<TopicState>, ProblemDetails> {
+pub(crate) async fn node(reader: &ClusterReader, id: &NodeId) -> ProblemResult<Option<TopicState>> {
     let Some((found, _)) = reader.handle.node(id).await? else {
         return Ok(None);
     };
@@ -53,7 +50,7 @@ pub(crate) async fn node(
 pub(crate) async fn container(
     reader: &ClusterReader,
     id: &ContainerId,
-) -> Result<Option<TopicState>, ProblemDetails> {
+) -> ProblemResult<Option<TopicState>> {
     let found = reader
         .query(|reply| ClusterQuery::Container(id.clone(), reply))
         .await?;

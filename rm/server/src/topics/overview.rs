@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Bytes, NodeId};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::error::ProblemResult;
 use headroom_wire::v1::nodes::NodeView;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ const WAITS: usize = 8;
 const WARNINGS: usize = 8;
 
 /// State of the topic.
-pub(crate) async fn board(reader: &ClusterReader) -> Result<TopicState, ProblemDetails> {
+pub(crate) async fn board(reader: &ClusterReader) -> ProblemResult<TopicState> {
     let view = reader.handle.view().await?;
     let shown = shown(&view);
     let held = reader
