@@ -13,8 +13,8 @@ use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMill
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{
-    AppState, AppView, ChangeApplicationRequest, KillApplicationRequest, PendingExplanation,
-    ScaleExecutorsRequest, SubmissionResult, SubmitApplicationRequest,
+    AppState, AppView, ApplicationMaster, ChangeApplicationRequest, KillApplicationRequest,
+    PendingExplanation, ScaleExecutorsRequest, SubmissionResult, SubmitApplicationRequest,
 };
 use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::JobView;
@@ -29,7 +29,7 @@ use super::rows::{self, TaskRowSelection};
 use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
-use super::{guard, idempotency, pages};
+use super::{guard, idempotency, pages, uploads};
 use crate::access::{self, AccessChange};
 use crate::from_wire::{self, cut};
 use crate::input::ClusterQuery;
@@ -62,6 +62,9 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
+    if let ApplicationMaster::Managed { launch, .. } = &body.master {
+        uploads::check(&web, launch).await?;
+    }
     let CallAnswer::Submitted { app, attempt } = web.call(from_wire::submit(body)?).await? else {
         return Err(unexpected());
     };
