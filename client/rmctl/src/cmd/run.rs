@@ -78,6 +78,7 @@ async fn begin(client: &Client, args: &RunArgs) -> Result<AppId, CommandFailure>
         named: ClusterProfiles::new(),
         base,
         mode,
+        uploads: Vec::new(),
     };
     refuse_infeasible(&job.spec, &client.nodes().await?)?;
     Ok(submit(client, &job).await?.app)
