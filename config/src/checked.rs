@@ -11,7 +11,7 @@ use headroom_wire::v1::queues::QueueSpec;
 
 use crate::aux_services::AuxServiceConfig;
 use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
-use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry};
+use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry, UploadLimits};
 use crate::toml_reader::parse_duration;
 
 /// Configuration of `resourcemanager`. [`Default`] is the meaning of an empty file.
@@ -55,6 +55,8 @@ pub struct ResourceManagerConfig {
     pub audit: RetentionLimits,
     /// Retention of ended applications and containers.
     pub history: HistoryBounds,
+    /// Limits of uploaded files.
+    pub uploads: UploadLimits,
     /// The tree of queues; `None` for the single queue `default`. Each key is valid by itself; the
     /// tree as a whole is not checked here.
     pub queues: Option<QueueSpec>,
@@ -148,6 +150,7 @@ impl Default for ResourceManagerConfig {
             events: RetentionLimits::default(),
             audit: RetentionLimits::default(),
             history: HistoryBounds::default(),
+            uploads: UploadLimits::default(),
             queues: None,
         }
     }

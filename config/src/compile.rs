@@ -46,6 +46,7 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         events: telemetry::kept(&mut root, "events"),
         audit: telemetry::kept(&mut root, "audit"),
         history: telemetry::history(&mut root),
+        uploads: telemetry::uploads(&mut root),
         queues: queues::read(&mut root),
         ..base
     };

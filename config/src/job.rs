@@ -21,6 +21,7 @@ mod spec;
 mod stages;
 mod template;
 mod treatments;
+pub mod uploads;
 
 use headroom_types::{Name, QueuePath};
 use headroom_wire::v1::job::MemoryFailureMode;

@@ -42,4 +42,4 @@ pub use node_settings::{
     FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, LogRetention, RunAsUser,
 };
 pub use problem::{FileProblem, FileProblemKind, in_one_line, render};
-pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry};
+pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry, UploadLimits};

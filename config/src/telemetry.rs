@@ -5,7 +5,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, word_enum};
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, duration, hint, parsed};
+use crate::toml_reader::{self, TomlSection, duration, hint, nonzero_size, parsed};
 
 /// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +63,28 @@ impl Default for HistoryBounds {
             apps: 500,
             containers: 5000,
             age: Duration::from_secs(30 * 86_400),
+        }
+    }
+}
+
+/// Limits of files that users upload for their applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadLimits {
+    /// Maximum size of one file. Bytes.
+    pub max_file: Bytes,
+    /// Maximum size of all files. Bytes.
+    pub max_total: Bytes,
+    /// Time since its last use after which a file is removed, unless an application that has not
+    /// ended names it.
+    pub keep: Duration,
+}
+
+impl Default for UploadLimits {
+    fn default() -> Self {
+        UploadLimits {
+            max_file: Bytes::from_gib(1),
+            max_total: Bytes::from_gib(10),
+            keep: Duration::from_secs(86_400),
         }
     }
 }
@@ -152,6 +174,30 @@ pub(crate) fn history(root: &mut TomlSection<'_>) -> HistoryBounds {
     })
 }
 
+/// Reads the table `[uploads]`.
+pub(crate) fn uploads(root: &mut TomlSection<'_>) -> UploadLimits {
+    let usual = UploadLimits::default();
+    let whole = hint(
+        "it limits the files that users upload",
+        "write a table: [uploads]",
+    );
+    root.read_table("uploads", whole, |table| {
+        let size = hint(
+            "uploaded files are on the disk of the resource manager",
+            "write a size such as \"1GiB\"",
+        );
+        let time = hint(
+            "an unused file is removed after this time",
+            "write a time with its unit, such as \"24h\"",
+        );
+        UploadLimits {
+            max_file: table.read_or("max_file", size, usual.max_file, nonzero_size),
+            max_total: table.read_or("max_total", size, usual.max_total, toml_reader::size),
+            keep: table.read_or("keep", time, usual.keep, duration),
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::compile::{nodeagent, resourcemanager};
@@ -176,6 +222,10 @@ mod tests {
                 .cardinality,
             MetricsGranularity::Task
         );
+        let text = "[uploads]\nmax_file='2MiB'\nmax_total='1GiB'\nkeep='90m'\n";
+        let uploads = resourcemanager(text, "f").expect("right").uploads;
+        let sizes = (uploads.max_file.whole_mib(), uploads.max_total.whole_mib());
+        assert_eq!((sizes, uploads.keep.as_secs()), ((2, 1024), 5400));
         let text =
             "[telemetry]\ncardinality='all'\n[audit]\nsegment=1\nsegments=1\n[history]\nage=5\n";
         let keys: Vec<String> = resourcemanager(text, "f")

@@ -74,6 +74,8 @@ pub enum CallRequirement {
     Node(NodeId),
     /// The agent of any node; the body names the node.
     SomeNode,
+    /// The agent of any node, or a user with this right.
+    SomeNodeOr(AccessRight),
 }
 
 /// The reason of a refusal.
@@ -152,7 +154,7 @@ impl Principal {
         match need {
             CallRequirement::Nothing => true,
             CallRequirement::Anybody => rights.has(&AccessRight::ClusterRead),
-            CallRequirement::Right(right) => rights.has(right),
+            CallRequirement::Right(right) | CallRequirement::SomeNodeOr(right) => rights.has(right),
             CallRequirement::Look => rights.may_view_some(),
             CallRequirement::See(app) => {
                 rights.has(&AccessRight::JobRead)
@@ -182,14 +184,18 @@ fn manager_meets(need: &CallRequirement) -> bool {
         | CallRequirement::Own(..)
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
-        | CallRequirement::SomeNode => false,
+        | CallRequirement::SomeNode
+        | CallRequirement::SomeNodeOr(_) => false,
     }
 }
 
 /// True if the agent of this node meets the requirement.
 fn node_meets(node: &NodeId, need: &CallRequirement) -> bool {
     match need {
-        CallRequirement::Nothing | CallRequirement::Anybody | CallRequirement::SomeNode => true,
+        CallRequirement::Nothing
+        | CallRequirement::Anybody
+        | CallRequirement::SomeNode
+        | CallRequirement::SomeNodeOr(_) => true,
         // A node queries whether an application with files on it has ended.
         CallRequirement::See(_) => true,
         CallRequirement::Node(of) => node == of,
@@ -214,7 +220,8 @@ fn master_meets(attempt: &AttemptId, need: &CallRequirement) -> bool {
         CallRequirement::Look
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
-        | CallRequirement::SomeNode => false,
+        | CallRequirement::SomeNode
+        | CallRequirement::SomeNodeOr(_) => false,
     }
 }
 
@@ -229,7 +236,8 @@ fn executor_meets(own: &AppId, need: &CallRequirement) -> bool {
         | CallRequirement::Own(..)
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
-        | CallRequirement::SomeNode => false,
+        | CallRequirement::SomeNode
+        | CallRequirement::SomeNodeOr(_) => false,
     }
 }
 
@@ -317,6 +325,9 @@ impl CallRequirement {
             }
             CallRequirement::Node(node) => format!("the certificate of node {node}"),
             CallRequirement::SomeNode => "the certificate of a node".to_owned(),
+            CallRequirement::SomeNodeOr(right) => {
+                format!("the right {right}, or the certificate of a node")
+            }
         }
     }
 }

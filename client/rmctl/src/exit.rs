@@ -143,6 +143,14 @@ impl CommandFailure {
         self.help.push(line.into());
         self
     }
+    /// Puts the argument in front of the sentence that the failure is about.
+    #[must_use]
+    pub(crate) fn about(self, argument: &str) -> Self {
+        CommandFailure {
+            sentence: format!("{argument}: {}", self.sentence),
+            ..self
+        }
+    }
     /// Adds the most similar of the names, if one is similar enough.
     #[must_use]
     pub(crate) fn near<'a>(self, typed: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
@@ -237,7 +245,7 @@ pub(crate) fn exit_of(code: ErrorCode) -> CommandExitCode {
         | ErrorCode::HR0419 => CommandExitCode::Conflict,
         ErrorCode::HR0422 => CommandExitCode::Never,
         ErrorCode::HR0429 | ErrorCode::HR0503 => CommandExitCode::Unreachable,
-        ErrorCode::HR0500 => CommandExitCode::Failed,
+        ErrorCode::HR0500 | ErrorCode::HR0507 => CommandExitCode::Failed,
     }
 }
 
@@ -270,6 +278,7 @@ mod tests {
             (ErrorCode::HR0429, 6),
             (ErrorCode::HR0500, 1),
             (ErrorCode::HR0503, 6),
+            (ErrorCode::HR0507, 1),
         ];
         for (code, exit) in cases {
             let failure = CommandFailure::from(ClientError::Problem(Box::new(

@@ -29,7 +29,6 @@ impl ProgressLine {
         progress
     }
     /// A line that counts bytes.
-    #[cfg(feature = "dev")]
     pub(crate) fn bytes(term: &TerminalOutput, what: &str) -> Self {
         let progress = ProgressLine::new(
             term,

@@ -1,6 +1,7 @@
 //! The client: one method per call of the interface. It has no state but the connection pool.
 
 mod container;
+mod uploads;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -100,7 +100,8 @@ impl ClientError {
             | ErrorCode::HR0426
             | ErrorCode::HR0429
             | ErrorCode::HR0500
-            | ErrorCode::HR0503 => CallFailureKind::Refused,
+            | ErrorCode::HR0503
+            | ErrorCode::HR0507 => CallFailureKind::Refused,
         }
     }
     /// The stable error code, if the server sent one.
@@ -223,6 +224,7 @@ mod tests {
             ErrorCode::HR0429,
             ErrorCode::HR0500,
             ErrorCode::HR0503,
+            ErrorCode::HR0507,
         ];
         assert!(
             refused

@@ -20,6 +20,7 @@ pub mod stream;
 pub mod submission_channel;
 pub mod submission_session;
 mod task;
+mod upload_source;
 
 pub use address::UNIX;
 pub use client::{Client, DryRunMode, FollowMode};
@@ -33,3 +34,4 @@ pub use reqwest::StatusCode;
 pub use stream::JsonLineStream;
 pub use submission_channel::{SubmissionChannel, SubmissionOptions};
 pub use submission_session::{SubmissionEvent, SubmissionInputError, SubmissionSession};
+pub use upload_source::{FileUploadError, UploadSource};

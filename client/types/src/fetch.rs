@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
+/// Prefix of the address of a file that was uploaded to the resource manager; its SHA-256 follows.
+pub const UPLOAD_SCHEME: &str = "upload:";
+
 /// A file or an archive that the node puts into the working directory before the program starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -15,10 +18,12 @@ pub struct FetchedFile {
     /// Name in the working directory: one plain path component. An archive becomes a directory with
     /// this name.
     pub name: String,
-    /// `http://…`, `https://…`, or an absolute path on the node, which is read with the rights of
-    /// the container's user.
+    /// `http://…`, `https://…`, `upload:SHA256` for a file that was uploaded to the resource
+    /// manager, or an absolute path on the node, which is read with the rights of the container's
+    /// user.
     pub from: String,
-    /// Expected SHA-256. Required for a URL, because nothing else verifies the contents.
+    /// Expected SHA-256. Required for a URL, because nothing else verifies the contents. An address
+    /// `upload:SHA256` already contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Sha256>,
     /// Use of the file.
@@ -27,6 +32,27 @@ pub struct FetchedFile {
     /// Maximum size; a larger file is rejected. The default is the limit of the node. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<Bytes>,
+}
+
+impl FetchedFile {
+    /// The file `name` with the uploaded content `sha256`.
+    pub fn uploaded(name: impl Into<String>, sha256: Sha256, kind: FetchedFileKind) -> Self {
+        FetchedFile {
+            name: name.into(),
+            from: format!("{UPLOAD_SCHEME}{sha256}"),
+            sha256: None,
+            kind,
+            most: None,
+        }
+    }
+    /// Digest of the uploaded file that `from` names. `None` for another source.
+    pub fn upload(&self) -> Option<Sha256> {
+        self.from.strip_prefix(UPLOAD_SCHEME)?.parse().ok()
+    }
+    /// The digest that the contents must have, if the launch names it.
+    pub fn expected_digest(&self) -> Option<Sha256> {
+        self.upload().or(self.sha256)
+    }
 }
 
 word_enum! {
@@ -136,5 +162,25 @@ mod tests {
             serde_json::from_str::<FetchedFile>(r#"{"name":"a","from":"/b","sha256":"12"}"#)
                 .is_err()
         );
+    }
+
+    #[test]
+    fn the_address_of_an_upload_contains_its_digest() {
+        let sum = Sha256::new([7; 32]);
+        let file = FetchedFile::uploaded("a.jar", sum, FetchedFileKind::Archive);
+        assert_eq!(file.from, format!("upload:{sum}"));
+        assert_eq!(
+            (file.upload(), file.expected_digest()),
+            (Some(sum), Some(sum))
+        );
+        let from = |from: &str| FetchedFile {
+            from: from.to_owned(),
+            sha256: Some(sum),
+            ..file.clone()
+        };
+        for other in ["upload:", "upload:a.jar", "/srv/a.jar", "https://h/a.jar"] {
+            assert_eq!(from(other).upload(), None, "{other}");
+            assert_eq!(from(other).expected_digest(), Some(sum), "{other}");
+        }
     }
 }

@@ -44,7 +44,7 @@ pub use diagnosis::{Certainty, Diagnosis, SubCause};
 pub use exit::{
     Dimension, EnforcerKind, Evidence, ExitCharge, ExitReason, ExitReport, StopCause, TaskReport,
 };
-pub use fetch::{FetchedFile, FetchedFileKind, Sha256};
+pub use fetch::{FetchedFile, FetchedFileKind, Sha256, UPLOAD_SCHEME};
 pub use ids::{
     AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId,
 };

@@ -46,7 +46,7 @@ fn one(mut s: TomlSection<'_>) -> Option<FetchedFile> {
     );
     let from = hint(
         "the node fetches it from there",
-        "write from = \"https://…\", or an absolute path that the node can read",
+        "write from = \"https://…\", an absolute path that the node can read, or upload:PATH",
     );
     let sha256 = hint(
         "it identifies the content of the file",

@@ -52,4 +52,7 @@ pub(super) const KEYS: &[ConfigKey<ResourceManagerConfig>] = &[
         Some(c.history.containers.to_string())
     }),
     live_key("history.age", |c| Some(time(c.history.age))),
+    key("uploads.max_file", |c| Some(size(c.uploads.max_file))),
+    key("uploads.max_total", |c| Some(size(c.uploads.max_total))),
+    key("uploads.keep", |c| Some(time(c.uploads.keep))),
 ];

@@ -137,6 +137,9 @@ pub const MANAGER_DOCUMENTATION: &[DocumentedKey] = &[
     key("history.apps", Number, Between("1", "100000"), "0"),
     key("history.containers", Number, Between("1", "1000000"), "0"),
     key("history.age", Time, Any("\"24h\""), "720"),
+    key("uploads.max_file", Size, From("1"), "0"),
+    key("uploads.max_total", Size, Any("\"100GiB\""), "\"all\""),
+    key("uploads.keep", Time, Any("\"72h\""), "24"),
 ];
 
 /// Keys of `nodeagent.toml`.

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use headroom_types::{ContainerId, LaunchSpec, RequestId, Resource, StopCause, UnixMillis};
+use headroom_types::{ContainerId, LaunchSpec, RequestId, Resource, Sha256, StopCause, UnixMillis};
 use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredContainer, RunOrder};
 
 use crate::received::ReceivedReports;
@@ -78,6 +78,12 @@ impl FakeResourceManager {
                 want: ContainerDesiredState::Stop { cause },
             }]);
         }
+    }
+
+    /// Offers an uploaded file. Its first request is refused, as by an overloaded resource manager.
+    pub fn add_upload(&self, sha256: Sha256, content: &[u8]) {
+        let file = (content.to_owned(), 0);
+        self.shared.lock().uploads.insert(sha256, file);
     }
 
     /// Orders the node to forget containers, all in one line.

@@ -9,11 +9,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use headroom_types::Sha256;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemReason};
 use headroom_wire::v1::nodes::{NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
 use tokio::sync::oneshot;
@@ -81,6 +82,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/nodes/{node}/register", post(register))
         .route("/v1/nodes/{node}/report", post(report))
         .route("/v1/nodes/{node}/desired", get(desired))
+        .route("/v1/uploads/{sha256}", get(uploaded))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(shared)
 }
@@ -202,4 +204,17 @@ async fn desired(
         },
     );
     Body::from_stream(lines).into_response()
+}
+
+async fn uploaded(State(shared): State<Arc<Shared>>, Path(sha256): Path<Sha256>) -> Response {
+    let mut state = shared.lock();
+    let Some((content, requests)) = state.uploads.get_mut(&sha256) else {
+        let details = ProblemDetails::not_found("there is no uploaded file");
+        return problem(StatusCode::NOT_FOUND, details);
+    };
+    *requests += 1;
+    if *requests == 1 {
+        return unavailable();
+    }
+    content.clone().into_response()
 }

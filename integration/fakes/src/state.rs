@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use headroom_types::{ContainerId, Epoch, ExitReport};
+use headroom_types::{ContainerId, Epoch, ExitReport, Sha256};
 use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredContainer, DesiredStateLine};
 use tokio::sync::{Notify, mpsc};
 
@@ -59,6 +59,8 @@ pub(crate) struct ManagerState {
     pub(crate) faults: Faults,
     pub(crate) received: ReceivedReports,
     desired: BTreeMap<ContainerId, ContainerDesiredState>,
+    /// Uploaded files, with the number of requests for them.
+    pub(crate) uploads: BTreeMap<Sha256, (Vec<u8>, u32)>,
     /// Changes for each open stream.
     streams: Vec<mpsc::UnboundedSender<Vec<DesiredContainer>>>,
 }
@@ -72,6 +74,7 @@ impl ManagerState {
             faults: Faults::default(),
             received: ReceivedReports::default(),
             desired: BTreeMap::new(),
+            uploads: BTreeMap::new(),
             streams: Vec::new(),
         }
     }

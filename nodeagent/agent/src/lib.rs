@@ -61,6 +61,7 @@ mod stop;
 mod unattributed;
 mod unattributed_memory;
 mod unpack;
+mod uploaded_file;
 mod view;
 
 pub use agent_input::ShutdownContainers;

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use headroom_client::Client;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_config::FileCacheLimits as Bounds;
 use headroom_node_core::LaunchFailureKind;
 use headroom_node_exec::{
@@ -29,15 +31,17 @@ use crate::container_user::ContainerUser;
 use crate::download::{DownloadError, FileDownloader};
 use crate::launch_failure::LaunchError;
 use crate::process_wait::{end_within, ends_within};
-use crate::unpack;
+use crate::{unpack, uploaded_file};
 
 /// Maximum number of containers that fetch at once. The jobs of the agent share threads; the other
 /// threads serve jobs that end containers.
 const AT_ONCE: usize = 8;
 /// Number of attempts for an unreachable server.
 const TRIES: u32 = 3;
-/// Wait between two attempts.
+/// First wait between two attempts; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Longest wait between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Interval at which a copy checks whether its container was abandoned.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -47,6 +51,8 @@ pub(crate) struct Localizer {
     cache: NodeFileCache,
     bounds: Bounds,
     web: FileDownloader,
+    /// The resource manager, which has uploaded files.
+    manager: Client,
     turns: Arc<Semaphore>,
     /// Containers that fetch or wait for a permit, each with the token that cancels its fetches.
     under_way: Mutex<BTreeMap<ContainerId, CancellationToken>>,
@@ -63,11 +69,12 @@ struct ContainerFetch<'a> {
 }
 
 impl Localizer {
-    /// A localizer with its cache in `state`.
-    pub(crate) fn open(state: &Path, bounds: Bounds) -> anyhow::Result<Localizer> {
+    /// A localizer with its cache in `state`, which fetches uploaded files from `manager`.
+    pub(crate) fn open(state: &Path, bounds: Bounds, manager: Client) -> anyhow::Result<Localizer> {
         Ok(Localizer {
             cache: NodeFileCache::open(state.join("cache"), bounds.size.get())?,
             web: FileDownloader::new(bounds.ca_file.clone()),
+            manager,
             bounds,
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             under_way: Mutex::default(),
@@ -155,7 +162,7 @@ impl ContainerFetch<'_> {
     fn run(&self, at: &Path) -> anyhow::Result<()> {
         self.still_wanted()?;
         let remote = !self.file.from.starts_with('/');
-        let Some(sum) = self.file.sha256 else {
+        let Some(sum) = self.file.expected_digest() else {
             ensure!(!remote, "the URL has no sha256");
             self.make(at)?;
             return self.give(at);
@@ -230,16 +237,26 @@ impl ContainerFetch<'_> {
         }
         let runtime =
             tokio::runtime::Handle::try_current().context("no tokio runtime for the download")?;
+        let (upload, mut pauses) = (
+            self.file.upload(),
+            ExponentialBackoff::new(PAUSE, LONGEST_PAUSE),
+        );
+        // The resource manager may restart meanwhile, so only the deadline limits its attempts.
+        let most_tries = if upload.is_some() { u32::MAX } else { TRIES };
         let all = async {
             let mut tries = 1;
             loop {
                 file.set_len(0)?;
                 file.rewind()?;
-                match self.of.web.fetch(from, most, file).await {
-                    Err(DownloadError::Net(error)) if tries < TRIES => {
+                let fetched = match upload {
+                    Some(sum) => uploaded_file::fetch(&self.of.manager, sum, most, file).await,
+                    None => self.of.web.fetch(from, most, file).await,
+                };
+                match fetched {
+                    Err(DownloadError::Net(error)) if tries < most_tries => {
                         tracing::info!(container_id = %self.id, from, %error, "a download failed; trying again");
                         tries += 1;
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(pauses.wait()).await;
                     }
                     Err(DownloadError::Net(error) | DownloadError::Final(error)) => {
                         return Err(error);
@@ -327,7 +344,7 @@ impl ContainerFetch<'_> {
             hasher.update(piece.get(..n).unwrap_or_default());
         }
         let sum = Sha256::new(hasher.finalize().into());
-        match self.file.sha256 {
+        match self.file.expected_digest() {
             Some(wanted) if wanted != sum => {
                 bail!(LaunchError::new(
                     LaunchFailureKind::DigestMismatch,

@@ -125,7 +125,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     let (site, notes) = enforce(
         &options,
         &node,
-        (bin_dir, keys),
+        (bin_dir, keys, client.clone()),
         layout.clone(),
         &offers,
         &lock,
@@ -528,7 +528,7 @@ fn offers(config: &NodeAgentConfig) -> anyhow::Result<Resource> {
 async fn enforce(
     options: &AgentOptions,
     node: &NodeId,
-    (bin_dir, keys): (PathBuf, Option<Arc<ReloadingKeys>>),
+    (bin_dir, keys, client): (PathBuf, Option<Arc<ReloadingKeys>>, Client),
     layout: StateLayout,
     offers: &Resource,
     lock: &File,
@@ -563,7 +563,7 @@ async fn enforce(
             .enforcer
             .set_fence(fence)
             .context("the limit around all containers cannot be set")?;
-        let localizer = Localizer::open(layout.state(), cache)?;
+        let localizer = Localizer::open(layout.state(), cache, client)?;
         let shim = LauncherProgram {
             path: bin_dir.join("container-shim"),
             state: layout.state().to_owned(),

@@ -42,6 +42,8 @@ pub enum LaunchFailureKind {
     ServerNotTrusted,
     /// The file of additional authorities is unusable.
     CaFileInvalid,
+    /// The resource manager does not have an uploaded file.
+    UploadMissing,
     /// A file could not be fetched for another reason.
     FetchFailed,
     /// The host does not know the user.
@@ -72,7 +74,7 @@ pub enum LaunchFailureKind {
 
 impl LaunchFailureKind {
     /// All kinds.
-    pub const ALL: [LaunchFailureKind; 21] = [
+    pub const ALL: [LaunchFailureKind; 22] = [
         LaunchFailureKind::ProgramNotFound,
         LaunchFailureKind::ProgramNotExecutable,
         LaunchFailureKind::ProgramFormat,
@@ -81,6 +83,7 @@ impl LaunchFailureKind {
         LaunchFailureKind::FetchTimeout,
         LaunchFailureKind::ServerNotTrusted,
         LaunchFailureKind::CaFileInvalid,
+        LaunchFailureKind::UploadMissing,
         LaunchFailureKind::FetchFailed,
         LaunchFailureKind::UserUnknown,
         LaunchFailureKind::RootNotAllowed,
@@ -126,6 +129,10 @@ impl LaunchFailureKind {
             }
             LaunchFailureKind::CaFileInvalid => {
                 "write a file of certificates in PEM there, or leave ca_file out"
+            }
+            LaunchFailureKind::UploadMissing => {
+                "submit again, which uploads the file; keep under [uploads] in the resource \
+                 manager's configuration is how long an unused file stays"
             }
             LaunchFailureKind::FetchFailed => {
                 "check that the URL or path is correct and readable from the node"
@@ -187,6 +194,7 @@ mod tests {
             LaunchFailureKind::FetchTimeout => "raise deadline under [cache]",
             LaunchFailureKind::ServerNotTrusted => "the authority that signed it in ca_file",
             LaunchFailureKind::CaFileInvalid => "leave ca_file out",
+            LaunchFailureKind::UploadMissing => "submit again, which uploads the file",
             LaunchFailureKind::FetchFailed => "URL or path is correct",
             LaunchFailureKind::UserUnknown => "create the user",
             LaunchFailureKind::RootNotAllowed => "allow_root",

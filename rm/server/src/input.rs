@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use headroom_rm_core::{CallRefusal, CallResult, ClusterCall, MasterUpdate};
 use headroom_rm_store::SavedResponse;
 use headroom_types::{
-    AppId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Tick,
+    AppId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Sha256, Tick,
 };
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, PendingExplanation};
@@ -119,6 +119,8 @@ pub(crate) enum ClusterQuery {
     ),
     /// Waiting requests of one application or of all, longest wait first, up to a maximum number.
     Waits(Option<AppId>, usize, oneshot::Sender<Vec<WaitingRequest>>),
+    /// Uploads that applications name which have not ended.
+    NeededUploads(oneshot::Sender<BTreeSet<Sha256>>),
 }
 
 /// Maximum number of containers for each node.

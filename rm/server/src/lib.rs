@@ -49,6 +49,8 @@ mod starving;
 mod statistics;
 pub mod to_wire;
 mod topics;
+mod upload_sweep;
+mod uploads;
 mod usage_history;
 mod view;
 

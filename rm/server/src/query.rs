@@ -1,14 +1,16 @@
 //! Queries about the cluster, processed between two batches. They change nothing.
 
+use std::collections::BTreeSet;
+
 use headroom_rm_core::app::ClusterApplication;
-use headroom_rm_core::{CallRefusal, Cluster, MasterUpdate, WaitExplanation};
-use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
+use headroom_rm_core::{CallRefusal, Cluster, MasterKind, MasterUpdate, WaitExplanation};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Sha256, Tick};
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{ContainerView, NodeReservation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 
 use crate::input::{ClusterQuery, ContainerFilter, HELD, HeldContainer, WaitingRequest};
-use crate::{reports, to_wire, view};
+use crate::{reports, to_wire, uploads, view};
 
 /// Processes one query. The caller may have dropped its receiver.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
@@ -55,7 +57,22 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
         ClusterQuery::Waits(app, most, reply) => {
             _ = reply.send(waits(cluster, app.as_ref(), most, now))
         }
+        ClusterQuery::NeededUploads(reply) => _ = reply.send(needed_uploads(cluster)),
     }
+}
+
+/// Uploads that launches of applications name which have not ended.
+fn needed_uploads(cluster: &Cluster) -> BTreeSet<Sha256> {
+    let mut all = BTreeSet::new();
+    for app in cluster.apps().filter(|app| !app.state.is_over()) {
+        if let MasterKind::Managed { launch, .. } = &app.spec.master {
+            all.extend(uploads::named(launch));
+        }
+        for request in app.requests.values() {
+            all.extend(uploads::named(&request.ask.launch));
+        }
+    }
+    all
 }
 
 fn held(cluster: &Cluster, node: &NodeId) -> Vec<HeldContainer> {
@@ -246,4 +263,49 @@ pub(crate) fn missed_updates(
         )
         .hint(format!("read from cursor {acked}, or register again"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use headroom_rm_core::ApplicationOutcome;
+    use headroom_rm_core::testkit::{ClusterScenario, ask, size};
+    use headroom_types::{FetchedFile, FetchedFileKind, LaunchSpec};
+
+    use super::*;
+
+    fn launch(n: u8) -> Arc<LaunchSpec> {
+        let sum = Sha256::new([n; 32]);
+        Arc::new(LaunchSpec {
+            command: vec!["true".into()],
+            fetch: vec![FetchedFile::uploaded("a", sum, FetchedFileKind::File)],
+            ..LaunchSpec::default()
+        })
+    }
+
+    #[test]
+    fn uploads_are_needed_until_their_application_has_ended() {
+        let mut scenario = ClusterScenario::new();
+        let managed = MasterKind::Managed {
+            resource: size(1, 1),
+            launch: launch(1),
+            max_attempts: 1,
+            growth: None,
+            start_timeout: None,
+        };
+        scenario.submit("managed", 0, managed);
+        let app = scenario.app("unmanaged");
+        let request = headroom_rm_core::request::ContainerRequest {
+            launch: launch(2),
+            ..ask("main", 1, size(1, 1))
+        };
+        scenario.sync(&app, 0, vec![request]).expect("requests");
+        let sums = |numbers: &[u8]| numbers.iter().map(|n| Sha256::new([*n; 32])).collect();
+        assert_eq!(needed_uploads(&scenario.cluster), sums(&[1, 2]));
+        let done = ApplicationOutcome::Succeeded;
+        scenario.finish(&app, done).expect("finishes");
+        assert_eq!(needed_uploads(&scenario.cluster), sums(&[1]));
+        scenario.check();
+    }
 }

@@ -43,11 +43,15 @@ use crate::published::Published;
 use crate::reader::ClusterReader;
 use crate::run::{ManagerLoop, ManagerLoopError};
 use crate::shared_state::SharedState;
+use crate::upload_sweep::keep_swept;
+use crate::uploads::UploadStore;
 use crate::usage_history::UsageHistory;
 use crate::view;
 
 /// Backlog of the listener; the limit of the kernel also applies.
 const BACKLOG: u32 = 16_384;
+/// Directory of uploaded files, in the state directory.
+const UPLOADS: &str = "uploads";
 /// Directory of the event log and the audit log, in the state directory.
 const LOGS: &str = "log";
 /// Timeout for the last batch at shutdown.
@@ -124,10 +128,12 @@ pub async fn start_for(
         epoch,
         clock,
     };
+    let uploads = open_uploads(config, clock).await?;
+    tokio::spawn(keep_swept(uploads.clone(), reader.clone(), closing.clone()));
     let web = web(
         config,
         reader,
-        nodes_called,
+        (nodes_called, uploads),
         (authority, operator),
         &audit,
         &closing,
@@ -220,7 +226,7 @@ fn start_loop(
 fn web(
     config: &ResourceManagerConfig,
     reader: ClusterReader,
-    nodes: Arc<NodeHttpClients>,
+    (nodes, uploads): (Arc<NodeHttpClients>, Arc<UploadStore>),
     (authority, operator): (Option<Arc<CertificateSigner>>, Option<OperatorHandle>),
     audit: &Arc<AuditRecorder>,
     closing: &CancellationToken,
@@ -244,6 +250,7 @@ fn web(
         audit: audit.clone(),
         operator,
         description: &DESCRIPTION,
+        uploads,
         state: config.state.clone().into(),
     }
 }
@@ -259,6 +266,20 @@ async fn open_state(config: &ResourceManagerConfig) -> anyhow::Result<OpenedStor
         .iter()
         .for_each(|note| tracing::warn!("{note}"));
     Ok(opened)
+}
+
+/// Opens the store of uploaded files.
+async fn open_uploads(
+    config: &ResourceManagerConfig,
+    clock: ManagerClock,
+) -> anyhow::Result<Arc<UploadStore>> {
+    let (dir, limits) = (config.state.join(UPLOADS), config.uploads);
+    let about = dir.display().to_string();
+    let opened = tokio::task::spawn_blocking(move || UploadStore::open(dir, limits, clock))
+        .await
+        .context("cannot open the store of uploads")?;
+    let opened = opened.with_context(|| format!("cannot open the store of uploads in {about}"))?;
+    Ok(Arc::new(opened))
 }
 
 /// Certificate of the daemon, and the signing authority.

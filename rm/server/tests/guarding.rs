@@ -12,7 +12,8 @@ use std::process::Command;
 
 use fakes::unmanaged as submit;
 use headroom_client::{
-    AuditQuery, Client, ClientCredentials, ClientError, FollowMode, TokenSource,
+    AuditQuery, Client, ClientCredentials, ClientError, FileUploadError, FollowMode, TokenSource,
+    UploadSource,
 };
 use headroom_config::AnonymousAccess;
 use headroom_rm_server::{ManagerOptions, RunningManager, start};
@@ -168,6 +169,24 @@ async fn only_health_checks_are_open_to_unauthenticated_callers() {
             .expect("the user of the daemon may read")
             .is_empty()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_need_the_right_to_submit() {
+    let world = guarded(AnonymousAccess::Read).await;
+    let path = world._dir.path().join("a.jar");
+    std::fs::write(&path, "a jar").expect("writes");
+    let source = UploadSource::open(&path, |_| ()).expect("opens");
+    let refused = world.port.upload(&source, |_| ()).await;
+    let refused = refused.expect_err("the caller may only read");
+    assert!(
+        matches!(&refused, FileUploadError::Call(error) if error.denied()),
+        "{refused:?}"
+    );
+    let sent = world.by_socket.upload(&source, |_| ()).await;
+    assert!(sent.expect("the caller is an administrator"));
+    let read = world.port.uploaded_file(source.sha256()).await;
+    assert_eq!(code(&read.expect_err("a reader")), Some(ErrorCode::HR0403));
 }
 
 #[tokio::test(flavor = "multi_thread")]

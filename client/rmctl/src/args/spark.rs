@@ -11,11 +11,12 @@ use crate::complete;
 /// Help of `rmctl spark submit` below its options.
 const SUBMIT_HELP: &str = "\
 Options of rmctl come first, then those of spark-submit:
-  rmctl spark submit --follow --class org.example.Main --driver-memory 2g /shared/app.jar 10
+  rmctl spark submit --follow --class org.example.Main --driver-memory 2g app.jar 10
 
-The driver runs on a node. Files are not uploaded: the application, --jars, --py-files, --files and
---archives must be at the same path on the nodes (a shared directory), or at an address that Spark
-can read (http://, hdfs://, s3a://). local:/PATH names a file that only the nodes have. The file of
+The driver runs on a node. The application, --jars, --py-files, --files, --archives and the plugin
+are uploaded to the resource manager if it does not have them, and are in the driver's working
+directory under their own names. local:/PATH names a file that the nodes have at that path, such as
+one in a shared directory; addresses such as hdfs:// or s3a:// are read by Spark. The file of
 --properties-file is sent with the submission.";
 
 /// Verbs about Apache Spark.

@@ -73,6 +73,7 @@ pub(crate) async fn run(context: &CommandContext, args: NodeBenchArgs) -> Comman
         named: ClusterProfiles::new(),
         base: PathBuf::from("/"),
         mode: MemoryFailureMode::Fixed,
+        uploads: Vec::new(),
     };
     let id = submit(&client, &job).await?.app;
     context.term.say(&format!("{id} measures {}", args.node));

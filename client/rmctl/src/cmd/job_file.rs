@@ -4,11 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
-use headroom_client::{Client, ClientError};
+use headroom_client::{Client, ClientError, UploadSource};
+use headroom_config::job::uploads::{upload_paths, with_digests};
 use headroom_config::job::{ClusterProfiles, profiles};
 use headroom_config::{FileProblemKind, JobSpec};
 use headroom_wire::v1::job::MemoryFailureMode;
 
+use super::upload;
 use crate::context::CommandContext;
 use crate::exit::{CommandFailure, CommandResult};
 
@@ -25,20 +27,41 @@ pub(crate) struct CompiledJob {
     pub(crate) base: PathBuf,
     /// The sizing mode.
     pub(crate) mode: MemoryFailureMode,
+    /// Files of this host that the stages name. They must be uploaded before the submission.
+    pub(crate) uploads: Vec<UploadSource>,
 }
 
 /// Reads and compiles a job file. All its mistakes are reported together, and nothing is submitted.
 /// Profiles that it names but does not define come from the cluster and are written into its text.
+/// Paths of files to be uploaded are replaced by digests.
 pub(crate) async fn load(
     context: &CommandContext,
     file: &Path,
     mode: Option<MemoryFailureMode>,
 ) -> CommandResult<CompiledJob> {
     let text = headroom_config::load::read(file)?;
+    let (text, uploads) = with_uploads(file, &text)?;
     match named_in(context, &text).await {
-        Ok(cluster) => compiled(file, text, mode, &cluster),
+        Ok(cluster) => Ok(CompiledJob {
+            uploads,
+            ..compiled(file, text, mode, &cluster)?
+        }),
         Err(unasked) => Err(without_the_cluster(file, &text, unasked)),
     }
+}
+
+/// The text with digests for the files of this host that stages name as `upload:PATH`, and these
+/// files. A relative path begins at the directory of the job file.
+fn with_uploads(file: &Path, text: &str) -> Result<(String, Vec<UploadSource>), CommandFailure> {
+    let base = file.parent().unwrap_or(Path::new(""));
+    let (mut digests, mut sources) = (Vec::new(), Vec::new());
+    for named in upload_paths(text) {
+        let argument = format!("{}: from = \"upload:{}\"", file.display(), named.path);
+        let source = upload::open(&argument, &base.join(&named.path))?;
+        digests.push((named, source.sha256()));
+        sources.push(source);
+    }
+    Ok((with_digests(text, &digests), sources))
 }
 
 /// The error for a file whose cluster profiles are not available: the file's own mistakes, if it
@@ -98,6 +121,7 @@ pub(crate) fn compiled(
         named,
         base,
         mode,
+        uploads: Vec::new(),
     })
 }
 
@@ -133,6 +157,7 @@ pub(super) fn sample_job(memory: &str) -> CompiledJob {
         named: ClusterProfiles::new(),
         base: PathBuf::from("/work"),
         mode: MemoryFailureMode::Uber,
+        uploads: Vec::new(),
     }
 }
 
@@ -158,6 +183,35 @@ mod tests {
         assert!(
             wrong.contains(":2:") && wrong.contains(":3:"),
             "both mistakes at once: {wrong}"
+        );
+    }
+
+    #[test]
+    fn files_of_this_host_are_named_by_their_digests() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("job.toml");
+        std::fs::write(dir.path().join("data"), "abc").expect("writes");
+        let job = |from: &str| {
+            format!(
+                "version = 1\nname = \"a\"\n[executors.main]\nheap = \"64MiB\"\nslots = 1\n\
+                 [[stage]]\nname = \"map\"\ncommand = [\"true\"]\n\
+                 files = [{{ name = \"data\", from = \"{from}\" }}]\n"
+            )
+        };
+        let (text, sources) = with_uploads(&file, &job("upload:data")).expect("reads");
+        assert_eq!(sources.len(), 1);
+        assert!(text.contains("\"upload:ba7816bf"), "{text}");
+        let missing = with_uploads(&file, &job("upload:none")).expect_err("missing");
+        let sentence = missing.to_string();
+        assert!(
+            sentence.contains("job.toml: from = \"upload:none\": ") && sentence.contains("No such"),
+            "{sentence}"
+        );
+        let unread = compiled(&file, job("upload:data"), None, &ClusterProfiles::new());
+        let sentence = unread.expect_err("a path").to_string();
+        assert!(
+            sentence.contains("does not name an uploaded file"),
+            "{sentence}"
         );
     }
 

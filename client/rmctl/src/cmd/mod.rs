@@ -61,6 +61,7 @@ mod task;
 mod top;
 mod topscreen;
 mod ui;
+mod upload;
 mod version;
 mod wait;
 mod why;

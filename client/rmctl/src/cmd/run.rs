@@ -75,6 +75,7 @@ async fn begin(client: &Client, args: &RunArgs) -> CommandResult<AppId> {
         named: ClusterProfiles::new(),
         base,
         mode,
+        uploads: Vec::new(),
     };
     refuse_infeasible(&job.spec, &client.nodes().await?)?;
     Ok(submit(client, &job).await?.app)

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use headroom_client::{Client, TokenSource};
+use headroom_client::{Client, TokenSource, UploadSource};
 use headroom_wire::v1::apps::{AppState, AppView, SubmitApplicationRequest};
 use serde::Serialize;
 
 use super::log_source::WINDOW;
 use super::submission::send;
 use super::submit::{print_submitted, print_view, stay};
+use super::upload;
 use crate::args::{SparkInstallation, SparkSubcommand, SparkSubmitArgs};
 use crate::context::{CommandContext, now, user};
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
@@ -19,7 +20,10 @@ use crate::render::logs::tail;
 use crate::spark::arguments::{SparkArguments, usage};
 use crate::spark::file_location::FileLocation;
 use crate::spark::master_url::{check_deploy_mode, check_master, master_url};
+use crate::spark::path_pattern::expand;
 use crate::spark::plugin::{self, SparkPlugin};
+use crate::spark::properties::{PropertiesFile, setting};
+use crate::spark::staged_files::{StagedFiles, named_files};
 use crate::spark::submission::SparkJob;
 
 /// Lines of the driver's log after its end.
@@ -36,7 +40,7 @@ pub(crate) async fn run(context: &CommandContext, what: SparkSubcommand) -> Comm
 }
 
 async fn submit(context: &CommandContext, args: &SparkSubmitArgs) -> CommandResult {
-    let request = request(context, args)?;
+    let (request, sources) = request(context, args)?;
     if args.dry_run {
         let text = serde_json::to_string_pretty(&request)
             .map_err(|e| CommandFailure::new(CommandExitCode::Failed, e.to_string()))?;
@@ -44,6 +48,7 @@ async fn submit(context: &CommandContext, args: &SparkSubmitArgs) -> CommandResu
         return Ok(CommandExitCode::Ok);
     }
     let client = context.client()?;
+    upload::upload(context, &client, &sources).await?;
     let submitted = send(&client, request).await?;
     let (id, people) = (&submitted.app, context.format.is_screen());
     if !args.follow {
@@ -68,11 +73,12 @@ async fn submit(context: &CommandContext, args: &SparkSubmitArgs) -> CommandResu
     Ok(CommandExitCode::of_app(&app))
 }
 
-/// The submission, from the arguments, the properties file and the environment.
+/// The submission, from the arguments, the properties file and the environment, with the files to
+/// upload.
 fn request(
     context: &CommandContext,
     args: &SparkSubmitArgs,
-) -> CommandResult<SubmitApplicationRequest> {
+) -> CommandResult<(SubmitApplicationRequest, Vec<UploadSource>)> {
     let arguments = SparkArguments::parse(&args.arguments)?;
     for master in [
         arguments.option("--master"),
@@ -88,51 +94,73 @@ fn request(
         usage("the directory of Spark on the nodes is not known")
             .help("name it with --spark-home DIR or SPARK_HOME")
     })?;
-    let base = std::env::current_dir().map_err(|e| {
-        CommandFailure::new(
-            CommandExitCode::Failed,
-            format!("no working directory: {e}"),
-        )
-    })?;
     let properties = arguments
         .option("--properties-file")
         .map(read)
         .transpose()?;
+    let (plugin, variables) = (find_plugin(&args.installation)?, variables());
+    let file = PropertiesFile::parse(properties.as_deref().unwrap_or_default());
+    let (files, sources) = stage(&arguments, &file, &plugin, &variables)?;
     let job = SparkJob {
         properties,
-        base: &base,
         spark_home,
-        plugin: find_plugin(&args.installation)?,
-        variables: variables(),
+        files,
+        variables,
         max_memory: args.driver_max_memory,
         max_attempts: args.max_attempts,
         queue: args.queue.clone(),
         priority: args.priority,
         arguments,
     };
-    job.files()
-        .into_iter()
-        .try_for_each(|(name, file)| check_file(name, &file))?;
-    job.request(user(), format!("rmctl-{}-{}", std::process::id(), now().0))
+    let key = format!("rmctl-{}-{}", std::process::id(), now().0);
+    Ok((job.request(user(), key)?, sources))
 }
 
 fn read(path: &str) -> CommandResult<String> {
     std::fs::read_to_string(path).map_err(|e| usage(format!("--properties-file {path}: {e}")))
 }
 
-/// Checks that a file exists on this host; the nodes need it at the same path.
-fn check_file(name: &str, file: &FileLocation) -> CommandResult<()> {
-    match &file.path {
-        Some(path) if !path.exists() => {
-            Err(
-                usage(format!("{name}: there is no file {}", path.display())).help(format!(
-                    "write local:{} for a file that only the nodes have",
-                    path.display()
-                )),
-            )
+/// Reads the files of this host. Returns them once for each content, and their names for Spark.
+fn stage(
+    arguments: &SparkArguments,
+    file: &PropertiesFile,
+    plugin: &SparkPlugin,
+    variables: &BTreeMap<String, String>,
+) -> CommandResult<(StagedFiles, Vec<UploadSource>)> {
+    let base = std::env::current_dir()
+        .map_err(|e| CommandFailure::failed(format!("no working directory: {e}")))?;
+    let mut named = Vec::new();
+    for (argument, location) in named_files(arguments, file, plugin, &base) {
+        match location {
+            FileLocation::Host { path, alias: None } => {
+                let paths = expand(&path).map_err(|failure| failure.about(argument.name()))?;
+                let host = |path| FileLocation::Host { path, alias: None };
+                named.extend(paths.into_iter().map(|path| (argument, host(path))));
+            }
+            other => named.push((argument, other)),
         }
-        Some(_) | None => Ok(()),
     }
+    let settings = ["spark.pyspark.python", "spark.pyspark.driver.python"];
+    let interpreters: Vec<&str> = settings
+        .into_iter()
+        .filter_map(|key| setting(arguments, file, key))
+        .chain(variables.values().map(String::as_str))
+        .collect();
+    let mut sources: Vec<UploadSource> = Vec::new();
+    let staged = StagedFiles::new(named, &interpreters, |argument, path| {
+        let source = upload::open(argument.name(), path).map_err(|failure| {
+            let path = path.display();
+            failure.help(format!(
+                "write local:{path} for a file that only the nodes have"
+            ))
+        })?;
+        let sum = source.sha256();
+        if sources.iter().all(|known| known.sha256() != sum) {
+            sources.push(source);
+        }
+        Ok(sum)
+    })?;
+    Ok((staged, sources))
 }
 
 fn find_plugin(installation: &SparkInstallation) -> CommandResult<SparkPlugin> {
@@ -278,20 +306,5 @@ mod tests {
             plain.expect("options").lines(),
             "--master spark-headroom://rm:7070\n"
         );
-    }
-
-    #[test]
-    fn a_missing_file_names_its_option() {
-        let file = FileLocation::of("/nonexistent/a.jar", Path::new("/"));
-        let failure = check_file("--jars", &file)
-            .expect_err("missing")
-            .to_string();
-        assert!(
-            failure.contains("--jars: there is no file /nonexistent/a.jar")
-                && failure.contains("local:/nonexistent/a.jar"),
-            "{failure}"
-        );
-        let address = FileLocation::of("hdfs:/a.jar", Path::new("/"));
-        assert!(check_file("--jars", &address).is_ok());
     }
 }

@@ -8,6 +8,7 @@ use headroom_wire::v1::apps::{AppView, SubmissionResult};
 use super::feasibility::{candidates, polls, refuse_growth, refuse_infeasible};
 use super::job_file::{CompiledJob, load};
 use super::submission::submit;
+use super::upload;
 use crate::args::SubmitArgs;
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
@@ -41,9 +42,17 @@ pub(crate) async fn run(context: &CommandContext, args: SubmitArgs) -> CommandRe
     if args.dry_run {
         return Ok(CommandExitCode::Ok);
     }
+    if args.unmanaged && !job.uploads.is_empty() {
+        let file = args.file.display();
+        return Err(CommandFailure::usage(format!(
+            "{file} names files as upload:PATH, which the master of --unmanaged does not upload"
+        ))
+        .help("omit --unmanaged"));
+    }
     if args.unmanaged {
         return unmanaged(context, &args, &job).await;
     }
+    upload::upload(context, &client, &job.uploads).await?;
     let submitted = submit(&client, &job).await?;
     if !args.follow {
         print_submitted(context, &submitted, people);

@@ -1,15 +1,20 @@
-//! Files that a Spark application names: paths become absolute, addresses stay. Pure.
+//! Files that a Spark application names: files of this host, which are uploaded, and others. Pure.
 
 use std::path::{Path, PathBuf};
 
-/// A file as passed to the driver.
+/// The location of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileLocation {
-    /// Absolute path or address, with a fragment if it has one.
-    pub(crate) text: String,
-    /// The path, if the file must exist on this host and on the nodes. `None` for an address, for
-    /// `local:`, and for a pattern such as `*.jar`.
-    pub(crate) path: Option<PathBuf>,
+pub(crate) enum FileLocation {
+    /// A file of this host.
+    Host {
+        /// Absolute path, or a pattern such as `/lib/*.jar`.
+        path: PathBuf,
+        /// Text after `#`.
+        alias: Option<String>,
+    },
+    /// An address that Spark reads by itself, such as `https://`, `hdfs://` or `local:` for a file
+    /// that the nodes have.
+    Elsewhere(String),
 }
 
 impl FileLocation {
@@ -17,21 +22,9 @@ impl FileLocation {
     pub(crate) fn of(text: &str, base: &Path) -> FileLocation {
         let text = text.trim();
         match scheme(text) {
-            Some("file") => FileLocation {
-                text: text.to_owned(),
-                path: plain_path(without_authority(&text["file:".len()..])),
-            },
-            Some(_) => FileLocation {
-                text: text.to_owned(),
-                path: None,
-            },
-            None => {
-                let text = base.join(text).display().to_string();
-                FileLocation {
-                    path: plain_path(&text),
-                    text,
-                }
-            }
+            Some("file") => host(without_authority(&text["file:".len()..]), base),
+            Some(_) => FileLocation::Elsewhere(text.to_owned()),
+            None => host(text, base),
         }
     }
 
@@ -39,6 +32,17 @@ impl FileLocation {
     pub(crate) fn list(text: &str, base: &Path) -> Vec<FileLocation> {
         let items = text.split(',').filter(|item| !item.trim().is_empty());
         items.map(|item| FileLocation::of(item, base)).collect()
+    }
+}
+
+fn host(text: &str, base: &Path) -> FileLocation {
+    let (path, alias) = match text.split_once('#') {
+        Some((path, alias)) => (path, Some(alias.to_owned())),
+        None => (text, None),
+    };
+    FileLocation::Host {
+        path: base.join(path),
+        alias,
     }
 }
 
@@ -60,40 +64,31 @@ fn without_authority(text: &str) -> &str {
     }
 }
 
-/// The path without its fragment, unless it is a pattern.
-fn plain_path(text: &str) -> Option<PathBuf> {
-    let path = text.split('#').next().unwrap_or_default();
-    let is_pattern = path.contains(['*', '?', '[', '{']);
-    (!is_pattern && !path.is_empty()).then(|| PathBuf::from(path))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn paths_become_absolute_and_addresses_stay() {
-        for (given, text, path) in [
-            ("app.jar", "/shared/app.jar", Some("/shared/app.jar")),
-            ("/srv/a.jar", "/srv/a.jar", Some("/srv/a.jar")),
-            ("file:/srv/a", "file:/srv/a", Some("/srv/a")),
-            ("file:///srv/a", "file:///srv/a", Some("/srv/a")),
-            (
-                "env.zip#env",
-                "/shared/env.zip#env",
-                Some("/shared/env.zip"),
-            ),
-            ("lib/*.jar", "/shared/lib/*.jar", None),
-            ("local:/opt/a.jar", "local:/opt/a.jar", None),
-            ("s3a://bucket/a.jar", "s3a://bucket/a.jar", None),
-            ("https://h/a.py", "https://h/a.py", None),
+    fn paths_are_of_this_host_and_addresses_stay() {
+        for (given, path, alias) in [
+            ("app.jar", "/work/app.jar", None),
+            ("/srv/a.jar", "/srv/a.jar", None),
+            ("file:/srv/a", "/srv/a", None),
+            ("file:///srv/a", "/srv/a", None),
+            ("env.zip#env", "/work/env.zip", Some("env")),
+            ("lib/*.jar", "/work/lib/*.jar", None),
         ] {
-            let found = FileLocation::of(given, Path::new("/shared"));
-            assert_eq!(found.text, text);
-            assert_eq!(found.path.as_deref(), path.map(Path::new), "{given}");
+            let expected = FileLocation::Host {
+                path: path.into(),
+                alias: alias.map(str::to_owned),
+            };
+            assert_eq!(FileLocation::of(given, Path::new("/work")), expected);
+        }
+        for given in ["local:/opt/a.jar#b", "s3a://bucket/a.jar", "https://h/a.py"] {
+            let expected = FileLocation::Elsewhere(given.to_owned());
+            assert_eq!(FileLocation::of(given, Path::new("/work")), expected);
         }
         let list = FileLocation::list("a.jar,, hdfs:/b.jar", Path::new("/w"));
-        let texts: Vec<_> = list.into_iter().map(|file| file.text).collect();
-        assert_eq!(texts, ["/w/a.jar", "hdfs:/b.jar"]);
+        assert_eq!(list.len(), 2);
     }
 }

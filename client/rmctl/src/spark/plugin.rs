@@ -26,6 +26,10 @@ pub(crate) fn find(
     program: Option<&Path>,
 ) -> CommandResult<SparkPlugin> {
     if let Some(file) = given {
+        // The nodes have the jar.
+        if file.to_string_lossy().starts_with("local:") {
+            return Ok(SparkPlugin::Jar(file.to_owned()));
+        }
         return if file.is_file() {
             let path = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
             Ok(SparkPlugin::Jar(path))
@@ -64,7 +68,7 @@ pub(crate) fn find(
 }
 
 const BUILD: &str = "build it with client/spark/build --spark-home DIR, and name it with \
-                     --plugin FILE or HEADROOM_SPARK_PLUGIN; the nodes need it at the same path";
+                     --plugin FILE or HEADROOM_SPARK_PLUGIN";
 
 /// A jar of the plugin.
 struct PluginJar {
@@ -179,6 +183,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let jar = dir.path().join("p.jar");
         assert!(find(Some(&jar), None, None).is_err());
+        let of_nodes = Path::new("local:/opt/p.jar");
+        assert_eq!(
+            find(Some(of_nodes), None, None),
+            Ok(SparkPlugin::Jar(of_nodes.to_owned()))
+        );
         touch(&jar);
         assert_eq!(
             find(Some(&jar), None, None),

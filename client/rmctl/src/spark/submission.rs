@@ -12,9 +12,8 @@ use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 
 use super::arguments::{NO_FILE, SparkArguments, usage};
 use super::driver_size::DriverSize;
-use super::file_location::FileLocation;
-use super::plugin::SparkPlugin;
 use super::properties::{PropertiesFile, setting};
+use super::staged_files::{FileArgument, StagedFiles};
 use crate::exit::CommandResult;
 
 /// Starts spark-submit with the address of the resource manager that the node uses.
@@ -59,8 +58,6 @@ const OWN_SETTINGS: [&str; 3] = [
     "spark.submit.deployMode",
     "spark.driver.memory",
 ];
-/// Options that name files, in addition to `--jars`.
-const FILE_OPTIONS: [&str; 3] = ["--py-files", "--files", "--archives"];
 
 /// Everything that a submission is made of.
 #[derive(Clone, Debug)]
@@ -69,12 +66,10 @@ pub(crate) struct SparkJob<'a> {
     pub(crate) arguments: SparkArguments,
     /// Text of the properties file.
     pub(crate) properties: Option<String>,
-    /// Directory of relative paths.
-    pub(crate) base: &'a Path,
     /// Directory of Spark on the nodes.
     pub(crate) spark_home: &'a Path,
-    /// The plugin.
-    pub(crate) plugin: SparkPlugin,
+    /// Its files, with the plugin.
+    pub(crate) files: StagedFiles,
     /// Environment variables of the driver, such as `JAVA_HOME`.
     pub(crate) variables: BTreeMap<String, String>,
     /// Largest memory of the driver's container.
@@ -88,21 +83,6 @@ pub(crate) struct SparkJob<'a> {
 }
 
 impl SparkJob<'_> {
-    /// The application and all files that its options name, with the option.
-    pub(crate) fn files(&self) -> Vec<(&'static str, FileLocation)> {
-        let mut all = Vec::new();
-        if self.arguments.application != NO_FILE {
-            let file = FileLocation::of(&self.arguments.application, self.base);
-            all.push(("the application", file));
-        }
-        for name in FILE_OPTIONS.into_iter().chain(["--jars"]) {
-            let list = self.arguments.option(name).unwrap_or_default();
-            let files = FileLocation::list(list, self.base);
-            all.extend(files.into_iter().map(|file| (name, file)));
-        }
-        all
-    }
-
     /// The submission.
     pub(crate) fn request(
         &self,
@@ -123,13 +103,14 @@ impl SparkJob<'_> {
             .help("its memory is --driver-memory with the overhead"));
         }
         let launch = LaunchSpec {
-            command: self.command(&file),
+            command: self.command(),
             env: self.environment(),
             files: self
                 .properties
                 .iter()
                 .map(|text| (PROPERTIES.to_owned(), text.clone()))
                 .collect(),
+            fetch: self.files.fetched(),
             heap: Some(size.heap),
             heap_exit_codes: HEAP_EXIT_CODES.to_vec(),
             stop_grace_ms: Some(STOP_GRACE_MS),
@@ -163,7 +144,7 @@ impl SparkJob<'_> {
     }
 
     /// The words of the driver's command. The node replaces `{heap}` by the present heap.
-    fn command(&self, file: &PropertiesFile) -> Vec<String> {
+    fn command(&self) -> Vec<String> {
         let mut words = ["sh", "-c", SCRIPT, "spark-submit"]
             .map(str::to_owned)
             .to_vec();
@@ -172,13 +153,9 @@ impl SparkJob<'_> {
         self.arguments
             .passed_on()
             .for_each(|(name, value)| add(name, value));
-        let jars = self.jars(file);
-        if !jars.is_empty() {
-            add("--jars", &jars);
-        }
-        for name in FILE_OPTIONS {
-            if let Some(list) = self.arguments.option(name) {
-                add(name, &joined(FileLocation::list(list, self.base)));
+        for argument in FileArgument::LISTS {
+            if let Some(list) = self.files.list(argument) {
+                add(argument.name(), &list);
             }
         }
         if self.properties.is_some() {
@@ -192,27 +169,9 @@ impl SparkJob<'_> {
             add("--conf", &format!("spark.executor.instances={count}"));
         }
         words.extend(self.arguments.switches.iter().cloned());
-        words.push(match self.arguments.application.as_str() {
-            NO_FILE => NO_FILE.to_owned(),
-            application => FileLocation::of(application, self.base).text,
-        });
+        words.push(self.files.application().unwrap_or(NO_FILE).to_owned());
         words.extend(self.arguments.application_arguments.iter().cloned());
         words
-    }
-
-    /// The plugin and the jars of the user. `--jars` replaces `spark.jars`, so both are joined.
-    fn jars(&self, file: &PropertiesFile) -> String {
-        let of_user = self
-            .arguments
-            .option("--jars")
-            .or_else(|| setting(&self.arguments, file, "spark.jars"))
-            .unwrap_or_default();
-        let of_user = joined(FileLocation::list(of_user, self.base));
-        match &self.plugin {
-            SparkPlugin::Installed => of_user,
-            SparkPlugin::Jar(plugin) if of_user.is_empty() => plugin.display().to_string(),
-            SparkPlugin::Jar(plugin) => format!("{},{of_user}", plugin.display()),
-        }
     }
 
     fn queue(&self, file: &PropertiesFile) -> CommandResult<Option<QueuePath>> {
@@ -245,11 +204,6 @@ impl SparkJob<'_> {
     }
 }
 
-fn joined(files: Vec<FileLocation>) -> String {
-    let texts: Vec<String> = files.into_iter().map(|file| file.text).collect();
-    texts.join(",")
-}
-
 /// A name of an application, as the plugin makes it from a name for Spark.
 fn application_name(text: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -267,18 +221,27 @@ fn application_name(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use headroom_types::Cpus;
+    use headroom_types::{Cpus, Sha256};
 
     use super::*;
+    use crate::spark::plugin::SparkPlugin;
+    use crate::spark::staged_files::named_files;
 
     fn job(text: &str) -> SparkJob<'static> {
+        let plugin = SparkPlugin::Jar("/opt/headroom-spark.jar".into());
+        job_with(text, None, &plugin)
+    }
+    fn job_with(text: &str, properties: Option<&str>, plugin: &SparkPlugin) -> SparkJob<'static> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let arguments = SparkArguments::parse(&words).expect("parses");
+        let file = PropertiesFile::parse(properties.unwrap_or_default());
+        let named = named_files(&arguments, &file, plugin, Path::new("/work"));
+        let files = StagedFiles::new(named, &[], |_, _| Ok(Sha256::new([1; 32])));
         SparkJob {
-            arguments: SparkArguments::parse(&words).expect("parses"),
-            properties: None,
-            base: Path::new("/shared"),
+            arguments,
+            properties: properties.map(str::to_owned),
             spark_home: Path::new("/opt/spark"),
-            plugin: SparkPlugin::Jar("/opt/headroom-spark.jar".into()),
+            files: files.expect("fits"),
             variables: BTreeMap::from([("JAVA_HOME".to_owned(), "/opt/java".to_owned())]),
             max_memory: None,
             max_attempts: 2,
@@ -320,10 +283,13 @@ mod tests {
         assert_eq!(launch.heap_exit_codes, [3, 52]);
         assert_eq!(launch.command[..2], ["sh", "-c"]);
         let expected = "spark-submit --driver-memory {heap} --class org.example.SparkPi \
-             --executor-memory 4g --jars /opt/headroom-spark.jar,/shared/a.jar,hdfs:/b.jar \
-             --files /shared/log.conf#l --conf spark.a=b --conf spark.executor.instances=3 \
-             --verbose /shared/app.jar 10 -x";
+             --executor-memory 4g --jars ./headroom-spark.jar,./a.jar,hdfs:/b.jar \
+             --files ./l --conf spark.a=b --conf spark.executor.instances=3 \
+             --verbose ./app.jar 10 -x";
         assert_eq!(launch.command[3..].join(" "), expected);
+        let names: Vec<_> = launch.fetch.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["a.jar", "app.jar", "headroom-spark.jar", "l"]);
+        assert!(launch.fetch.iter().all(|file| file.upload().is_some()));
         let variables: Vec<_> = launch.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let expected = [
             "HEADROOM_SPARK_DRIVER=1",
@@ -335,11 +301,10 @@ mod tests {
 
     #[test]
     fn the_properties_file_travels_and_sizes_the_driver() {
-        let mut job = job("--properties-file p.conf app.py");
         let text = "spark.driver.memory 3g\nspark.jars /j.jar\nspark.app.name My app\n\
                     spark.headroom.queue root.q\n";
-        job.properties = Some(text.to_owned());
-        job.plugin = SparkPlugin::Installed;
+        let words = "--properties-file p.conf local:/opt/app.py";
+        let job = job_with(words, Some(text), &SparkPlugin::Installed);
         let request = request(&job);
         assert_eq!(request.name.as_str(), "My-app");
         assert_eq!(request.queue, "root.q".parse().ok());
@@ -348,8 +313,8 @@ mod tests {
         assert_eq!(launch.files[PROPERTIES], text);
         assert_eq!(
             launch.command[4..].join(" "),
-            "--driver-memory {heap} --jars /j.jar --properties-file spark-submit.properties \
-             /shared/app.py"
+            "--driver-memory {heap} --jars ./j.jar --properties-file spark-submit.properties \
+             local:/opt/app.py"
         );
     }
 
@@ -376,24 +341,6 @@ mod tests {
         assert_eq!(
             request(&job("spark-internal")).name.as_str(),
             "spark-internal"
-        );
-    }
-
-    #[test]
-    fn the_files_of_the_user_are_listed() {
-        let job = job("--jars a.jar,hdfs:/b.jar --py-files m.zip app.py");
-        let files = job.files();
-        let paths: Vec<_> = files
-            .iter()
-            .filter_map(|(name, file)| Some(format!("{name} {}", file.path.as_ref()?.display())))
-            .collect();
-        assert_eq!(
-            paths,
-            [
-                "the application /shared/app.py",
-                "--py-files /shared/m.zip",
-                "--jars /shared/a.jar"
-            ]
         );
     }
 }

@@ -40,11 +40,13 @@ pub enum ErrorCode {
     HR0500,
     /// Not ready, or a required part does not respond.
     HR0503,
+    /// The store of uploaded files is full.
+    HR0507,
 }
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [ErrorCode; 16] = [
+    pub const ALL: [ErrorCode; 17] = [
         ErrorCode::HR0400,
         ErrorCode::HR0401,
         ErrorCode::HR0403,
@@ -61,6 +63,7 @@ impl ErrorCode {
         ErrorCode::HR0429,
         ErrorCode::HR0500,
         ErrorCode::HR0503,
+        ErrorCode::HR0507,
     ];
     /// Path of its page on the server.
     pub fn address(self) -> String {
@@ -82,6 +85,7 @@ impl ErrorCode {
             ErrorCode::HR0429 => 429,
             ErrorCode::HR0500 => 500,
             ErrorCode::HR0503 => 503,
+            ErrorCode::HR0507 => 507,
         }
     }
     /// Title of the code.
@@ -103,12 +107,15 @@ impl ErrorCode {
             ErrorCode::HR0429 => "Too many requests",
             ErrorCode::HR0500 => "Internal fault",
             ErrorCode::HR0503 => "Not available",
+            ErrorCode::HR0507 => "The upload store is full",
         }
     }
     /// Whether the same call may succeed later.
     pub fn retryable(self) -> bool {
         match self {
             ErrorCode::HR0416 | ErrorCode::HR0429 | ErrorCode::HR0500 | ErrorCode::HR0503 => true,
+            // Space becomes free after hours, not after a short wait.
+            ErrorCode::HR0507 => false,
             ErrorCode::HR0400
             | ErrorCode::HR0401
             | ErrorCode::HR0403
@@ -186,6 +193,8 @@ pub struct ProblemDetails {
 pub enum ProblemReason {
     /// The node is decommissioned and cannot register before an undrain.
     NodeDecommissioned,
+    /// The body of an upload has another SHA-256 than its address.
+    DigestMismatch,
     /// A reason of a later version.
     #[serde(other)]
     Unknown,
@@ -239,6 +248,10 @@ impl ProblemDetails {
     /// Not ready, or a required part does not respond: [`ErrorCode::HR0503`].
     pub fn unavailable(detail: impl Into<String>) -> Self {
         ProblemDetails::new(ErrorCode::HR0503, detail)
+    }
+    /// The store of uploaded files is full: [`ErrorCode::HR0507`].
+    pub fn uploads_full(detail: impl Into<String>) -> Self {
+        ProblemDetails::new(ErrorCode::HR0507, detail)
     }
     /// Adds the exact reason.
     #[must_use]

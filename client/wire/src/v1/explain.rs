@@ -60,6 +60,7 @@ fn cause_and_remedies(code: ErrorCode) -> CauseAndRemedies {
         ErrorCode::HR0429 => HR0429,
         ErrorCode::HR0500 => HR0500,
         ErrorCode::HR0503 => HR0503,
+        ErrorCode::HR0507 => HR0507,
     }
 }
 
@@ -193,6 +194,16 @@ const HR0503: CauseAndRemedies = (
         "Try again in a second; rmctl and the client library do.",
         "If the error persists: check rmctl status and /readyz. After a restart, nodes have the time lost to reconnect.",
         "For logs of a container: check whether its node is reachable with rmctl node show NODE.",
+    ],
+);
+
+const HR0507: CauseAndRemedies = (
+    "Uploaded files have the size that `[uploads] max_total` of resourcemanager.toml allows, or the disk of the resource \
+             manager has too little free space. Nothing was stored.",
+    &[
+        "Name files that are on the nodes, or in a shared directory, with local:/PATH. They are not uploaded.",
+        "Wait: a file that no application needs is removed after `[uploads] keep` without use.",
+        "Raise max_total, or lower keep, under [uploads] in resourcemanager.toml, and restart the resource manager.",
     ],
 );
 

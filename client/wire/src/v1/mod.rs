@@ -20,4 +20,5 @@ pub mod share;
 pub mod submission;
 pub mod suggestions;
 pub mod task;
+pub mod uploads;
 pub mod validation;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{FetchedFile, LaunchSpec, Name};
+use headroom_types::{FetchedFile, LaunchSpec, Name, Sha256, UPLOAD_SCHEME};
 
 use super::application_master::PlacementRequest;
 use super::apps::{ApplicationMaster, SubmitApplicationRequest};
@@ -115,6 +115,9 @@ pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
             "write an address or a path",
         ));
     }
+    if let Some(digest) = from.strip_prefix(UPLOAD_SCHEME) {
+        return check_upload(name, digest, *sha256);
+    }
     let address = ["http://", "https://"].iter().any(|scheme| {
         from.strip_prefix(scheme)
             .is_some_and(|rest| !rest.is_empty())
@@ -128,7 +131,26 @@ pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
         (false, _) if from.starts_with('/') => Ok(()),
         (false, _) => Err((
             format!("{name}: {from:?} is neither an address nor an absolute path"),
-            "write http://…, https://… or a path from / that the node can read",
+            "write http://…, https://…, upload:SHA256 or a path from / that the node can read",
+        )),
+    }
+}
+
+/// Checks the address of an uploaded file.
+fn check_upload(
+    name: &str,
+    digest: &str,
+    sha256: Option<Sha256>,
+) -> Result<(), (String, &'static str)> {
+    match digest.parse::<Sha256>() {
+        Ok(sum) if sha256.is_none_or(|named| named == sum) => Ok(()),
+        Ok(_) => Err((
+            format!("{name}: sha256 differs from the digest in `from`"),
+            "leave sha256 out: the address of an upload contains it",
+        )),
+        Err(_) => Err((
+            format!("{name}: \"{UPLOAD_SCHEME}{digest}\" does not name an uploaded file"),
+            "upload the file, and write upload: and its SHA-256",
         )),
     }
 }
@@ -233,12 +255,24 @@ mod tests {
         };
         assert_eq!(problem("a.jar", "https://repo.example/a.jar", sum), None);
         assert_eq!(problem("a.jar", "/srv/a.jar", None), None);
+        let upload = |digest: &str| format!("upload:{digest}");
+        assert_eq!(problem("a.jar", &upload(&"ab".repeat(32)), None), None);
+        assert_eq!(problem("a.jar", &upload(&"ab".repeat(32)), sum), None);
+        let other = problem("a.jar", &upload(&"cd".repeat(32)), sum).unwrap_or_default();
+        assert!(other.contains("sha256 differs"), "{other}");
         for (name, from, sha256, word) in [
             ("../a", "/srv/a", None, "plain file name"),
             ("taken", "/srv/a", None, "twice"),
             ("a", "http://h/a", None, "without sha256"),
             ("a", "http://", sum, "neither"),
             ("a", "srv/a", None, "neither"),
+            (
+                "a",
+                "upload:data.bin",
+                None,
+                "does not name an uploaded file",
+            ),
+            ("a", "upload:", sum, "does not name an uploaded file"),
             ("a", "file:///srv/a", None, "neither"),
             ("a", "/srv/a\nb", None, "one word"),
         ] {

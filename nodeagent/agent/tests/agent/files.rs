@@ -163,6 +163,45 @@ async fn files_are_fetched_before_the_program_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_uploaded_file_comes_from_the_resource_manager() {
+    let rm = FakeRm::start();
+    let mut node = Node::start(rm.url(), 256, &[]);
+    let sum = |bytes: &[u8]| Sha256::new(sha2::Sha256::digest(bytes).into());
+    rm.add_upload(sum(TEXT), TEXT);
+    let file = FetchedFile::uploaded("it", sum(TEXT), FetchedFileKind::Program);
+    let id = rm.run(1, 32, with_file(file.clone(), "./it"));
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
+    assert_eq!(node.text(&id, "stdout"), "fetched\n");
+    let packed = tar_with("bin/it");
+    rm.add_upload(sum(&packed), &packed);
+    let archive = FetchedFile::uploaded("env", sum(&packed), FetchedFileKind::Archive);
+    let id = rm.run(2, 32, with_file(archive, "./env/bin/it"));
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
+    let other = FetchedFile::uploaded("it", sum(b"other"), FetchedFileKind::File);
+    let missing = refusal(&rm, 3, other.clone()).await;
+    assert!(
+        missing.contains("the resource manager does not have it")
+            && missing.contains("submit again"),
+        "{missing}"
+    );
+    rm.add_upload(sum(b"other"), TEXT);
+    let wrong = refusal(&rm, 4, other).await;
+    assert!(wrong.contains("its SHA-256 is"), "{wrong}");
+    let small = FetchedFile {
+        most: Some(Bytes::new(5)),
+        ..FetchedFile::uploaded("env", sum(b"large"), FetchedFileKind::File)
+    };
+    rm.add_upload(sum(b"large"), b"large and more");
+    let large = refusal(&rm, 5, small).await;
+    assert!(large.contains("larger than"), "{large}");
+    node.crash();
+    node.start_again();
+    let id = rm.run(6, 32, with_file(file, "./it"));
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
+    assert_eq!(node.text(&id, "stdout"), "fetched\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_file_fails_the_launch_with_a_reason() {
     let (rm, server) = (FakeRm::start(), Server::start().await);
     let node = Node::start(rm.url(), 256, &[]);

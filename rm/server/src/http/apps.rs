@@ -13,8 +13,8 @@ use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMill
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{
-    AppState, AppView, ChangeApplicationRequest, KillApplicationRequest, PendingExplanation,
-    ScaleExecutorsRequest, SubmissionResult, SubmitApplicationRequest,
+    AppState, AppView, ApplicationMaster, ChangeApplicationRequest, KillApplicationRequest,
+    PendingExplanation, ScaleExecutorsRequest, SubmissionResult, SubmitApplicationRequest,
 };
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::job::JobView;
@@ -29,7 +29,7 @@ use super::rows::{self, TaskRowSelection};
 use super::visibility::AppVisibility;
 use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
-use super::{guard, idempotency, pages};
+use super::{guard, idempotency, pages, uploads};
 use crate::access::{self, AccessChange};
 use crate::call_reply::{Done, Submitted};
 use crate::from_wire::{self, cut};
@@ -63,6 +63,9 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
+    if let ApplicationMaster::Managed { launch, .. } = &body.master {
+        uploads::check(&web, launch).await?;
+    }
     let call = ClusterCall::Submit(from_wire::submit(body)?);
     let Submitted { app, attempt } = web.call(call).await?;
     // A caller without a response sends the call again with the same key; the access lists are then

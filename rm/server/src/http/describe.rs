@@ -51,6 +51,7 @@ problems! {
     Over: HR0419; "The application has ended."
     NotUpgraded: HR0426; "The headers do not ask for the protocol of the channel."
     Never: HR0422; "The request is infeasible: it exceeds every node or the queue."
+    UploadsFull: HR0507; "The uploaded files, or the disk of the resource manager, leave too little space."
     TooMany: HR0429; "Too many at once; try again after the time in Retry-After."
 }
 

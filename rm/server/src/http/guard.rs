@@ -78,6 +78,10 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         ["v1", "containers", _, ..] if reads => see(named(2)),
         ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
         ["v1", "apps"] => right(AccessRight::JobSubmit),
+        // A node fetches the files of its containers. A user who knows the digest of a file can read
+        // it anyway: with a container that names it.
+        ["v1", "uploads", _] if reads => CallRequirement::SomeNodeOr(AccessRight::JobSubmit),
+        ["v1", "uploads", _] => right(AccessRight::JobSubmit),
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => {
             application(named(2))
         }
@@ -173,7 +177,8 @@ pub(crate) async fn guard(
         | CallRequirement::Look
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
-        | CallRequirement::SomeNode => None,
+        | CallRequirement::SomeNode
+        | CallRequirement::SomeNodeOr(_) => None,
     };
     match principal.authorize(&need, |_| belongs) {
         Ok(()) => next.run(request).await,
@@ -354,6 +359,14 @@ mod tests {
             ),
             CallRequirement::Node("n1".parse().expect("a node"))
         );
+        let upload = |method| of(method, "/v1/uploads/{sha256}", "/v1/uploads/00");
+        let submit = AccessRight::JobSubmit;
+        assert_eq!(upload(Method::PUT), CallRequirement::Right(submit.clone()));
+        assert_eq!(
+            upload(Method::HEAD),
+            CallRequirement::SomeNodeOr(submit.clone())
+        );
+        assert_eq!(upload(Method::GET), CallRequirement::SomeNodeOr(submit));
         assert_eq!(
             of(Method::GET, "/v1/audit", "/v1/audit"),
             CallRequirement::Right(AccessRight::OperatorRead)

@@ -46,6 +46,7 @@ pub(crate) mod tonodes;
 pub(crate) mod topic_stream;
 mod trace;
 pub(crate) mod ui;
+pub(crate) mod uploads;
 pub(crate) mod visibility;
 pub(crate) mod wait;
 pub(crate) mod web;
@@ -59,7 +60,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use headroom_config::CallerLimits;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::timeout::RequestBodyDeadlineLayer;
+use tower_http::timeout::{RequestBodyDeadlineLayer, RequestBodyTimeoutLayer};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -171,31 +172,35 @@ fn access() -> OpenApiRouter<WebHandlerState> {
         .routes(routes!(join::join))
 }
 
+/// Routes of uploads: bodies of any size, which may take long.
+fn uploads() -> OpenApiRouter<WebHandlerState> {
+    OpenApiRouter::new().routes(routes!(uploads::get, uploads::put))
+}
+
+/// All routes, without those of interfaces of other systems.
+fn all() -> OpenApiRouter<WebHandlerState> {
+    people().merge(daemons()).merge(uploads())
+}
+
 /// OpenAPI description of all routes, made for its first reader.
 pub(crate) static DESCRIPTION: LazyLock<String> = LazyLock::new(description);
 
 /// OpenAPI description of all routes, as text.
 pub fn description() -> String {
-    let api = people().merge(daemons()).into_openapi();
+    let api = all().into_openapi();
     // Cannot fail: all names and texts are of this crate.
     describe::text(&describe::whole(api)).unwrap_or_default()
 }
 
 /// All paths, for the call metrics.
 pub(crate) fn addresses() -> Vec<String> {
-    people()
-        .merge(daemons())
-        .into_openapi()
-        .paths
-        .paths
-        .into_keys()
-        .collect()
+    all().into_openapi().paths.paths.into_keys().collect()
 }
 
 /// All methods and paths, without those of interfaces of other systems.
 #[cfg(test)]
 pub(crate) fn operations() -> Vec<(&'static str, String)> {
-    let mut api = people().merge(daemons()).into_openapi();
+    let mut api = all().into_openapi();
     let all = api.paths.paths.iter_mut();
     all.flat_map(|(path, item)| {
         describe::operations(item)
@@ -232,14 +237,21 @@ pub(crate) fn router(
     let people = Router::from(people())
         .layer(from_fn_with_state(keys, idempotency::once))
         .merge(service::routes(&web, interfaces).with_state::<WebHandlerState>(()));
-    let people = people.layer(from_fn_with_state(rates, limits::rate));
+    let people = people.layer(from_fn_with_state(rates.clone(), limits::rate));
+    let guarded = from_fn_with_state(web.reader.clone(), guard::guard);
+    // A large upload may take longer than the deadline of other bodies.
+    let uploads = Router::from(uploads())
+        .layer(from_fn_with_state(rates, limits::rate))
+        .layer(guarded.clone())
+        .layer(RequestBodyTimeoutLayer::new(bounds.body_time));
     people
         .merge(Router::from(daemons()))
-        .layer(from_fn_with_state(web.reader.clone(), guard::guard))
+        .layer(guarded)
+        .layer(RequestBodyDeadlineLayer::new(bounds.body_time))
+        .merge(uploads)
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
         .layer(from_fn_with_state(listen, origin::guard))
-        .layer(RequestBodyDeadlineLayer::new(bounds.body_time))
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(from_fn_with_state(ids, trace::trace))
         .layer(from_fn_with_state(known, callers::identify))

@@ -21,6 +21,7 @@ use crate::operator::OperatorHandle;
 use crate::peaks::NodePeaks;
 use crate::reader::ClusterReader;
 use crate::topics::SharedTopicStates;
+use crate::uploads::UploadStore;
 
 /// State of all handlers.
 #[derive(Clone, Debug)]
@@ -56,6 +57,8 @@ pub(crate) struct WebHandlerState {
     pub(crate) operator: Option<OperatorHandle>,
     /// OpenAPI description of the interface.
     pub(crate) description: &'static LazyLock<String>,
+    /// Files that users uploaded.
+    pub(crate) uploads: Arc<UploadStore>,
     /// State directory; only its size is read.
     pub(crate) state: Arc<Path>,
 }
