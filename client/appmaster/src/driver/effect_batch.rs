@@ -65,7 +65,8 @@ mod tests {
 
     fn start(container: &str, output: Option<&str>) -> MasterEffect {
         let start: TaskStart = serde_json::from_value(serde_json::json!({
-            "attempt": "map/7@1", "command": ["true"], "slots": 1, "output": output,
+            "attempt": "map/7@1", "command": ["true"], "env": {}, "slots": 1,
+            "heap_exit_codes": [], "output": output,
         }))
         .expect("a start");
         send(container, ToExecutor::Start(Box::new(start)))
