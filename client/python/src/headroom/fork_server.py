@@ -207,8 +207,6 @@ class Forker:
 
     def __init__(self) -> None:
         self._clone = clone_as_sibling()
-        self._pids_read, self._pids_write = os.pipe()
-        os.set_blocking(self._pids_read, False)
 
     def fork(self) -> int:
         """Returns the pid in the server, and 0 in the process."""
@@ -225,23 +223,28 @@ class Forker:
 
     def _fork_twice(self) -> int:
         """Forks a process whose parent ends, so that the executor becomes its parent."""
+        pids_read, pids_write = os.pipe()
         middle = os.fork()
         if middle == 0:
             try:
                 pid = os.fork()
                 if pid == 0:
+                    os.close(pids_read)
+                    os.close(pids_write)
                     return 0
-                os.write(self._pids_write, b"%d\n" % pid)
+                os.write(pids_write, b"%d\n" % pid)
             except OSError as error:
                 os._exit(error.errno or 1)
             os._exit(0)
+        os.close(pids_write)
         _, status = os.waitpid(middle, 0)
-        try:
-            return int(os.read(self._pids_read, 32))
-        except BlockingIOError:
-            code = os.waitstatus_to_exitcode(status)
-            why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
-            raise OSError(f"the second fork failed: {why}") from None
+        with open(pids_read, "rb") as pids:
+            answer = pids.read()
+        if answer:
+            return int(answer)
+        code = os.waitstatus_to_exitcode(status)
+        why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
+        raise OSError(f"the second fork failed: {why}")
 
 
 def clone_as_sibling() -> Optional[Callable[[], int]]:
