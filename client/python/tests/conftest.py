@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "src"))
 sys.path.insert(0, os.path.dirname(__file__))
 
-from fake_cluster import FakeCluster  # noqa: E402
+from fake_cluster import FakeCluster
 
 
 @pytest.fixture

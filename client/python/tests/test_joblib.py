@@ -41,7 +41,7 @@ def test_an_exception_ends_the_rest(backend):
 
 def test_a_generator_and_an_executor_of_the_caller(fake):
     import headroom
-    import headroom.joblib  # noqa: F401
+    import headroom.joblib
 
     with headroom.Executor(memory="64MiB", addr=fake.address, warm=False) as executor:
         with joblib.parallel_config(backend="headroom", executor=executor):
