@@ -28,8 +28,16 @@ def latency(pool, calls):
     return statistics.median(times)
 
 
+class Figures(dict):
+    """Figures by name. Each is printed when it is known."""
+
+    def __setitem__(self, name, milliseconds):
+        super().__setitem__(name, round(milliseconds, 3))
+        print(f"{name}: {self[name]}", file=sys.stderr, flush=True)
+
+
 def measure(calls):
-    figures = {}
+    figures = Figures()
     with headroom.Executor(pools.WORKERS, memory="64MiB") as pool:
         figures["warm_call_ms"] = rate(pool, calls)
         figures["warm_latency_p50_ms"] = latency(pool, min(calls, 300))
@@ -48,7 +56,7 @@ def measure(calls):
         figures["dask_call_ms"] = rate(pool, calls)
     with pools.parsl_pool() as pool:
         figures["parsl_call_ms"] = rate(pool, calls)
-    return {name: round(value, 3) for name, value in figures.items()}
+    return figures
 
 
 if __name__ == "__main__":

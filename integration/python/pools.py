@@ -51,6 +51,8 @@ def parsl_pool():
     from parsl.executors import HighThroughputExecutor
     from parsl.providers import LocalProvider
 
+    # Parsl's workers import the function by the name of this module.
+    os.environ["PYTHONPATH"] = os.path.dirname(os.path.abspath(__file__))
     with tempfile.TemporaryDirectory() as directory:
         executor = HighThroughputExecutor(
             max_workers_per_node=WORKERS,

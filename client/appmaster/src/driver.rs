@@ -1,7 +1,8 @@
 //! The loop that owns the core: it processes messages in batches, makes records durable, and only
-//! then carries out the other effects.
+//! then carries out the other effects, except for starts that may follow the write of the records.
 
 mod commits;
+mod effect_batch;
 mod rm_session;
 mod submitters;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use headroom_types::exit::Unattributed;
 use headroom_types::{AttemptId, Bytes, ContainerId, Tick, UnixMillis};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -30,6 +31,7 @@ use crate::stop_request::StopRequest;
 use crate::submitter_link::SubmitterLinkEvent;
 use crate::traces::JobTraceExporter;
 use commits::Commits;
+use effect_batch::EffectBatch;
 use submitters::SubmitterWriters;
 
 /// Maximum number of messages that are processed before records are made durable.
@@ -115,7 +117,7 @@ impl MasterDriver {
         &mut self,
         records: &[JournalRecord],
     ) -> Result<(), JournalError> {
-        self.commit(records.to_vec()).await
+        self.commit(records.to_vec(), Vec::new()).await
     }
 
     /// Runs until the job has ended and the end is reported to the resource manager, or until this
@@ -327,31 +329,19 @@ impl MasterDriver {
         }
     }
 
-    /// Carries out effects: first the records and, when they are durable, all others.
+    /// Carries out effects: first the records, then the starts that may follow the write, and all
+    /// others when the records are durable.
     async fn carry_out(&mut self) -> Result<(), MasterRunError> {
         while !self.effects.is_empty() {
-            let mut records = Vec::new();
-            let mut rest = Vec::new();
-            for effect in std::mem::take(&mut self.effects) {
-                match effect {
-                    MasterEffect::Record(record) => records.push(*record),
-                    MasterEffect::Send { .. }
-                    | MasterEffect::Commit { .. }
-                    | MasterEffect::Resize { .. }
-                    | MasterEffect::Measure { .. }
-                    | MasterEffect::Answer { .. }
-                    | MasterEffect::Sync
-                    | MasterEffect::Finish(_) => {
-                        rest.push(effect);
-                    }
-                }
-            }
-            if !records.is_empty() {
-                let ended = self.traces.find_ended(&records);
-                self.commit(records).await?;
+            let batch = EffectBatch::new(std::mem::take(&mut self.effects));
+            if batch.records.is_empty() {
+                self.send_all(batch.starts);
+            } else {
+                let ended = self.traces.find_ended(&batch.records);
+                self.commit(batch.records, batch.starts).await?;
                 self.traces.queue_spans(&self.core, &ended, self.now().unix);
             }
-            for effect in rest {
+            for effect in batch.rest {
                 match effect {
                     MasterEffect::Record(_) => {}
                     MasterEffect::Send { container, message } => self.send(container, *message),
@@ -405,21 +395,40 @@ impl MasterDriver {
         });
     }
 
-    /// Writes records outside of the runtime's threads, because the write waits for the disk.
-    async fn commit(&mut self, records: Vec<JournalRecord>) -> Result<(), JournalError> {
+    /// Writes records outside of the runtime's threads, because the write waits for the disk. Sends
+    /// `starts` when they are written, and returns when they are durable.
+    async fn commit(
+        &mut self,
+        records: Vec<JournalRecord>,
+        starts: Vec<(ContainerId, ToExecutor)>,
+    ) -> Result<(), JournalError> {
         let Some(mut journal) = self.journal.take() else {
+            self.send_all(starts);
             return Ok(());
         };
-        let written = tokio::task::spawn_blocking(move || {
-            let result = journal.append(&records);
+        let (written, is_written) = oneshot::channel();
+        let durable = tokio::task::spawn_blocking(move || {
+            let result = journal.write(&records).and_then(|()| {
+                let _ = written.send(()); // fails only if the loop has ended
+                journal.sync()
+            });
             (journal, result)
         });
-        match written.await {
+        if is_written.await.is_ok() {
+            self.send_all(starts);
+        }
+        match durable.await {
             Ok((journal, result)) => {
                 self.journal = Some(journal);
                 result
             }
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    fn send_all(&mut self, messages: Vec<(ContainerId, ToExecutor)>) {
+        for (container, message) in messages {
+            self.send(container, message);
         }
     }
 

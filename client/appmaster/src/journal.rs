@@ -1,7 +1,8 @@
 //! The journal file: records as lines of JSON, made durable in groups.
 //!
 //! The loop owns it. A group is written with one write and made durable with one `fdatasync` before
-//! anything that depends on it leaves the process. A last line that a crash tore had no effects and
+//! anything that depends on it leaves the process. Only starts of attempts without an output
+//! directory follow the write at once: see `docs/decisions/0040-starts-follow-the-write.md`. A last line that a crash tore had no effects and
 //! is cut off. Damage at any other position is refused, and the file stays unchanged.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -179,6 +180,13 @@ impl MasterJournal {
 
     /// Writes a group of records and returns when they are durable.
     pub fn append(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
+        self.write(records)?;
+        self.sync()
+    }
+
+    /// Writes a group of records. From now on they survive the end of this process, but not that of
+    /// the host.
+    pub fn write(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
         let io = |doing| JournalErrorAt {
             path: self.path.clone(),
             doing,
@@ -186,8 +194,18 @@ impl MasterJournal {
         let group = encode(records).map_err(|e| io("written").with(e.into()))?;
         self.file
             .write_all(&group)
-            .map_err(|e| io("written").with(e))?;
-        self.file.sync_data().map_err(|e| io("synced").with(e))
+            .map_err(|e| io("written").with(e))
+    }
+
+    /// Returns when all written records are durable.
+    pub fn sync(&self) -> Result<(), JournalError> {
+        self.file.sync_data().map_err(|e| {
+            JournalErrorAt {
+                path: self.path.clone(),
+                doing: "synced",
+            }
+            .with(e)
+        })
     }
 }
 

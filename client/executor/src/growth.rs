@@ -117,14 +117,13 @@ pub struct TaskGrowth {
 }
 
 impl TaskGrowth {
-    /// Arms the throttle: from now on the kernel holds the group near `limit`.
+    /// Watches a group that was throttled at `limit` before its start.
     pub fn arm(
         group: &EnforcedGroup,
         limit: Bytes,
         freeze_timeout_ms: u64,
     ) -> Result<TaskGrowth, CgroupError> {
-        group.throttle_at(limit)?;
-        let alarms = PressureAlarms::of(group, limit)?;
+        let alarms = PressureAlarms::of(group)?;
         let longest = Duration::from_millis(freeze_timeout_ms).min(MAX_FREEZE_TIMEOUT);
         Ok(TaskGrowth {
             state: GrowthState::Below,
@@ -171,10 +170,30 @@ impl TaskGrowth {
         group.set_memory(limit)?;
         self.limit = limit;
         group.throttle_at(limit)?;
-        self.alarms = PressureAlarms::of(group, limit)?;
+        self.alarms = PressureAlarms::of(group)?;
         let held = self.since.map(|since| since.elapsed());
         self.handle_event(GrowthEvent::More, group)?;
         Ok(held)
+    }
+
+    /// The limit, if the use of the group is not watched and `current` is at least half of the
+    /// limit. The caller creates the watch with [`usage_watch`].
+    pub fn unwatched_limit(&self, current: Bytes) -> Option<Bytes> {
+        let due = self.state == GrowthState::Below
+            && !self.alarms.usage_requested
+            && current >= self.limit.mul_ratio(1, 2);
+        due.then_some(self.limit)
+    }
+
+    /// Stores the result of [`usage_watch`]. After an error, samples and the other alarms remain.
+    pub fn watch_usage(&mut self, watch: Result<Option<MemoryEventWatch>, CgroupError>) {
+        self.alarms.usage_requested = true;
+        match watch {
+            Ok(watch) => self.alarms.usage = watched(watch, Interest::READABLE),
+            Err(error) => {
+                tracing::warn!(%error, "the use of a task cannot be watched; it is sampled");
+            }
+        }
     }
 
     /// End of the maximum freeze time.
@@ -192,6 +211,15 @@ impl TaskGrowth {
     }
 }
 
+/// A watch of the use of a group near `limit`. Blocks for a grace period of the kernel, 10 ms and
+/// more, on cgroup v1; therefore not created for tasks that use little.
+pub fn usage_watch(
+    group: &EnforcedGroup,
+    limit: Bytes,
+) -> Result<Option<MemoryEventWatch>, CgroupError> {
+    MemoryEventWatch::usage(group, pressure_threshold(limit))
+}
+
 /// The kernel events that wake the loop.
 #[derive(Debug)]
 struct PressureAlarms {
@@ -199,22 +227,21 @@ struct PressureAlarms {
     events: Option<AsyncFd<MemoryEventWatch>>,
     /// v1: nearly all of the limit is in use.
     usage: Option<AsyncFd<MemoryEventWatch>>,
+    usage_requested: bool,
     /// v2, if the kernel counts it: the group stalls on memory.
     stalls: Option<AsyncFd<MemoryEventWatch>>,
 }
 
 impl PressureAlarms {
-    fn of(group: &EnforcedGroup, limit: Bytes) -> Result<PressureAlarms, CgroupError> {
+    fn of(group: &EnforcedGroup) -> Result<PressureAlarms, CgroupError> {
         let stalls = MemoryEventWatch::stalls(group).unwrap_or_else(|error| {
             tracing::debug!(%error, "memory stalls cannot be watched, ignoring");
             None
         });
         Ok(PressureAlarms {
             events: watched(MemoryEventWatch::open(group)?, Interest::READABLE),
-            usage: watched(
-                MemoryEventWatch::usage(group, pressure_threshold(limit))?,
-                Interest::READABLE,
-            ),
+            usage: None,
+            usage_requested: false,
             stalls: watched(stalls, Interest::PRIORITY),
         })
     }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -26,7 +27,7 @@ use crate::fork_server::ForkServerFailure;
 use crate::fork_servers::ForkServers;
 use crate::limits::has_remedy;
 use crate::logs::TaskFiles;
-use crate::payload::PayloadFiles;
+use crate::payload::{PayloadFiles, PayloadPool, PayloadReuse};
 use crate::spawn_failure::exec_failure_code;
 use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
@@ -54,6 +55,8 @@ pub struct LaunchContext {
     pub children: ExecutorChildren,
     /// Fork servers.
     pub fork_servers: ForkServers,
+    /// Input and value files.
+    pub payloads: Arc<PayloadPool>,
     /// Namespaces of each task; `None` if tasks share those of the container.
     pub namespaces: Option<Namespaces>,
     /// Reason that tasks share the container's namespaces although the node requests separate ones.
@@ -73,6 +76,12 @@ impl LaunchContext {
             .ok()
             .and_then(|t| t.trim().parse().ok())
             .unwrap_or(0);
+        let reuse = if environment.enforcer.is_kernel() {
+            PayloadReuse::Allowed
+        } else {
+            PayloadReuse::Never
+        };
+        let payloads = PayloadPool::new(environment.dir.join("tasks"), reuse);
         let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
         let oom_score_adj = (own + TASK_OOM_SCORE_OFFSET).min(1000);
         Ok(LaunchContext {
@@ -83,6 +92,7 @@ impl LaunchContext {
             fork_server_oom_score_adj: (own + FORK_SERVER_OOM_SCORE_OFFSET).min(1000),
             children: ExecutorChildren::default(),
             fork_servers: ForkServers::default(),
+            payloads: Arc::new(payloads),
             namespaces,
             no_namespaces,
         })
@@ -175,7 +185,7 @@ pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<Launche
 /// Creates the files and the cgroup of a task.
 pub(crate) fn prepare(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<PreparedTask> {
     anyhow::ensure!(!start.command.is_empty(), "the command is empty");
-    let files = TaskFiles::create(&site.environment.dir, start)
+    let files = TaskFiles::create(&site.environment.dir, &site.payloads, start)
         .context("the log files of the task cannot be created")?;
     if let Some(output) = &start.output {
         own_directory(Path::new(output))
@@ -338,7 +348,8 @@ mod tests {
             ..start("map/7@2")
         };
         let dir = tempfile::tempdir().expect("tempdir");
-        let files = TaskFiles::create(dir.path(), &start).expect("creates");
+        let payloads = PayloadPool::new(dir.path().join("tasks"), PayloadReuse::Allowed);
+        let files = TaskFiles::create(dir.path(), &Arc::new(payloads), &start).expect("creates");
         let base = [
             ("LANG", "C.UTF-8"),
             ("PATH", "/bin"),
@@ -356,14 +367,14 @@ mod tests {
             "HEADROOM_ATTEMPT=2",
             "HEADROOM_CACHED_BYTES=/t/map-7-2.cached",
             "HEADROOM_INDEX=7",
-            "HEADROOM_INPUT_FILE=/t/map-7-2.input",
+            "HEADROOM_INPUT_FILE=/t/payload-1.input",
             "HEADROOM_MEMORY_BYTES=4096",
             "HEADROOM_OOM_MARKER=/t/map-7-2.oom-marker",
             "HEADROOM_RUNG=3",
             "HEADROOM_SLOTS=2",
             "HEADROOM_STAGE=map",
             "HEADROOM_TASK=map/7",
-            "HEADROOM_VALUE_FILE=/t/map-7-2.value",
+            "HEADROOM_VALUE_FILE=/t/payload-1.value",
             "LANG=de",
             "PATH=/bin",
         ];

@@ -7,13 +7,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use headroom_node_core::gclog::{self, GcLogSummary};
 use headroom_node_core::marker;
 use headroom_types::Bytes;
 use headroom_wire::v1::task::TaskStart;
 
-use crate::payload::PayloadFiles;
+use crate::payload::{PayloadFiles, PayloadPool};
 
 /// Bytes at the end of a log that a report contains.
 const TAIL: u64 = 4096;
@@ -41,7 +42,11 @@ pub struct TaskFiles {
 
 impl TaskFiles {
     /// Creates the files in `DIR/tasks`, empty except for the input.
-    pub fn create(dir: &Path, start: &TaskStart) -> io::Result<TaskFiles> {
+    pub fn create(
+        dir: &Path,
+        payloads: &Arc<PayloadPool>,
+        start: &TaskStart,
+    ) -> io::Result<TaskFiles> {
         let tasks = dir.join("tasks");
         std::fs::create_dir_all(&tasks)?;
         let name = start.attempt.file_name();
@@ -58,7 +63,7 @@ impl TaskFiles {
         Ok(TaskFiles {
             out: make(&out_path)?,
             err: make(&err_path)?,
-            payload: PayloadFiles::create(&tasks.join(&name), start)?,
+            payload: payloads.take(start)?,
             out_path,
             err_path,
             marker_path,
@@ -158,13 +163,15 @@ pub(crate) fn tail(path: &Path, most: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::payload::PayloadReuse;
     use crate::verdict::samples::start;
     use std::io::Write as _;
 
     fn files() -> (tempfile::TempDir, TaskFiles) {
         let dir = tempfile::tempdir().expect("tempdir");
-        let files = TaskFiles::create(dir.path(), &start("map/7@2")).expect("creates");
-        (dir, files)
+        let payloads = PayloadPool::new(dir.path().join("tasks"), PayloadReuse::Allowed);
+        let files = TaskFiles::create(dir.path(), &Arc::new(payloads), &start("map/7@2"));
+        (dir, files.expect("creates"))
     }
 
     #[test]

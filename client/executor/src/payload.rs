@@ -1,13 +1,17 @@
 //! Input file and value file of one attempt: the text that its program reads, and the text that it
 //! returns.
 //!
-//! Owned by the files of the attempt. Both files lie in `tasks/` of the container's directory and
-//! are removed with their owner. Only the user of the container can read the input.
+//! Owned by the files of the attempt. Both files lie in `tasks/` of the container's directory. Only
+//! the user of the container can read the input. Where the kernel confirms that all processes of an
+//! attempt have ended, the next attempt uses the same files: a file system such as ext4 takes long
+//! to create files among many that were just removed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
 
 use headroom_types::Bytes;
 use headroom_wire::v1::submission::MAX_VALUE_BYTES;
@@ -19,9 +23,38 @@ pub const INPUT_FILE_VARIABLE: &str = "HEADROOM_INPUT_FILE";
 /// Variable with the path of the value file.
 pub const VALUE_FILE_VARIABLE: &str = "HEADROOM_VALUE_FILE";
 
-/// The input and value files of one attempt; a drop removes them.
+/// The files of attempts in one directory.
+#[derive(Debug)]
+pub struct PayloadPool {
+    dir: PathBuf,
+    reuse: PayloadReuse,
+    free: Mutex<FreePayloads>,
+}
+
+/// Whether the next attempt may use the files of an ended one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadReuse {
+    /// The kernel confirms the end of all processes of an attempt.
+    Allowed,
+    /// A process that is not known may still have the files open.
+    Never,
+}
+
+/// Numbers of files.
+#[derive(Debug, Default)]
+struct FreePayloads {
+    /// Files that exist and that no attempt uses.
+    numbers: Vec<u32>,
+    /// The lowest number that was never used.
+    next: u32,
+}
+
+/// The input and value files of one attempt. A drop returns them to the pool or removes them.
 #[derive(Debug)]
 pub struct PayloadFiles {
+    pool: Arc<PayloadPool>,
+    number: u32,
+    reuse: PayloadReuse,
     /// `None` for an attempt without an input.
     input: Option<PathBuf>,
     value: PathBuf,
@@ -41,32 +74,53 @@ pub enum TaskValue {
     Unreadable(String),
 }
 
-impl PayloadFiles {
-    /// Writes the input of `start` to `PATH.input`, and reserves `PATH.value`. `None` for a start
-    /// with neither an input nor a fork server.
-    pub fn create(path: &Path, start: &TaskStart) -> io::Result<Option<PayloadFiles>> {
+impl PayloadPool {
+    /// A pool of files in `dir`, which exists when the first attempt starts.
+    pub fn new(dir: PathBuf, reuse: PayloadReuse) -> PayloadPool {
+        PayloadPool {
+            dir,
+            reuse,
+            free: Mutex::default(),
+        }
+    }
+
+    /// Writes the input of `start`, and makes its value absent. `None` for a start with neither an
+    /// input nor a fork server.
+    pub fn take(self: &Arc<Self>, start: &TaskStart) -> io::Result<Option<PayloadFiles>> {
         if start.input.is_none() && start.fork_server.is_empty() {
             return Ok(None);
         }
-        let files = PayloadFiles {
-            input: start
-                .input
-                .is_some()
-                .then(|| path.with_added_extension("input")),
-            value: path.with_added_extension("value"),
+        let (number, used) = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            match free.numbers.pop() {
+                Some(number) => (number, true),
+                None => {
+                    free.next += 1;
+                    (free.next, false)
+                }
+            }
         };
-        files.remove();
-        if let (Some(path), Some(text)) = (&files.input, &start.input) {
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(path)?
-                .write_all(text.as_bytes())?;
+        let path = |ending| self.dir.join(format!("payload-{number}.{ending}"));
+        let input = path("input");
+        if !used {
+            // Those of an earlier executor in the same directory.
+            remove(&input);
+            remove(&path("value"));
         }
-        Ok(Some(files))
+        if let Some(text) = &start.input {
+            open_empty(&input, OFlags::CREATE)?.write_all(text.as_bytes())?;
+        }
+        Ok(Some(PayloadFiles {
+            pool: self.clone(),
+            number,
+            reuse: self.reuse,
+            input: start.input.is_some().then_some(input),
+            value: path("value"),
+        }))
     }
+}
 
+impl PayloadFiles {
     /// The variables that name the files.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let input = self
@@ -87,23 +141,58 @@ impl PayloadFiles {
         }
     }
 
-    fn remove(&self) {
-        for path in self.input.iter().chain([&self.value]) {
-            match std::fs::remove_file(path) {
-                Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    tracing::debug!(path = %path.display(), %error, "a file of the task cannot be removed");
-                }
-            }
+    /// Removes the files with their owner: a process of the attempt may still run.
+    pub fn forbid_reuse(&mut self) {
+        self.reuse = PayloadReuse::Never;
+    }
+
+    /// Makes the value absent. False if the files are not as an executor leaves them.
+    fn clear(&self) -> bool {
+        let is_plain = |path: &Path| {
+            std::fs::symlink_metadata(path).map(|file| file.is_file() && file.nlink() == 1)
+        };
+        let input = self.input.as_deref().map_or(Ok(true), is_plain);
+        match is_plain(&self.value) {
+            Ok(true) => matches!(input, Ok(true)) && mark_absent(&self.value).is_ok(),
+            Ok(false) => false,
+            Err(error) => matches!(input, Ok(true)) && error.kind() == io::ErrorKind::NotFound,
         }
     }
 }
 
 impl Drop for PayloadFiles {
     fn drop(&mut self) {
-        self.remove();
+        if self.reuse == PayloadReuse::Allowed && self.clear() {
+            let free = &self.pool.free;
+            let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.numbers.push(self.number);
+            return;
+        }
+        self.input.iter().for_each(|path| remove(path));
+        remove(&self.value);
     }
+}
+
+fn remove(path: &Path) {
+    match std::fs::remove_file(path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            tracing::debug!(path = %path.display(), %error, "a file of the task cannot be removed");
+        }
+    }
+}
+
+/// Empties a value file. Its time of change distinguishes it from an empty value.
+fn mark_absent(path: &Path) -> io::Result<()> {
+    open_empty(path, OFlags::empty())?.set_modified(UNIX_EPOCH)
+}
+
+/// Opens a file for its owner only, empties it, and follows no link.
+fn open_empty(path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags | more, Mode::RUSR | Mode::WUSR)?;
+    Ok(File::from(file))
 }
 
 /// Opens without following a link and without waiting for a writer of a pipe.
@@ -122,6 +211,9 @@ fn read_value(path: &Path) -> io::Result<TaskValue> {
     }
     if metadata.len() > MAX_VALUE_BYTES as u64 {
         return Ok(TaskValue::TooLarge(Bytes::new(metadata.len())));
+    }
+    if metadata.len() == 0 && metadata.modified().is_ok_and(|time| time == UNIX_EPOCH) {
+        return Ok(TaskValue::Absent);
     }
     let mut bytes = Vec::new();
     file.take(MAX_VALUE_BYTES as u64).read_to_end(&mut bytes)?;
@@ -145,19 +237,21 @@ mod tests {
         }
     }
 
+    fn pool(dir: &Path, reuse: PayloadReuse) -> Arc<PayloadPool> {
+        Arc::new(PayloadPool::new(dir.to_owned(), reuse))
+    }
+
+    fn taken(pool: &Arc<PayloadPool>, start: &TaskStart) -> PayloadFiles {
+        pool.take(start).expect("creates").expect("has files")
+    }
+
     #[test]
     fn an_attempt_has_the_files_that_it_needs() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("map-7-2");
-        assert!(
-            PayloadFiles::create(&path, &start(None, &[]))
-                .expect("creates")
-                .is_none()
-        );
+        let pool = pool(dir.path(), PayloadReuse::Allowed);
+        assert!(pool.take(&start(None, &[])).expect("creates").is_none());
         let names = |start: &TaskStart| {
-            let files = PayloadFiles::create(&path, start)
-                .expect("creates")
-                .expect("has files");
+            let files = taken(&pool, start);
             files.variables().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(&start(None, &["server"])), [VALUE_FILE_VARIABLE]);
@@ -170,13 +264,11 @@ mod tests {
     #[test]
     fn the_input_is_private_and_removed_with_its_owner() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("map-7-2");
         // Files of an earlier executor in the same directory.
-        std::fs::write(dir.path().join("map-7-2.input"), "old").expect("writes");
-        std::fs::write(dir.path().join("map-7-2.value"), "old").expect("writes");
-        let files = PayloadFiles::create(&path, &start(Some("ä text"), &[]))
-            .expect("creates")
-            .expect("has files");
+        std::fs::write(dir.path().join("payload-1.input"), "old").expect("writes");
+        std::fs::write(dir.path().join("payload-1.value"), "old").expect("writes");
+        let pool = pool(dir.path(), PayloadReuse::Never);
+        let files = taken(&pool, &start(Some("ä text"), &[]));
         let (_, input) = files.variables().next().expect("an input");
         assert_eq!(std::fs::read_to_string(input).expect("reads"), "ä text");
         let mode = std::fs::metadata(input)
@@ -190,13 +282,36 @@ mod tests {
     }
 
     #[test]
+    fn the_next_attempt_does_not_see_the_value_of_the_one_before() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let pool = pool(dir.path(), PayloadReuse::Allowed);
+        let first = taken(&pool, &start(Some("a long text"), &[]));
+        let value = first.value.clone();
+        std::fs::write(&value, "result").expect("writes");
+        assert_eq!(first.value(), TaskValue::Text("result".into()));
+        drop(first);
+        let second = taken(&pool, &start(Some("short"), &[]));
+        assert_eq!(second.value, value);
+        assert_eq!(second.value(), TaskValue::Absent);
+        let (_, input) = second.variables().next().expect("an input");
+        assert_eq!(std::fs::read_to_string(input).expect("reads"), "short");
+        let other = taken(&pool, &start(Some("at the same time"), &[]));
+        assert_ne!(other.value, value);
+        std::fs::write(&value, "").expect("writes");
+        assert_eq!(second.value(), TaskValue::Text(String::new()));
+        // A link to the file could be written to later.
+        std::fs::hard_link(&value, dir.path().join("link")).expect("links");
+        drop(second);
+        let third = taken(&pool, &start(Some("text"), &[]));
+        assert_ne!(third.value, value);
+    }
+
+    #[test]
     fn only_a_regular_file_of_text_within_the_limit_is_a_value() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("map-7-2");
-        let files = PayloadFiles::create(&path, &start(None, &["server"]))
-            .expect("creates")
-            .expect("has files");
-        let value = dir.path().join("map-7-2.value");
+        let pool = pool(dir.path(), PayloadReuse::Allowed);
+        let files = taken(&pool, &start(None, &["server"]));
+        let value = files.value.clone();
         let most = "v".repeat(MAX_VALUE_BYTES);
         std::fs::write(&value, &most).expect("writes");
         assert_eq!(files.value(), TaskValue::Text(most.clone()));

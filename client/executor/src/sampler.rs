@@ -134,9 +134,14 @@ impl TaskSampler {
         reading
     }
 
+    /// Reads the limits of the main process, which explain a failure. It has ended and is not reaped
+    /// yet.
+    pub fn last_limits(&mut self, main: i32) {
+        self.own_limits.last(main);
+    }
+
     /// Total bytes read. The main process has ended and is not reaped yet.
     pub fn last_reads(&mut self, main: i32, group: &TaskGroup) -> Option<Bytes> {
-        self.own_limits.last(main);
         self.reads
             .last(main, &group.group().pids().unwrap_or_default())
     }

@@ -328,6 +328,7 @@ impl TaskRunner {
         };
         let usage = self.meter.usage(&self.start.attempt, reading.current);
         self.lines.usage.send_replace(Some(usage));
+        self.watch_usage(reading.current).await;
         if reading.newly_near {
             let _ = self.lines.news.try_send(TaskNotification::Near); // the next usage message repeats it
         }
@@ -346,6 +347,20 @@ impl TaskRunner {
             if let Ok(Ok(found)) = spawn_blocking(move || inspect::inspect_process(pid)).await {
                 self.meter.store_inspection(&found);
             }
+        }
+    }
+
+    /// Watches the use of a task that may grow and uses half of its limit. The watch is created on a
+    /// separate thread.
+    async fn watch_usage(&mut self, current: Bytes) {
+        let growth = self.growth.as_ref();
+        let Some(limit) = growth.and_then(|growth| growth.unwatched_limit(current)) else {
+            return;
+        };
+        let group = self.group.clone();
+        let watch = spawn_blocking(move || growth::usage_watch(group.group(), limit)).await;
+        if let (Ok(watch), Some(growth)) = (watch, &mut self.growth) {
+            growth.watch_usage(watch);
         }
     }
 
@@ -522,6 +537,10 @@ impl TaskRunner {
             missing.push(format!("counters of the task: {e}"));
             Default::default()
         });
+        let succeeded = matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Code(0))));
+        if !succeeded {
+            self.meter.last_limits(self.child.get_ref().pid);
+        }
         let read = self.meter.last_reads(self.child.get_ref().pid, &self.group);
         let how = self.child.get_ref().wait().unwrap_or_else(|e| {
             missing.push(format!("exit status of the task: {e}"));
@@ -537,6 +556,8 @@ impl TaskRunner {
         let ended = clock::now();
         if let Err(e) = self.group.clear() {
             missing.push(format!("processes that the main process left behind: {e}"));
+            let payload = self.files.payload.as_mut();
+            payload.map(PayloadFiles::forbid_reuse);
         }
         if let Some(dir) = tmp_on_disk(&self.site.environment.dir, &self.start)
             && let Err(error) = std::fs::remove_dir_all(&dir)

@@ -4,6 +4,9 @@
 //! The kernel adds the reads of a child to its parent when the parent waits for it. The number of
 //! an ended process remains until it is reaped. Pages of mapped files are not included.
 
+use std::fs::File;
+use std::io::Read as _;
+
 use headroom_types::Bytes;
 
 use crate::parse;
@@ -11,7 +14,11 @@ use crate::parse;
 /// Bytes that process `pid`, its threads and its reaped children have read so far. `None` when it
 /// is gone or access is denied.
 pub fn so_far(pid: i32) -> Option<Bytes> {
-    parse::read_chars(&std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+    // One read: without room, the standard library begins with 32 bytes.
+    let mut text = String::with_capacity(512);
+    let mut file = File::open(format!("/proc/{pid}/io")).ok()?;
+    file.read_to_string(&mut text).ok()?;
+    parse::read_chars(&text)
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The two fields of `/proc/PID/stat` that this crate needs.
 
+use std::fs::File;
+use std::io::Read as _;
+
 /// State and start time of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
@@ -23,8 +26,11 @@ pub fn parse(bytes: &[u8]) -> Option<ProcessStat> {
 
 /// Reads the fields of a process; `None` when there is no such process.
 pub(crate) fn read(pid: i32) -> std::io::Result<Option<ProcessStat>> {
-    match std::fs::read(format!("/proc/{pid}/stat")) {
-        Ok(bytes) => Ok(parse(&bytes)),
+    // One read: without room, the standard library begins with 32 bytes.
+    let mut bytes = Vec::with_capacity(1024);
+    let file = File::open(format!("/proc/{pid}/stat"));
+    match file.and_then(|mut file| file.read_to_end(&mut bytes)) {
+        Ok(_) => Ok(parse(&bytes)),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
         Err(e) => Err(e),
     }

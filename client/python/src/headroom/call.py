@@ -43,16 +43,16 @@ class _ValueFile:
         self._path = path
         self._lines: List[str] = []
         self._size = 0
-        self._file: Any = None
+        self._file: Optional[int] = None
 
     def begin(self, lines: List[str]) -> None:
         """Writes the header and the outcomes of earlier attempts."""
         self._lines = list(lines)
         self._size = 64 + sum(map(len, lines))
         if self._path and self._size <= MAX_VALUE_BYTES:
-            self._file = open(self._path, "w", encoding="ascii")  # noqa: SIM115
-            self._file.write(value_header() + "".join(lines))
-            self._file.flush()
+            # A descriptor instead of a text file, whose layers cost a short call a tenth of its time.
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            _write(self._file, value_header() + "".join(lines))
 
     def add(self, line: str) -> None:
         """Appends an outcome."""
@@ -60,16 +60,15 @@ class _ValueFile:
         self._size += len(line)
         if self._file is not None:
             if self._size <= MAX_VALUE_BYTES:
-                self._file.write(line)
-                self._file.flush()
+                _write(self._file, line)
             else:
-                self._file.close()
+                os.close(self._file)
                 self._file = None
 
     def finish(self, store: str, name: str, complete: bool) -> None:
         """Completes the value; a large one goes to the store."""
         if self._file is not None:
-            self._file.close()
+            os.close(self._file)
             self._file = None
             if complete:
                 return
@@ -92,6 +91,12 @@ class _ValueFile:
             text = value_header() + encode_outcome(_error_outcome(error, 0.0))
         with open(self._path, "w", encoding="ascii") as file:
             file.write(text)
+
+
+def _write(file: int, text: str) -> None:
+    data = text.encode("ascii")
+    while data:
+        data = data[os.write(file, data) :]
 
 
 class _ProgressFile:
@@ -140,8 +145,8 @@ def main() -> None:
     """Runs the task that the environment and the arguments describe."""
     value = _ValueFile(os.environ.get("HEADROOM_VALUE_FILE"))
     try:
-        with open(os.environ["HEADROOM_INPUT_FILE"], encoding="utf-8") as file:
-            call_input = CallInput.of_text(file.read())
+        with open(os.environ["HEADROOM_INPUT_FILE"], "rb", buffering=0) as file:
+            call_input = CallInput.of_text(file.readall().decode("utf-8"))
     except KeyError:
         sys.exit(
             "headroom.call runs inside a task of headroom.Executor: HEADROOM_INPUT_FILE is not set"

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import encodings.ascii
+import errno
 import faulthandler
 import gc
 import importlib
@@ -36,7 +38,7 @@ import threading
 import time
 import traceback
 import types
-from typing import Any, Dict, List, NoReturn, Optional, Sequence
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 VERSION = 1
 #: Variable with the number of the inherited socket.
@@ -53,6 +55,10 @@ SETUP_EXIT_CODE = 126
 FLUSH_EXIT_CODE = 120
 #: Maximum length of the text in the file of HEADROOM_OOM_MARKER. Characters.
 MAX_MARKER = 200
+#: Flag of the system call `clone`: the new process has the parent of its caller.
+CLONE_PARENT = 0x8000
+#: Numbers of the system call `clone`.
+CLONE_NUMBERS = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 #: Time for the threads of a module to end after a fork. Seconds.
 THREAD_TIMEOUT = 0.2
 
@@ -160,8 +166,8 @@ def freeze_memory() -> None:
 def serve(channel: socket.socket) -> Optional[Call]:
     """Answers requests until the socket is closed. Returns a call in each forked process, and
     ``None`` in the server."""
-    pids_read, pids_write = os.pipe()
-    os.set_blocking(pids_read, False)
+    forker = Forker()
+    own_environment = dict(os.environ)
     while True:
         packet, descriptors, _, _ = socket.recv_fds(
             channel, MAX_MESSAGE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
@@ -171,13 +177,12 @@ def serve(channel: socket.socket) -> Optional[Call]:
         request = parse_request(packet)
         if request is not None:
             try:
-                pid = fork_twice(pids_read, pids_write)
+                request["env"] = environment_change(own_environment, request["env"])
+                pid = forker.fork()
             except OSError as error:
                 answer = {"kind": "failed", "attempt": request["attempt"], "error": str(error)}
             else:
                 if pid == 0:
-                    os.close(pids_read)
-                    os.close(pids_write)
                     channel.close()
                     return Call(request, descriptors)
                 answer = {"kind": "forked", "attempt": request["attempt"], "pid": pid}
@@ -197,27 +202,85 @@ def parse_request(packet: bytes) -> Optional[Dict[str, Any]]:
     return None
 
 
-def fork_twice(pids_read: int, pids_write: int) -> int:
-    """Forks a process whose parent has ended, so that it becomes a child of the executor. Returns
-    its pid in the server, and 0 in the process."""
-    flush_output()
-    middle = os.fork()
-    if middle == 0:
+class Forker:
+    """Forks processes whose parent is the executor."""
+
+    def __init__(self) -> None:
+        self._clone = clone_as_sibling()
+        self._pids_read, self._pids_write = os.pipe()
+        os.set_blocking(self._pids_read, False)
+
+    def fork(self) -> int:
+        """Returns the pid in the server, and 0 in the process."""
+        flush_output()
+        if self._clone is not None:
+            try:
+                return self._clone()
+            except OSError as error:
+                # The first process of a pid namespace has no sibling.
+                if error.errno != errno.EINVAL:
+                    raise
+                self._clone = None
+        return self._fork_twice()
+
+    def _fork_twice(self) -> int:
+        """Forks a process whose parent ends, so that the executor becomes its parent."""
+        middle = os.fork()
+        if middle == 0:
+            try:
+                pid = os.fork()
+                if pid == 0:
+                    return 0
+                os.write(self._pids_write, b"%d\n" % pid)
+            except OSError as error:
+                os._exit(error.errno or 1)
+            os._exit(0)
+        _, status = os.waitpid(middle, 0)
         try:
-            pid = os.fork()
-            if pid == 0:
-                return 0
-            os.write(pids_write, b"%d\n" % pid)
-        except OSError as error:
-            os._exit(error.errno or 1)
-        os._exit(0)
-    _, status = os.waitpid(middle, 0)
+            return int(os.read(self._pids_read, 32))
+        except BlockingIOError:
+            code = os.waitstatus_to_exitcode(status)
+            why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
+            raise OSError(f"the second fork failed: {why}") from None
+
+
+def clone_as_sibling() -> Optional[Callable[[], int]]:
+    """A function that forks this process into a child of its own parent, which is the executor;
+    half the work of two forks. ``None`` where it is not known to work."""
+    number = CLONE_NUMBERS.get(os.uname().machine)
+    if number is None or sys.implementation.name != "cpython":
+        return None
     try:
-        return int(os.read(pids_read, 32))
-    except BlockingIOError:
-        code = os.waitstatus_to_exitcode(status)
-        why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
-        raise OSError(f"the second fork failed: {why}") from None
+        import ctypes
+
+        # Libraries called by `PyDLL` keep the interpreter's lock, as `os.fork` does.
+        system = ctypes.PyDLL(None, use_errno=True)
+        python = ctypes.pythonapi
+        before, in_child, in_parent, syscall = (
+            python.PyOS_BeforeFork,
+            python.PyOS_AfterFork_Child,
+            python.PyOS_AfterFork_Parent,
+            system.syscall,
+        )
+    except (ImportError, OSError, AttributeError):
+        return None
+    for function in (before, in_child, in_parent):
+        function.argtypes, function.restype = [], None
+    syscall.argtypes, syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
+
+    def clone() -> int:
+        before()
+        pid = int(syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
+        if pid == 0:
+            in_child()
+            return 0
+        code = ctypes.get_errno()
+        in_parent()
+        if pid < 0:
+            raise OSError(code, os.strerror(code))
+        return pid
+
+    return clone
 
 
 def send(channel: socket.socket, message: Dict[str, Any]) -> None:
@@ -250,7 +313,7 @@ class Call:
     def run_and_exit(self, modules: Sequence[str]) -> NoReturn:
         """Prepares the process, waits until the executor watches it, runs the code, and exits.
         ``modules`` are imported before the code."""
-        gate = socket.socket(fileno=self.descriptor("gate"))
+        gate = self.descriptor("gate")
         try:
             self.prepare()
         except Exception as error:
@@ -258,6 +321,8 @@ class Call:
             os._exit(SETUP_EXIT_CODE)
         if not may_run(gate):
             os._exit(SETUP_EXIT_CODE)
+        # The first collection would otherwise visit, and so copy, what the fork has left.
+        gc.freeze()
         gc.enable()
         exit_process(run_program(self.request["command"], modules))
 
@@ -285,7 +350,7 @@ class Call:
         ):
             os.dup2(number, target)
             os.close(number)
-        set_environment(self.request["env"])
+        change_environment(self.request["env"])
         os.chdir(self.request["cwd"])
         # Without a new seed all calls would draw the same numbers; `random` does this by itself.
         numpy_random = sys.modules.get("numpy.random")
@@ -293,24 +358,36 @@ class Call:
             numpy_random.seed()
 
 
-def set_environment(env: Dict[str, str]) -> None:
-    """Replaces the environment. Most variables are equal, and each change costs time."""
-    for name in [name for name in os.environ if name not in env]:
-        del os.environ[name]
-    for name, value in env.items():
-        if os.environ.get(name) != value:
+def environment_change(own: Dict[str, str], env: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """The variables by which ``env`` differs from ``own``; ``None`` for a removed one. Most are
+    equal, and a process that compared them would copy the memory of all of them."""
+    change: Dict[str, Optional[str]] = {
+        name: value for name, value in env.items() if own.get(name) != value
+    }
+    change.update((name, None) for name in own if name not in env)
+    return change
+
+
+def change_environment(change: Dict[str, Optional[str]]) -> None:
+    """Changes the environment of this process."""
+    for name, value in change.items():
+        if value is None:
+            del os.environ[name]
+        else:
             os.environ[name] = value
-    time.tzset()
+    if "TZ" in change:
+        time.tzset()
 
 
-def may_run(gate: socket.socket, message: bytes = b"ready") -> bool:
-    """Sends a message on the gate. False if the executor has given up the attempt."""
-    with gate:
-        try:
-            gate.send(message)
-            return gate.recv(16) == b"run"
-        except OSError:
-            return False
+def may_run(gate: int, message: bytes = b"ready") -> bool:
+    """Sends a message on the gate and closes it. False if the executor has given up the attempt."""
+    try:
+        os.write(gate, message)
+        return os.read(gate, 16) == b"run"
+    except OSError:
+        return False
+    finally:
+        os.close(gate)
 
 
 def run_program(command: Sequence[str], modules: Sequence[str]) -> int:
