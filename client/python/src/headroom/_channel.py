@@ -71,12 +71,14 @@ class SubmissionChannel:
         client: str,
         handler: ChannelHandler,
         lost_after: float,
+        *,
+        is_observer: bool = False,
     ) -> None:
         self.app = app
         self._rest = rest
         self._handler = handler
         self._lost_after = lost_after
-        self._state = SubmissionState(client)
+        self._state = SubmissionState(client, is_observer=is_observer)
         self._changed = threading.Condition()
         self._connection: Optional[UpgradedConnection] = None
         self._ending = False
