@@ -1,4 +1,7 @@
-"""Wall-clock time of trivial calls on two workers, for Headroom and for other pools. Argument: number of calls."""
+"""Wall-clock time of trivial calls on two workers, for Headroom and for other pools.
+
+Argument: number of calls.
+"""
 import json
 import statistics
 import sys

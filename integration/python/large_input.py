@@ -37,10 +37,11 @@ def measure():
         right = [future.result(timeout=300) == n * n for n, future in enumerate(futures)]
         figures["headroom"] = sum(right)
         print(futures[LARGE].explain(), file=sys.stderr)
-    with pools.memory_cgroup(pools.WORKERS * LIMIT) as enter:
-        with pools.process_pool(initializer=enter) as pool:
-            figures["pool"], error = results(pool)
-            print("ProcessPoolExecutor:", error, file=sys.stderr)
+    with pools.memory_cgroup(pools.WORKERS * LIMIT) as enter, pools.process_pool(
+        initializer=enter
+    ) as pool:
+        figures["pool"], error = results(pool)
+        print("ProcessPoolExecutor:", error, file=sys.stderr)
     with pools.dask_pool(memory=LIMIT) as pool:
         figures["dask"], error = results(pool)
         print("Dask LocalCluster:", error, file=sys.stderr)

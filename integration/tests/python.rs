@@ -22,6 +22,24 @@ fn calls_run_on_a_real_cluster() -> Result<()> {
 }
 
 #[test]
+fn joblib_and_parsl_run_on_a_real_cluster() -> Result<()> {
+    pytest(
+        "python",
+        &[
+            "-m",
+            "cluster",
+            "tests/test_joblib.py",
+            "tests/test_parsl.py",
+        ],
+    )
+}
+
+#[test]
+fn the_wheels_work_without_the_source_tree() -> Result<()> {
+    pytest("python", &["-m", "cluster", "tests/test_wheel.py"])
+}
+
+#[test]
 fn dask_tasks_that_need_more_memory_run_on_larger_workers() -> Result<()> {
     pytest("python", &["-m", "cluster", "tests/test_dask_cluster.py"])
 }
@@ -38,8 +56,13 @@ fn the_snakemake_plugin_passes_its_tests() -> Result<()> {
 
 #[test]
 fn the_packages_pass_ruff_and_mypy() -> Result<()> {
+    let scripts = "../../integration/python";
+    run(
+        "python",
+        &["-m", "ruff", "check", scripts, "--config", "pyproject.toml"],
+    )?;
     for package in ["python", "python-snakemake"] {
-        run(package, &["-m", "ruff", "check", "src"])?;
+        run(package, &["-m", "ruff", "check", "."])?;
         run(package, &["-m", "mypy"])?;
     }
     Ok(())

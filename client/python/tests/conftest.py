@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "src"))
 sys.path.insert(0, os.path.dirname(__file__))
 
-from fake_cluster import FakeCluster  # noqa: E402
+from fake_cluster import FakeCluster
 
 
 @pytest.fixture
@@ -30,3 +30,15 @@ def executor(fake):
 
     with headroom.Executor(memory="64MiB", addr=fake.address, warm=False) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def real_cluster():
+    """The address of a cluster of real programs; only for tests that are marked ``cluster``."""
+    from headroom._local_cluster import LocalCluster, find_rmctl
+
+    if not os.environ.get("HEADROOM_BIN_DIR"):
+        pytest.skip("HEADROOM_BIN_DIR does not name the directory of the programs")
+    made = LocalCluster(find_rmctl(), memory=3 << 30)
+    yield made.address
+    made.stop()

@@ -13,8 +13,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src"))
 
-import headroom  # noqa: E402
-from headroom._local_cluster import LocalCluster, find_rmctl  # noqa: E402
+import headroom
+from headroom._local_cluster import LocalCluster, find_rmctl
 
 
 def nothing(n):
@@ -54,7 +54,7 @@ def main():
         for name, warm in (("warm", True), ("cold", False)):
             measure(
                 name,
-                lambda warm=warm: headroom.Executor(
+                lambda name=name, warm=warm: headroom.Executor(
                     2, memory="64MiB", addr=cluster.address, warm=warm, name=f"measure-{name}"
                 ),
             )

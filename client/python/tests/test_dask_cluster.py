@@ -217,6 +217,40 @@ def test_a_worker_that_is_killed_from_outside_is_replaced(nodes: NodeHarness) ->
         assert cluster.memory_failures == 0
 
 
+def test_each_worker_is_a_row_of_the_job(nodes: NodeHarness) -> None:
+    def rmctl(*words: str) -> str:
+        program = os.path.join(os.environ["HEADROOM_BIN_DIR"], "rmctl")
+        command = [program, *words, "--addr", nodes.address]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    with make_cluster(nodes, 2) as cluster, Client(cluster) as client:
+        client.wait_for_workers(2, timeout=60)
+        rest = cluster._session._client
+
+        def rows() -> dict:
+            view = rest.get(f"/v1/apps/{cluster.app}")["job"] or {"tasks": []}
+            return {row["task"]: row for row in view["tasks"]}
+
+        def all_run() -> bool:
+            return [row["state"] for row in rows().values()] == ["running"] * 2
+
+        wait_until(all_run, "both workers have a row")
+        assert set(rows()) == {"workers-256MiB/0", "workers-256MiB/1"}
+        assert "workers-256MiB" in rmctl("ps", cluster.app)
+        # The log of a worker is that of its container.
+        log = f"{cluster.app}/workers-256MiB/0"
+        wait_until(lambda: "Registered to" in rmctl("logs", log), "the log of a worker")
+        os.kill(next(iter(worker_pids(client).values())), signal.SIGKILL)
+
+        def is_replaced() -> bool:
+            return all_run() and sum(len(row["attempts"]) for row in rows().values()) == 3
+
+        wait_until(is_replaced, "the second container of the killed worker")
+        app = cluster.app
+    view = rest.get(f"/v1/apps/{app}")["job"]
+    assert {row["state"] for row in view["tasks"]} == {"done"}, view
+
+
 def test_scaling_starts_and_ends_containers(nodes: NodeHarness) -> None:
     with make_cluster(nodes, 0) as cluster, Client(cluster) as client:
         app = cluster.app

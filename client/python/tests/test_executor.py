@@ -303,7 +303,7 @@ def test_a_killed_executor(fake):
     future = ex.submit(touch_and_wait, os.devnull)
     wait_until(future.running)
     ex.kill()
-    with pytest.raises(errors.TaskLost, match="by its client|killed by a user"):
+    with pytest.raises(errors.TaskLost, match=r"by its client|killed by a user"):
         future.result(60)
     assert fake.masters[ex.app].over is False
 

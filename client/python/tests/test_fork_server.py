@@ -14,6 +14,8 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
+from headroom._sibling_fork import find_sibling_fork
+
 SOURCES = pathlib.Path(__file__).resolve().parent.parent / "src"
 PR_SET_CHILD_SUBREAPER = 36
 TIMEOUT = 60
@@ -22,7 +24,7 @@ TIMEOUT = 60
 class Requester:
     """An executor's part of the protocol, for one fork server."""
 
-    def __init__(self, directory: pathlib.Path, options: List[str]) -> None:
+    def __init__(self, directory: pathlib.Path, options: List[str], shell: bool = False) -> None:
         self.directory = directory
         self.count = 0
         self.channel, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -31,9 +33,10 @@ class Requester:
         environment["PYTHONPATH"] = str(SOURCES)
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment["HEADROOM_FORK_SERVER_FD"] = str(far_end.fileno())
+        between = ["sh", "-c", '"$@"; exit $?', "sh"] if shell else []
         with far_end, open(directory / "log", "w", encoding="utf-8") as log:
             self.server = subprocess.Popen(
-                [sys.executable, "-m", "headroom.fork_server", *options],
+                [*between, sys.executable, "-m", "headroom.fork_server", *options],
                 env=environment,
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
@@ -102,9 +105,9 @@ def requester(tmp_path: pathlib.Path) -> Iterator[Requester]:
     yield from serve(tmp_path, [])
 
 
-def serve(directory: pathlib.Path, options: List[str]) -> Iterator[Requester]:
+def serve(directory: pathlib.Path, options: List[str], shell: bool = False) -> Iterator[Requester]:
     assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-    requester = Requester(directory, options)
+    requester = Requester(directory, options, shell)
     try:
         yield requester
     finally:
@@ -222,3 +225,48 @@ def test_a_missing_module_ends_the_server(tmp_path: pathlib.Path) -> None:
         assert requester.receive() == {}
         assert requester.server.wait(TIMEOUT) == 1
         assert "No module named 'no_such_module'" in requester.log()
+
+
+SIBLING = """
+import os, signal, socket, subprocess, sys, threading
+from headroom._sibling_fork import find_sibling_fork
+fork = find_sibling_fork(socket.socket(fileno=int(sys.argv[1])))
+pid = fork()
+if pid:
+    print(pid, flush=True)
+    os._exit(0)
+received = []
+signal.signal(signal.SIGUSR1, lambda *_: received.append(1))
+signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+thread = threading.Thread(target=received.append, args=(2,))
+thread.start()
+thread.join()
+received.append(subprocess.run(["true"]).returncode)
+os._exit(7 if received == [1, 2, 0] else 8)
+"""
+
+
+def test_a_forked_sibling_is_a_whole_process_and_a_child_of_the_parent() -> None:
+    near, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with near, far_end:
+        server = subprocess.run(
+            [sys.executable, "-c", SIBLING, str(far_end.fileno())],
+            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+            pass_fds=[far_end.fileno()],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    _, status = os.waitpid(int(server.stdout), 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
+def test_a_server_with_another_parent_forks_twice(tmp_path: pathlib.Path) -> None:
+    near, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with near, far_end:
+        assert find_sibling_fork(far_end) is None, "the parent of this process has not made it"
+    for requester in serve(tmp_path, [], shell=True):
+        requester.receive()
+        assert requester.run(["-c", "print(1)"]) == (0, "1\n", "")
+        # The processes are children of this one, as with a forked sibling.
+        assert requester.run(["-c", "raise SystemExit(3)"])[0] == 3

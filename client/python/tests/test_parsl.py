@@ -6,7 +6,10 @@ import os
 
 import pytest
 from fake_cluster import MIB
+from test_cluster import allocate
 from test_executor import need
+
+from headroom._http import RestClient
 
 pytest.importorskip("parsl")
 
@@ -43,3 +46,50 @@ def test_the_resource_specification(kernel):
     with pytest.raises(Exception, match="gpus"):
         size(parsl_resource_specification={"gpus": 1}).result(60)
     assert os.getpid()
+
+
+@pytest.fixture
+def on_cluster(real_cluster, tmp_path):
+    """Parsl with an executor on a cluster, and Parsl's own threads beside it."""
+    import parsl
+
+    from headroom.parsl import HeadroomExecutor
+
+    executor = HeadroomExecutor(max_workers=2, memory="64MiB", addr=real_cluster)
+    config = parsl.Config(
+        executors=[executor, parsl.ThreadPoolExecutor(label="threads", max_threads=2)],
+        run_dir=str(tmp_path / "runs"),
+        usage_tracking=0,
+        strategy="none",
+    )
+    with parsl.load(config):
+        yield parsl, executor
+
+
+def square(n):
+    return allocate(300 if n == 7 else 4, n * n)
+
+
+@pytest.mark.cluster
+def test_an_app_that_needs_more_memory_gets_it_on_a_cluster(on_cluster):
+    parsl, executor = on_cluster
+    results = {}
+    for label in ("headroom", "threads"):
+        app = parsl.python_app(square, executors=[label])
+        results[label] = [future.result(240) for future in [app(n) for n in range(12)]]
+    assert results["headroom"] == results["threads"] == [n * n for n in range(12)]
+    counts = executor._executor._job.counts
+    assert counts.done == 12 and counts.grown + counts.killed > 0
+    assert counts.peak >= 300 * MIB
+
+
+@pytest.mark.cluster
+def test_an_error_and_the_end_on_a_cluster(on_cluster):
+    parsl, executor = on_cluster
+    divide = parsl.python_app(divmod, executors=["headroom"])
+    with pytest.raises(ZeroDivisionError):
+        divide(1, 0).result(120)
+    assert divide(7, 2).result(120) == (3, 1)
+    app, address = executor._executor.app, executor._executor.address
+    executor.shutdown()
+    assert RestClient(address).get(f"/v1/apps/{app}")["state"] == "finished"

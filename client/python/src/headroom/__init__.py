@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
+    from headroom._attached import AttachedJob, attach
     from headroom._executor import Executor, ExecutorView
     from headroom._futures import Future
     from headroom._task import TaskFunction, default_executor, task
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttachedJob",
     "AttemptReport",
     "ClusterUnreachable",
     "Executor",
@@ -52,16 +54,19 @@ __all__ = [
     "TaskFunction",
     "TaskLost",
     "TaskTimeout",
+    "attach",
     "default_executor",
     "task",
 ]
 
 # Modules are imported at their first use: a call on a node needs few of them.
 _MODULES = {
+    "AttachedJob": "_attached",
     "Executor": "_executor",
     "ExecutorView": "_executor",
     "Future": "_futures",
     "TaskFunction": "_task",
+    "attach": "_attached",
     "default_executor": "_task",
     "task": "_task",
 }

@@ -171,6 +171,10 @@ def value_header(reference: Optional[StoreReference] = None, complete: bool = Tr
     return json.dumps(header, separators=(",", ":")) + "\n"
 
 
+#: The header of most values.
+_PLAIN_HEADER = value_header()
+
+
 def encode_outcome(pickled: bytes) -> str:
     """A pickled outcome as a line."""
     return base64.b64encode(pickled).decode() + "\n"
@@ -193,6 +197,8 @@ def parse_value(text: str) -> Tuple[List[bytes], Optional[StoreReference], bool]
     """The pickled outcomes of a value, the file with them instead, and whether calls were left
     out."""
     first, *rest = text.splitlines(keepends=True) or [""]
+    if first == _PLAIN_HEADER:
+        return decode_outcomes(rest), None, False
     header = json.loads(first)
     reference = header.get("store")
     partial = bool(header.get("partial"))

@@ -7,6 +7,7 @@ lock; handlers run in the reader's thread without it.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from typing import Any, Dict, Iterable, List, Optional
@@ -70,16 +71,24 @@ class SubmissionChannel:
         client: str,
         handler: ChannelHandler,
         lost_after: float,
+        *,
+        is_observer: bool = False,
     ) -> None:
         self.app = app
         self._rest = rest
         self._handler = handler
         self._lost_after = lost_after
-        self._state = SubmissionState(client)
+        self._state = SubmissionState(client, is_observer=is_observer)
         self._changed = threading.Condition()
         self._connection: Optional[UpgradedConnection] = None
         self._ending = False
         self._unacknowledged = 0
+        #: True while the writer sends without the lock.
+        self._writing = False
+        #: End of a line whose beginning is sent; the writer sends it before anything else.
+        self._unsent = b""
+        #: Time of the last message to the master.
+        self._last_sent = time.monotonic()
         self._master_attempt: Optional[int] = None
         #: Set after the last event.
         self.ended = threading.Event()
@@ -108,10 +117,35 @@ class SubmissionChannel:
             if self._ending:
                 raise TaskLost(f"{self.app} accepts no more calls: its channel has ended")
             refused = self._state.add_task(stage, item)
-            if self._state.queued == 1 or self._state.queued % 64 == 0:
-                self._changed.notify_all()
+            self._send_soon()
         if refused is not None:
             raise RequestRefused.of_problem(0, refused, "the stage was refused")
+
+    def _send_soon(self) -> None:
+        """Sends the new task at once if the channel is idle, else leaves it to the writer. With the
+        lock held.
+
+        An idle channel has room for a line, so this thread need not wake another one.
+        """
+        state, connection = self._state, self._connection
+        is_idle = (
+            state.queued == 1
+            and state.welcomed
+            and not state.answers_awaited
+            and not (self._writing or self._unsent)
+        )
+        if is_idle and connection and not isinstance(connection.socket, ssl.SSLSocket):
+            try:
+                data = b"".join(map(_encode, self._outgoing()))
+                self._unsent = data[connection.send_now(data) :]
+            except OSError:
+                connection.close()
+            except BaseException:
+                # Ctrl-C: it is unknown how much was sent. The next connection repeats it.
+                connection.close()
+                raise
+        if self._unsent or state.queued == 1 or (state.queued and state.queued % 64 == 0):
+            self._changed.notify_all()
 
     def cancel(self, keys: Iterable[str]) -> List[str]:
         """Cancels tasks. Returns the keys of those that no event will follow for."""
@@ -217,7 +251,7 @@ class SubmissionChannel:
                 line = connection.readline(MAX_LINE_BYTES + 2)
                 if not line.endswith(b"\n"):
                     break
-                message = json.loads(line)
+                message = json.loads(line.decode())
                 first = first or str(message.get("kind"))
                 if not self._take(message):
                     break
@@ -226,6 +260,7 @@ class SubmissionChannel:
         finally:
             with self._changed:
                 self._connection = None
+                self._unsent = b""
                 self._state.disconnected()
                 self._changed.notify_all()
             connection.close()
@@ -236,11 +271,16 @@ class SubmissionChannel:
         with self._changed:
             events = self._state.received(message)
             kind = message.get("kind")
-            if kind in ("welcome", "accepted", "credit", "refused"):
+            if kind in ("welcome", "refused"):
                 self._changed.notify_all()
+            elif kind in ("accepted", "credit"):
+                if self._state.queued or self._state.is_closed:
+                    self._changed.notify_all()
             elif kind == "ended":
+                # Otherwise the acknowledgement is sent together with the next task or heartbeat.
                 self._unacknowledged += 1
-                if self._unacknowledged >= ACK_AFTER or self._state.open_tasks == 0:
+                is_last = self._state.is_closed and self._state.open_tasks == 0
+                if self._unacknowledged >= ACK_AFTER or is_last:
                     self._changed.notify_all()
         if kind == "welcome":
             self.connected.set()
@@ -300,27 +340,38 @@ class SubmissionChannel:
     # Writer.
 
     def _write_all(self) -> None:
-        last = time.monotonic()
         while True:
             with self._changed:
                 if self._ending:
                     return
                 self._gather()
                 connection = self._connection
-                lines = self._state.outgoing() if connection is not None else []
-                self._unacknowledged = 0 if lines else self._unacknowledged
-                silent = time.monotonic() - last
-                if not lines and silent < HEARTBEAT_INTERVAL:
-                    self._changed.wait(0.1 if self._unacknowledged else HEARTBEAT_INTERVAL - silent)
+                data, self._unsent = self._unsent, b""
+                if connection is not None:
+                    data += b"".join(map(_encode, self._outgoing()))
+                silent = time.monotonic() - self._last_sent
+                if not data and silent < HEARTBEAT_INTERVAL:
+                    self._changed.wait(HEARTBEAT_INTERVAL - silent)
                     continue
-            last = time.monotonic()
-            if connection is None or not self._state.welcomed:
-                continue
+                self._last_sent = time.monotonic()
+                if connection is None or not self._state.welcomed:
+                    continue
+                self._writing = True
             try:
-                data = b"".join(map(_encode, lines)) if lines else _encode({"kind": "alive"})
-                connection.send(data)
+                connection.send(data or _encode({"kind": "alive"}))
             except OSError:
                 connection.close()
+            finally:
+                with self._changed:
+                    self._writing = False
+
+    def _outgoing(self) -> List[Dict[str, Any]]:
+        """The messages to send now. With the lock held."""
+        lines = self._state.outgoing()
+        if lines:
+            self._unacknowledged = 0
+            self._last_sent = time.monotonic()
+        return lines
 
     def _gather(self) -> None:
         """Lets tasks of the same moment share a batch while an earlier batch has no answer."""
@@ -329,5 +380,8 @@ class SubmissionChannel:
             self._changed.wait(BATCH_DELAY)
 
 
+_encode_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _encode(message: Dict[str, Any]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    return _encode_json(message).encode() + b"\n"

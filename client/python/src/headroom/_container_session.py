@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
 
 from headroom._http import JsonLines, RestClient
+from headroom._job_view import JobView
 from headroom.errors import ClusterUnreachable, HeadroomError, RequestRefused
 
 __all__ = [
@@ -62,6 +63,8 @@ class ContainerRequest:
     priority: int = 0
     #: Labels that the node must have.
     labels: Tuple[str, ...] = ()
+    #: Row of the job view that the container is an attempt of, such as ``workers-512MiB/3``.
+    task: str = ""
 
     def to_wire(self) -> Dict[str, Any]:
         """The request as JSON."""
@@ -242,6 +245,7 @@ class ContainerSession:
         self._unsent: Set[str] = set()
         self._drops: Set[str] = set()
         self._releases: Set[str] = set()
+        self._view = JobView()
         self._epoch = 0
         self._received = 0
         self._is_dirty = False
@@ -276,6 +280,8 @@ class ContainerSession:
         with self._changed:
             self._requests[request.request] = _RequestState(request)
             self._unsent.add(request.request)
+            if request.task:
+                self._view.requested(request.task, request.memory, request.cpus)
             self._wake()
 
     def release(self, request: str) -> None:
@@ -284,6 +290,7 @@ class ContainerSession:
             state = self._requests.get(request)
             if state is None:
                 return
+            self._view.withdrawn(state.request.task, _now())
             if state.container is not None:
                 self._releases.add(state.container)
             else:
@@ -304,7 +311,15 @@ class ContainerSession:
                 thread.join(timeout=2 * self._client.settings.timeout)
         if was_ended or not self.app:
             return
-        body = {"attempt": self._attempt, "succeeded": succeeded, "diagnostics": diagnostics}
+        body: Dict[str, Any] = {
+            "attempt": self._attempt,
+            "succeeded": succeeded,
+            "diagnostics": diagnostics,
+        }
+        with self._changed:
+            for state in self._requests.values():
+                self._view.withdrawn(state.request.task, _now())
+            body["job"] = self._view.whole()
         until = time.monotonic() + FINISH_TIMEOUT
         while True:
             try:
@@ -370,6 +385,7 @@ class ContainerSession:
             for request, state in self._requests.items():
                 if not state.is_withdrawn:
                     self._unsent.add(request)
+            self._view.repeat_all()
             for grant in reply["containers"]:
                 events.extend(self._allocated(grant))
         self._emit(events)
@@ -421,6 +437,7 @@ class ContainerSession:
             asked = sorted(self._unsent)[:MAX_ASKS_PER_SYNC]
             drops = sorted(self._drops)
             releases = sorted(self._releases)
+            patch = self._view.patch()
             body = {
                 "attempt": self._attempt,
                 "epoch": self._epoch,
@@ -428,6 +445,7 @@ class ContainerSession:
                 "asks": [self._requests[name].request.to_wire() for name in asked],
                 "drop": drops,
                 "release": releases,
+                "job": patch,
             }
         reply = self._client.post(f"/v1/apps/{self.app}/sync", body)
         events: List[SessionEvent] = []
@@ -435,6 +453,8 @@ class ContainerSession:
             self._unsent.difference_update(asked)
             self._drops.difference_update(drops)
             self._releases.difference_update(releases)
+            if patch is not None:
+                self._view.sent(patch)
             for name in drops:
                 state = self._requests.get(name)
                 # A grant that arrives after this answer belongs to no request: it is released.
@@ -442,7 +462,8 @@ class ContainerSession:
                     del self._requests[name]
             for verdict in reply["verdicts"]:
                 if verdict["verdict"] == "never" and verdict["request"] in self._requests:
-                    del self._requests[verdict["request"]]
+                    state = self._requests.pop(verdict["request"])
+                    self._view.infeasible(state.request.task, verdict["sentence"])
                     events.append(RequestInfeasible(verdict["request"], verdict["sentence"]))
             self._is_dirty = self._is_dirty or bool(self._unsent)
         self._emit(events)
@@ -500,12 +521,15 @@ class ContainerSession:
         if state.container is not None:
             return []
         state.container = grant["container"]
+        self._view.granted(state.request.task, grant["container"], grant["node"], _now())
+        self._wake()
         return [ContainerGranted(grant["request"], grant["container"], grant["node"])]
 
     def _exited(self, line: Mapping[str, Any]) -> List[SessionEvent]:
         state = self._requests.pop(line["request"], None)
         if state is None:
             return []
+        self._view.exited(state.request.task, line["report"], _now())
         self._unsent.discard(line["request"])
         self._drops.add(line["request"])
         # The acknowledgement goes with the next sync.
@@ -513,6 +537,11 @@ class ContainerSession:
         if state.is_withdrawn:
             return []
         return [ContainerExited(line["request"], ContainerEnd.from_wire(line["report"]))]
+
+
+def _now() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
 
 
 def _is_transient(error: HeadroomError) -> bool:

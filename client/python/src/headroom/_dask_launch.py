@@ -33,6 +33,7 @@ __all__ = [
     "failed_start_sentence",
     "has_local_nodes",
     "own_address",
+    "worker_stage",
 ]
 
 #: A number of bytes, or a text such as ``2GiB``.
@@ -183,6 +184,16 @@ def application_name(text: str) -> str:
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "-", text)[:48].strip("-_")
     return name or "dask"
+
+
+def worker_stage(memory: int) -> str:
+    """The name of all workers of a size, in bytes, as a stage of the job view.
+
+    >>> worker_stage(2 << 30), worker_stage(1536 << 20)
+    ('workers-2GiB', 'workers-1536MiB')
+    """
+    whole = memory % (1 << 30) == 0
+    return f"workers-{memory >> 30}GiB" if whole else f"workers-{memory >> 20}MiB"
 
 
 def failed_start_sentence(count: int, memory: int, end: ContainerEnd) -> str:

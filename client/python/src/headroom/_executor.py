@@ -30,6 +30,7 @@ from typing import (
 )
 
 from headroom._futures import CallRecord, Future
+from headroom._html import executor_table
 from headroom._http import ClientSettings, RestClient, load_settings
 from headroom._job import (
     EXECUTOR_RESERVE,
@@ -389,6 +390,20 @@ class Executor(_CallSubmitter):
 
     def __repr__(self) -> str:
         return f"<headroom.Executor {self.app} at {self.address}: {self.worker_count} workers>"
+
+    def _repr_html_(self) -> str:
+        """The counts of the calls as a table, for notebooks."""
+        job = self._job
+        left = [future for future in job.open_futures() if not future.done()]
+        running = sum(future.running() for future in left)
+        return executor_table(
+            self.app,
+            self.address,
+            self.worker_count,
+            job.counts,
+            running=running,
+            waiting=len(left) - running,
+        )
 
 
 class ExecutorView(_CallSubmitter):

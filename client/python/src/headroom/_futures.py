@@ -7,6 +7,7 @@ from concurrent.futures import _base
 from typing import Any, Dict, Generator, Optional, Protocol, Tuple, TypeVar
 
 from headroom import _verdict
+from headroom._html import CallCounts, future_table
 from headroom._pickling import OmittedArgument, describe_call
 from headroom.errors import AttemptReport
 
@@ -19,6 +20,7 @@ class CallOwner(Protocol):
     """The part of a job that a future needs."""
 
     app: str
+    counts: CallCounts
 
     def cancel_call(self, record: CallRecord, running: bool) -> bool:
         """Cancels the call of a record. True if the cancellation was sent or is not needed."""
@@ -66,6 +68,12 @@ class Future(concurrent.futures.Future[T]):
     def __init__(self, record: CallRecord) -> None:
         super().__init__()
         self._record = record
+
+    @property
+    def key(self) -> str:
+        """Name of the call in the job, for :func:`headroom.attach`. Empty until it is submitted,
+        and changed when a part of a map is submitted again."""
+        return self._record.key
 
     @property
     def task(self) -> Optional[str]:
@@ -116,6 +124,14 @@ class Future(concurrent.futures.Future[T]):
             str(result.get("message") or ""),
         )
 
+    def _repr_html_(self) -> str:
+        """The attempts as a table, for notebooks."""
+        result = self._record.result
+        state = str(result.get("outcome") or self._record.state.get("state") or "waiting")
+        if self.cancelled():
+            state = "cancelled"
+        return future_table(self._record.describe(), state, self.task, self.attempts)
+
     def cancel(self, running: bool = False) -> bool:
         """Cancels the call if it waits. With ``running=True`` also ends one that runs; the future
         is cancelled when the cluster has ended it."""
@@ -123,6 +139,7 @@ class Future(concurrent.futures.Future[T]):
             with self._condition:
                 if self._state == _base.CANCELLED:
                     self.set_running_or_notify_cancel()
+                    self._record.owner.counts.add_cancelled()
             self._record.owner.cancel_call(self._record, running=False)
             return True
         if running and not self.done():
@@ -145,13 +162,13 @@ class Future(concurrent.futures.Future[T]):
     def _finish(self, value: Any, error: Optional[BaseException]) -> None:
         """The call has ended with a value or an error."""
         self._begin()
-        try:
-            if error is not None:
-                self.set_exception(error)
-            else:
-                self.set_result(value)
-        except concurrent.futures.InvalidStateError:
-            pass  # cancelled meanwhile
+        if self.done():
+            return  # cancelled meanwhile
+        self._record.owner.counts.add_end(error)
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(value)
 
     def _finish_cancelled(self) -> None:
         """The cluster has ended the call on request, also while it ran."""
@@ -162,3 +179,4 @@ class Future(concurrent.futures.Future[T]):
             with self._condition:
                 if self._state == _base.CANCELLED:
                     self.set_running_or_notify_cancel()
+                    self._record.owner.counts.add_cancelled()

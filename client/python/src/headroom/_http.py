@@ -367,6 +367,16 @@ class UpgradedConnection:
         """Sends all bytes."""
         self.socket.sendall(data)
 
+    def send_now(self, data: bytes) -> int:
+        """Sends as many bytes as there is room for, without a wait. Returns their number.
+
+        Not for TLS.
+        """
+        try:
+            return self.socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
     def set_timeout(self, seconds: float) -> None:
         """Sets the longest wait for data or for room to send. Seconds."""
         self.socket.settimeout(seconds)

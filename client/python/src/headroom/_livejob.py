@@ -23,6 +23,7 @@ from headroom._calls import (
 )
 from headroom._channel import ChannelHandler, SubmissionChannel
 from headroom._futures import CallRecord, Future
+from headroom._html import CallCounts
 from headroom._http import RestClient
 from headroom._job import CallOptions, JobSettings, stage_spec
 from headroom._pickling import FunctionPickler, PickledFunction, dumps, stage_name
@@ -30,7 +31,7 @@ from headroom._store import SessionStore
 from headroom._submission import MAX_INPUT_BYTES
 from headroom.errors import HeadroomError, RemoteTraceback, SettingsError, TaskFailed, TaskLost
 
-__all__ = ["Call", "LiveJob"]
+__all__ = ["Call", "LiveJob", "read_outcome"]
 
 #: Largest pickle of a function that travels in the command of its stage. Bytes.
 INLINE_FUNCTION = 4 << 10
@@ -79,6 +80,8 @@ class LiveJob(ChannelHandler):
     ) -> None:
         self.app = app
         self.settings = settings
+        #: The ended calls.
+        self.counts = CallCounts()
         self._store = store
         self._pickler = FunctionPickler()
         self._lock = threading.Lock()
@@ -319,6 +322,7 @@ class LiveJob(ChannelHandler):
     # Results.
 
     def _resolve(self, task: _Task, result: Dict[str, Any]) -> None:
+        self.counts.add_attempts(result.get("attempts") or ())
         outcomes, partial = self._outcomes(result)
         for call in task.calls:
             call.future._record.result = result
@@ -352,7 +356,7 @@ class LiveJob(ChannelHandler):
     def _deliver(self, calls: Sequence[Call], outcomes: Sequence[bytes]) -> None:
         for call, data in zip(calls, outcomes):
             try:
-                value, error = _read_outcome(data, call.future._record)
+                value, error = read_outcome(data, call.future._record)
             except Exception as wrong:
                 value, error = None, wrong
             call.future._finish(value, error)
@@ -453,7 +457,8 @@ class LiveJob(ChannelHandler):
         self._channel.abandon(reason)
 
 
-def _read_outcome(data: bytes, record: CallRecord) -> Tuple[Any, Optional[BaseException]]:
+def read_outcome(data: bytes, record: CallRecord) -> Tuple[Any, Optional[BaseException]]:
+    """The value or the error of one call."""
     outcome = pickle.loads(data)
     if outcome[0] == "ok":
         record.seconds = outcome[2]

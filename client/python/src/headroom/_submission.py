@@ -129,6 +129,8 @@ class SubmissionState:
     client: str
     #: Cursor of the last processed result.
     cursor: int = 0
+    #: True if results of the tasks of other clients are reported, too.
+    is_observer: bool = False
     #: True between the ``welcome`` and the loss of a connection.
     welcomed: bool = False
     _credit: int = 0
@@ -165,6 +167,8 @@ class SubmissionState:
         for key in keys:
             task = self._tasks.get(key)
             if task is None:
+                if self.is_observer:
+                    self._cancels.add(key)
                 continue
             if task.batch is None and not task.cancelled:
                 task.cancelled = True
@@ -258,7 +262,7 @@ class SubmissionState:
                 batch.sent = True
                 lines.append(self._batch_line(batch_id, batch))
         lines.extend(self._new_batches())
-        cancelled = sorted(key for key in self._cancels if self._tasks[key].batch)
+        cancelled = sorted(filter(self._is_sent, self._cancels))
         if cancelled:
             lines.append({"kind": "cancel", "keys": cancelled})
             self._cancels.difference_update(cancelled)
@@ -270,6 +274,10 @@ class SubmissionState:
             self._close_sent = True
             lines.append({"kind": "close"})
         return lines
+
+    def _is_sent(self, key: str) -> bool:
+        task = self._tasks.get(key)
+        return task is None or task.batch is not None
 
     def _stage_lines(self, name: str) -> List[Message]:
         stage = self._stages[name]
@@ -359,7 +367,7 @@ class SubmissionState:
         key = str(message.get("key"))
         task = self._tasks.pop(key, None)
         self._cancels.discard(key)
-        return [] if task is None else [TaskEnded(key, message)]
+        return [TaskEnded(key, message)] if task is not None or self.is_observer else []
 
     def _on_refused(self, message: Message) -> List[Event]:
         subject = message.get("subject")

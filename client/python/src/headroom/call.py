@@ -50,7 +50,7 @@ class _ValueFile:
         self._lines = list(lines)
         self._size = 64 + sum(map(len, lines))
         if self._path and self._size <= MAX_VALUE_BYTES:
-            # A descriptor instead of a text file, whose layers cost a short call a tenth of its time.
+            # Not a text file, whose layers cost a short call a tenth of its time.
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             _write(self._file, value_header() + "".join(lines))
 

@@ -54,6 +54,7 @@ from headroom._dask_launch import (
     failed_start_sentence,
     has_local_nodes,
     own_address,
+    worker_stage,
 )
 from headroom._dask_memory import RungSizes
 from headroom._dask_scheduler import (
@@ -244,6 +245,8 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
         self._by_request: Dict[str, ContainerWorker] = {}
         self._large: Optional[LargeWorkerPool] = None
         self._next_serial = 0
+        #: Numbers of the workers of each size, in the job view.
+        self._row_numbers: Dict[str, Dict[str, int]] = {}
         self._failed_starts = 0
         self._failure: Optional[str] = None
         is_local = has_local_nodes(self._rest)
@@ -401,8 +404,15 @@ class HeadroomCluster(SpecCluster):  # type: ignore[misc]
                 ),
                 priority=0 if worker.rung == 1 else 1,
                 labels=self._labels,
+                task=self._row_of(worker),
             )
         )
+
+    def _row_of(self, worker: ContainerWorker) -> str:
+        """The row of a worker in ``rmctl ps``: the same one for all its containers."""
+        stage = worker_stage(worker.memory_limit)
+        numbers = self._row_numbers.setdefault(stage, {})
+        return f"{stage}/{numbers.setdefault(str(worker.name), len(numbers))}"
 
     def _release(self, worker: ContainerWorker) -> None:
         """Gives back the container of a worker, and does not replace it."""

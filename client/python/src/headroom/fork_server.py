@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import encodings.ascii
-import errno
 import faulthandler
 import gc
 import importlib
@@ -38,7 +36,9 @@ import threading
 import time
 import traceback
 import types
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
+from typing import Any, Dict, List, NoReturn, Optional, Sequence
+
+from headroom._sibling_fork import find_sibling_fork
 
 VERSION = 1
 #: Variable with the number of the inherited socket.
@@ -55,10 +55,6 @@ SETUP_EXIT_CODE = 126
 FLUSH_EXIT_CODE = 120
 #: Maximum length of the text in the file of HEADROOM_OOM_MARKER. Characters.
 MAX_MARKER = 200
-#: Flag of the system call `clone`: the new process has the parent of its caller.
-CLONE_PARENT = 0x8000
-#: Numbers of the system call `clone`.
-CLONE_NUMBERS = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 #: Time for the threads of a module to end after a fork. Seconds.
 THREAD_TIMEOUT = 0.2
 
@@ -166,7 +162,7 @@ def freeze_memory() -> None:
 def serve(channel: socket.socket) -> Optional[Call]:
     """Answers requests until the socket is closed. Returns a call in each forked process, and
     ``None`` in the server."""
-    forker = Forker()
+    forker = Forker(channel)
     own_environment = dict(os.environ)
     while True:
         packet, descriptors, _, _ = socket.recv_fds(
@@ -205,8 +201,8 @@ def parse_request(packet: bytes) -> Optional[Dict[str, Any]]:
 class Forker:
     """Forks processes whose parent is the executor."""
 
-    def __init__(self) -> None:
-        self._clone = clone_as_sibling()
+    def __init__(self, channel: socket.socket) -> None:
+        self._clone = find_sibling_fork(channel)
 
     def fork(self) -> int:
         """Returns the pid in the server, and 0 in the process."""
@@ -216,8 +212,7 @@ class Forker:
                 return self._clone()
             except OSError as error:
                 # The first process of a pid namespace has no sibling.
-                if error.errno != errno.EINVAL:
-                    raise
+                print(f"headroom.fork_server: two forks for each call: {error}", file=sys.stderr)
                 self._clone = None
         return self._fork_twice()
 
@@ -245,45 +240,6 @@ class Forker:
         code = os.waitstatus_to_exitcode(status)
         why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
         raise OSError(f"the second fork failed: {why}")
-
-
-def clone_as_sibling() -> Optional[Callable[[], int]]:
-    """A function that forks this process into a child of its own parent, which is the executor;
-    half the work of two forks. ``None`` where it is not known to work."""
-    number = CLONE_NUMBERS.get(os.uname().machine)
-    if number is None or sys.implementation.name != "cpython":
-        return None
-    try:
-        import ctypes
-
-        # Libraries called by `PyDLL` keep the interpreter's lock, as `os.fork` does.
-        system = ctypes.PyDLL(None, use_errno=True)
-        python = ctypes.pythonapi
-        before, in_child, in_parent, syscall = (
-            python.PyOS_BeforeFork,
-            python.PyOS_AfterFork_Child,
-            python.PyOS_AfterFork_Parent,
-            system.syscall,
-        )
-    except (ImportError, OSError, AttributeError):
-        return None
-    for function in (before, in_child, in_parent):
-        function.argtypes, function.restype = [], None
-    syscall.argtypes, syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
-
-    def clone() -> int:
-        before()
-        pid = int(syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
-        if pid == 0:
-            in_child()
-            return 0
-        code = ctypes.get_errno()
-        in_parent()
-        if pid < 0:
-            raise OSError(code, os.strerror(code))
-        return pid
-
-    return clone
 
 
 def send(channel: socket.socket, message: Dict[str, Any]) -> None:

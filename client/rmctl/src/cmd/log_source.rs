@@ -166,7 +166,7 @@ fn prefix(args: &LogsArgs, attempt: &TaskAttemptId) -> String {
 fn of_attempt(a: &AttemptRow, args: &LogsArgs, prefix: &str) -> LogSource {
     let shared = of_container(a, prefix);
     match &a.log_marker {
-        Some(_) if args.follow => shared,
+        Some(marker) if args.follow || marker.is_empty() => shared,
         Some(marker) => LogSource {
             marker: Some(marker.clone()),
             ..shared

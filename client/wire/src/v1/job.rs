@@ -312,7 +312,8 @@ pub struct AttemptRow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
     /// Text that begins and ends the lines of the attempt in standard error of its container, such
-    /// as `(TID 45)`. `None` if the attempt has log files of its own.
+    /// as `(TID 45)`; empty if all lines there are those of the attempt. `None` if the attempt has
+    /// log files of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_marker: Option<String>,
 }
