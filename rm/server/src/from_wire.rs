@@ -221,7 +221,7 @@ pub fn register_node(
         traits: traits(body.traits),
         health: health(body.health),
         seen: body.containers.into_iter().map(seen).collect(),
-        exits: body.exits,
+        exits: body.exits.into_iter().map(Arc::new).collect(),
         serial: body.serial,
         unattributed: unattributed(body.unattributed, body.left_by),
     };
@@ -316,7 +316,7 @@ pub fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHeartbeat
     Ok(Box::new(core::NodeHeartbeat {
         epoch: body.epoch,
         seen: body.containers.into_iter().map(seen).collect(),
-        exits: body.exits,
+        exits: body.exits.into_iter().map(Arc::new).collect(),
         host_used: body.host_used,
         unattributed: unattributed(body.unattributed, body.left_by),
         health: health(body.health),

@@ -59,13 +59,7 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
 }
 
 fn held(cluster: &Cluster, node: &NodeId) -> Vec<HeldContainer> {
-    let ids = cluster
-        .node(node)
-        .into_iter()
-        .flat_map(|node| node.containers.iter());
-    let alive = ids
-        .filter_map(|id| cluster.container(id))
-        .filter(|c| c.state.is_alive());
+    let alive = cluster.containers_on(node).filter(|c| c.state.is_alive());
     alive
         .take(HELD)
         .map(|c| HeldContainer {

@@ -199,17 +199,8 @@ fn containers(cluster: &Cluster, app: &AppId) -> Vec<ContainerReport> {
         .iter()
         .filter(|c| c.container.app == *app)
         .map(|c| over(cluster, c));
-    let ids = cluster
-        .app(app)
-        .map(|app| app.containers.iter())
-        .into_iter()
-        .flatten();
-    over_first
-        .chain(
-            ids.filter_map(|id| cluster.container(id))
-                .map(|c| live(cluster, c)),
-        )
-        .collect()
+    let current = cluster.containers_of(app).map(|c| live(cluster, c));
+    over_first.chain(current).collect()
 }
 
 fn over(cluster: &Cluster, c: &EndedContainer) -> ContainerReport {
@@ -264,11 +255,8 @@ fn nodes(cluster: &Cluster) -> Vec<ClusterNodeReport> {
 
 fn of_node(cluster: &Cluster, node: &node::ClusterNode) -> ClusterNodeReport {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
-    let alive = node
-        .containers
-        .iter()
-        .filter_map(|id| cluster.container(id))
-        .filter(|c| c.state.is_alive());
+    let alive = cluster.containers_on(&node.id);
+    let alive = alive.filter(|c| c.state.is_alive());
     let (mut used, mut containers) = (Bytes::ZERO, 0);
     for c in alive {
         used = used.saturating_add(c.used.unwrap_or_default());
