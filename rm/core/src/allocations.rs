@@ -13,20 +13,38 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Bytes, ContainerId, Epoch, NodeId, Resource, StopCause, Tick};
 
-use crate::app::ClusterApplication;
+use crate::app::{ClusterApplication, KeptUpdate};
 use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
-use crate::event::{ContainerCommand, GrantedContainer, ReportedContainer};
+use crate::container_set::ContainerSet;
+use crate::container_table::ContainerTable;
+use crate::event::{ContainerCommand, GrantedContainer, ReportedContainer, UpdateKind};
 use crate::history::{ContainerHistory, EndedContainer};
 use crate::ledger::ResourceLedger;
 use crate::save::DurableRecord;
+use crate::sched::node_ix::NodeNumber;
 use crate::size::{self, ResizeAction, ResizeEvent};
 use crate::step_context::StepContext;
-use crate::table::{HashedTable, RowPosition};
+use crate::table::RowPosition;
+
+/// Container that has left the table: where it is still listed.
+#[derive(Clone, Debug)]
+pub(crate) struct RetiredContainer {
+    /// Its id.
+    pub(crate) id: ContainerId,
+    /// Its node.
+    pub(crate) node: NodeId,
+    /// Number of its node.
+    pub(crate) node_number: NodeNumber,
+    /// Row of its application.
+    pub(crate) home: RowPosition,
+    /// Place in the set of its application.
+    pub(crate) place: u32,
+}
 
 /// Containers whose end the application has not acknowledged, with the ledger and the history.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocations {
-    containers: HashedTable<ContainerId, Container>,
+    containers: ContainerTable,
     ledger: ResourceLedger,
     history: ContainerHistory,
     /// Containers that must end and have not ended, by node.
@@ -41,7 +59,7 @@ impl Allocations {
     /// Creates a table without containers.
     pub(crate) fn new(ledger: ResourceLedger, history: ContainerHistory) -> Self {
         Allocations {
-            containers: HashedTable::default(),
+            containers: ContainerTable::default(),
             ledger,
             history,
             stopping: BTreeMap::new(),
@@ -75,6 +93,51 @@ impl Allocations {
     ) -> impl Iterator<Item = &'a Container> {
         ids.into_iter().filter_map(|id| self.get(id))
     }
+    /// Content of a kept update. `None` when the record of its container is gone, which never
+    /// happens before the acknowledgement of the update.
+    pub(crate) fn whole_update(&self, kept: &KeptUpdate) -> Option<UpdateKind> {
+        match kept {
+            KeptUpdate::Allocated(row) => {
+                let c = self.at(*row)?;
+                Some(UpdateKind::Allocated(c.granted_for(c.request.clone()?)))
+            }
+            KeptUpdate::Running(row) => Some(UpdateKind::Running {
+                container: self.at(*row)?.id.clone(),
+            }),
+            KeptUpdate::Exited(row) => {
+                let c = self.at(*row)?;
+                Some(UpdateKind::Exited {
+                    request: c.request.clone()?,
+                    report: c.state.report()?.clone(),
+                })
+            }
+            KeptUpdate::Other(what) => Some(UpdateKind::clone(what)),
+        }
+    }
+    /// Containers of a node or an application, in any order.
+    pub(crate) fn among<'a>(
+        &'a self,
+        set: &'a ContainerSet,
+    ) -> impl Iterator<Item = &'a Container> {
+        set.rows().iter().filter_map(|row| self.at(*row))
+    }
+    /// Containers of a node or an application, in the order of their grants.
+    pub(crate) fn in_order<'a>(
+        &'a self,
+        set: &ContainerSet,
+    ) -> impl Iterator<Item = &'a Container> + use<'a> {
+        let rows = set.rows().iter();
+        let mut all: Vec<&Container> = rows.filter_map(|row| self.at(*row)).collect();
+        all.sort_unstable_by_key(|c| (c.id.epoch, c.id.seq, c.id.app.seq()));
+        all.into_iter()
+    }
+    /// Containers of a node or an application that have not ended, in the order of their grants.
+    pub(crate) fn alive_in<'a>(
+        &'a self,
+        set: &ContainerSet,
+    ) -> impl Iterator<Item = &'a Container> + use<'a> {
+        self.in_order(set).filter(|c| c.state.is_alive())
+    }
     /// Containers among these ids that have not ended.
     pub(crate) fn alive<'a>(
         &'a self,
@@ -84,7 +147,7 @@ impl Allocations {
     }
     /// Live containers of an application, without its master's.
     pub(crate) fn granted(&self, app: &ClusterApplication) -> Vec<GrantedContainer> {
-        self.alive(app.containers.iter())
+        self.alive_in(&app.containers)
             .filter_map(|c| Some(c.granted_for(c.request.clone()?)))
             .collect()
     }
@@ -138,10 +201,16 @@ impl Allocations {
             seq: self.latest,
         }
     }
-    /// Adds a container and its size.
-    pub(crate) fn insert(&mut self, c: Container, ctx: &mut StepContext<'_>) {
+    /// Adds a container and its size; returns its position.
+    pub(crate) fn insert(&mut self, c: Container, ctx: &mut StepContext<'_>) -> RowPosition {
         take(&mut self.ledger, &c, c.counted(), ctx);
-        self.containers.insert(c.id.clone(), c);
+        self.containers.insert(c)
+    }
+    /// Records the place of a container in the set of its application.
+    pub(crate) fn note_place(&mut self, row: RowPosition, place: u32) {
+        if let Some(c) = self.containers.at_mut(row) {
+            c.place = place;
+        }
     }
     /// Records a node's report about the memory of a container.
     pub(crate) fn note_report(&mut self, row: RowPosition, used: Option<Bytes>, now: Tick) {
@@ -206,15 +275,20 @@ impl Allocations {
         give(&mut self.ledger, c, c.counted(), ctx);
         Some(c)
     }
-    /// Moves an acknowledged container to the history. Returns its id, its node and the row of its
-    /// application.
+    /// Moves an acknowledged container to the history.
     pub(crate) fn retire(
         &mut self,
         row: RowPosition,
         ctx: &mut StepContext<'_>,
-    ) -> Option<(ContainerId, NodeId, RowPosition)> {
+    ) -> Option<RetiredContainer> {
         let c = self.containers.at(row)?;
-        let (id, node, home) = (c.id.clone(), c.node.clone(), c.home);
+        let retired = RetiredContainer {
+            id: c.id.clone(),
+            node: c.node.clone(),
+            node_number: c.node_number,
+            home: c.home,
+            place: c.place,
+        };
         if let ContainerState::Done { report } = &c.state {
             let ended = Arc::new(EndedContainer::new(c, report));
             ctx.save(DurableRecord::Container(ended.clone()));
@@ -223,8 +297,8 @@ impl Allocations {
             }
         }
         no_longer_stopping(&mut self.stopping, c);
-        self.containers.drop_row(&id);
-        Some((id, node, home))
+        self.containers.remove(row);
+        Some(retired)
     }
     /// Applies an event to the size of a container and books the difference in the ledger. Returns
     /// the actions that follow, and the node if its allocation has changed.
@@ -233,7 +307,7 @@ impl Allocations {
         id: &ContainerId,
         event: ResizeEvent,
         ctx: &mut StepContext<'_>,
-    ) -> (Vec<ResizeAction>, Option<NodeId>) {
+    ) -> (Vec<ResizeAction>, Option<NodeNumber>) {
         let mut acts = Vec::new();
         let Some(c) = self.containers.get_mut(id) else {
             return (acts, None);
@@ -259,7 +333,7 @@ impl Allocations {
         }
         give(&mut self.ledger, c, before, ctx);
         take(&mut self.ledger, c, after, ctx);
-        (acts, Some(c.node.clone()))
+        (acts, Some(c.node_number))
     }
     /// Records that the ordered size is sent to the node now.
     pub(crate) fn note_size_sent(&mut self, id: &ContainerId, now: Tick) -> Option<&Container> {
@@ -293,7 +367,7 @@ fn take(
     (size, heap): (Resource, Bytes),
     ctx: &mut StepContext<'_>,
 ) {
-    if !ledger.take(&c.node, &c.id.app, c.role(), &size, heap) {
+    if !ledger.take_at(c.node_number, &c.id.app, c.role(), &size, heap) {
         let Container { id, node, .. } = c;
         ctx.illegal(format!("{id}: its size {size} cannot be added to {node}"));
     }
@@ -305,13 +379,16 @@ fn give(
     (size, heap): (Resource, Bytes),
     ctx: &mut StepContext<'_>,
 ) {
-    if !ledger.give(&c.node, &c.id.app, c.role(), &size, heap) {
+    if !ledger.give_at(c.node_number, &c.id.app, c.role(), &size, heap) {
         let Container { id, node, .. } = c;
         ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
     }
 }
 
 fn no_longer_stopping(stopping: &mut BTreeMap<NodeId, BTreeSet<ContainerId>>, c: &Container) {
+    if c.stop_asked.is_none() {
+        return; // the usual case
+    }
     if let Some(ids) = stopping.get_mut(&c.node) {
         ids.remove(&c.id);
         if ids.is_empty() {
@@ -324,7 +401,9 @@ fn no_longer_stopping(stopping: &mut BTreeMap<NodeId, BTreeSet<ContainerId>>, c:
 impl Allocations {
     /// Checks the invariants of the table, the ledger and the history.
     pub(crate) fn check(&self) {
-        for (id, c) in self.containers.iter() {
+        for (row, c) in self.containers.iter() {
+            let id = &c.id;
+            assert_eq!(self.row_of(id), Some(row), "{id} is not found by its id");
             let is_stopping = self.stopping.get(&c.node).is_some_and(|s| s.contains(id));
             assert!(
                 c.stop_asked.is_none() || is_stopping || !c.state.is_alive(),

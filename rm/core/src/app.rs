@@ -27,7 +27,7 @@ use crate::runs::AttemptHistory;
 use crate::save::{SavedStage, SavedState};
 use crate::sched::container_locations::ContainerLocations;
 use crate::step_context::StepContext;
-use crate::table::SortedTable;
+use crate::table::{RowPosition, SortedTable};
 
 /// State of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ pub struct ClusterApplication {
     pub master_url: Option<String>,
     /// Its container requests.
     pub requests: SortedTable<RequestId, PendingRequest>,
-    /// Granted containers per request; kept after a request is withdrawn.
+    /// Granted containers per request. A row is never removed, also when the request is withdrawn.
     pub tallies: SortedTable<RequestId, GrantCounts>,
     /// Its containers in the table of allocations.
     pub containers: ContainerSet,
@@ -382,8 +382,8 @@ impl ClusterApplication {
     /// Containers of all requests that are still to be granted.
     pub fn pending(&self) -> u32 {
         self.requests
-            .keys()
-            .map(|r| self.missing(r))
+            .values()
+            .map(|asked| self.missing_of(asked))
             .fold(0, u32::saturating_add)
     }
 
@@ -391,24 +391,45 @@ impl ClusterApplication {
     pub fn missing(&self, request: &RequestId) -> u32 {
         self.requests
             .get(request)
-            .map_or(0, |asked| self.missing_of(request, asked))
+            .map_or(0, |asked| self.missing_of(asked))
+    }
+
+    /// Counts of a request, by row; `None` for a master.
+    pub(crate) fn counts_at(&mut self, row: Option<RowPosition>) -> Option<&mut GrantCounts> {
+        self.tallies.at_mut(row?)
     }
 
     /// Like [`ClusterApplication::missing`], for a request that the caller has looked up.
-    pub(crate) fn missing_of(&self, request: &RequestId, asked: &PendingRequest) -> u32 {
+    pub(crate) fn missing_of(&self, asked: &PendingRequest) -> u32 {
         if asked.expired.is_some() || asked.ask.count == 0 {
             return 0;
         }
-        asked
-            .ask
-            .count
-            .saturating_sub(self.tallies.get(request).map_or(0, GrantCounts::granted))
+        asked.ask.count.saturating_sub(
+            self.tallies
+                .at(asked.counts)
+                .map_or(0, GrantCounts::granted),
+        )
     }
 
     /// Queues an update for its master, unless the application is ending.
     pub(crate) fn queue_update(&mut self, what: UpdateKind, ctx: &mut StepContext<'_>) {
         if !self.state.is_ending() {
-            ctx.update(&self.id, self.updates.push(what));
+            let cursor = self.updates.push(KeptUpdate::Other(Box::new(what.clone())));
+            ctx.update(&self.id, MasterUpdate { cursor, what });
+        }
+    }
+
+    /// Queues an update about a container whose record contains the whole content of the update
+    /// until its acknowledgement.
+    pub(crate) fn queue_container_update(
+        &mut self,
+        kept: KeptUpdate,
+        what: UpdateKind,
+        ctx: &mut StepContext<'_>,
+    ) {
+        if !self.state.is_ending() {
+            let cursor = self.updates.push(kept);
+            ctx.update(&self.id, MasterUpdate { cursor, what });
         }
     }
 
@@ -418,40 +439,68 @@ impl ClusterApplication {
     }
 }
 
+/// Update that is kept until its acknowledgement. The usual updates are read again from the record
+/// of the container, which stays in the table until its end is acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeptUpdate {
+    /// The container in this row was granted, with its current size.
+    Allocated(RowPosition),
+    /// The program of the container in this row runs.
+    Running(RowPosition),
+    /// The container in this row ended.
+    Exited(RowPosition),
+    /// Any other update.
+    Other(Box<UpdateKind>),
+}
+
 /// Updates that a master has not acknowledged, in order.
 #[derive(Clone, Debug, Default)]
 pub struct UpdateQueue {
     acked: u64,
-    log: VecDeque<MasterUpdate>,
+    /// The first one has the cursor after `acked`; the cursors have no gaps.
+    log: VecDeque<KeptUpdate>,
 }
 
 impl UpdateQueue {
-    /// Appends an update and returns it with its cursor.
-    pub fn push(&mut self, what: UpdateKind) -> MasterUpdate {
-        let update = MasterUpdate {
-            cursor: self.last() + 1,
-            what,
-        };
-        self.log.push_back(update.clone());
-        update
+    /// Appends an update and returns its cursor.
+    pub(crate) fn push(&mut self, update: KeptUpdate) -> u64 {
+        self.log.push_back(update);
+        self.last()
     }
     /// Cursor of the latest update.
     pub fn last(&self) -> u64 {
-        self.log.back().map_or(self.acked, |u| u.cursor)
+        self.acked + self.log.len() as u64
     }
     /// Cursor of the latest acknowledged update.
     pub fn acked(&self) -> u64 {
         self.acked
     }
     /// Acknowledges the first update if `cursor` covers it.
-    pub(crate) fn take_acked(&mut self, cursor: u64) -> Option<MasterUpdate> {
-        let done = self.log.pop_front_if(|first| first.cursor <= cursor)?;
-        self.acked = done.cursor;
+    pub(crate) fn take_acked(&mut self, cursor: u64) -> Option<KeptUpdate> {
+        if self.acked >= cursor {
+            return None;
+        }
+        let done = self.log.pop_front()?;
+        self.acked += 1;
         Some(done)
     }
-    /// Kept updates after `cursor`.
-    pub fn after(&self, cursor: u64) -> impl Iterator<Item = &MasterUpdate> {
-        self.log.iter().filter(move |u| u.cursor > cursor)
+    /// Kept updates after `cursor`, with their cursors.
+    pub(crate) fn after(&self, cursor: u64) -> impl Iterator<Item = (u64, &KeptUpdate)> {
+        let all = (self.acked + 1..).zip(&self.log);
+        all.filter(move |(at, _)| *at > cursor)
+    }
+    /// Replaces the grant of a container, whose record is about to change, by its whole content.
+    pub(crate) fn keep_grant(&mut self, row: RowPosition, what: impl Fn() -> UpdateKind) {
+        for kept in &mut self.log {
+            if *kept == KeptUpdate::Allocated(row) {
+                *kept = KeptUpdate::Other(Box::new(what()));
+            }
+        }
+    }
+    /// True when the end of a container is not acknowledged.
+    #[cfg(any(test, feature = "testkit"))]
+    pub(crate) fn has_exit(&self, row: RowPosition) -> bool {
+        self.log.contains(&KeptUpdate::Exited(row))
     }
     /// Number of kept updates.
     pub fn len(&self) -> usize {
@@ -550,13 +599,7 @@ mod tests {
     #[test]
     fn update_cursors_have_no_gaps_across_acknowledgements() {
         let mut updates = UpdateQueue::default();
-        let container = "job.1.e1.c1".parse::<ContainerId>().expect("id");
-        let push = |u: &mut UpdateQueue| {
-            u.push(UpdateKind::Running {
-                container: container.clone(),
-            })
-            .cursor
-        };
+        let push = |u: &mut UpdateQueue| u.push(KeptUpdate::Running(RowPosition::new(7)));
         assert_eq!((push(&mut updates), push(&mut updates)), (1, 2));
         assert!(updates.take_acked(1).is_some());
         assert!(updates.take_acked(1).is_none(), "it is acknowledged once");

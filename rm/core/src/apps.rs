@@ -198,7 +198,7 @@ impl Cluster {
         self.timers.cancel(&TimerKey::Lifetime(id.clone()));
         self.ack_updates(id, u64::MAX, ctx);
         let Some(app) = self.apps.get(id) else { return };
-        let containers = self.allocations.of(app.containers.iter());
+        let containers = self.allocations.in_order(&app.containers);
         let (masters, others): (Vec<_>, Vec<_>) = containers.partition(|c| c.request.is_none());
         let lingers = !masters.is_empty();
         let others: Vec<_> = others.iter().map(|c| c.id.clone()).collect();
@@ -216,7 +216,7 @@ impl Cluster {
     /// Stops the containers of the master that still run.
     pub(crate) fn stop_masters(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id) else { return };
-        let all = self.allocations.of(app.containers.iter());
+        let all = self.allocations.in_order(&app.containers);
         let masters: Vec<_> = all
             .filter(|c| c.request.is_none())
             .map(|c| c.id.clone())

@@ -9,7 +9,6 @@ use headroom_types::RequestId;
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerState};
-use crate::event::{MasterUpdate, UpdateKind};
 use crate::sched::claim::ClaimStage;
 use crate::sched::locality::locations_of;
 use crate::sched::reserve::most_reservations;
@@ -40,23 +39,35 @@ impl Cluster {
     fn check_containers(&self) {
         for c in self.allocations.values() {
             let id = &c.id;
+            let row = self.allocations.row_of(id).expect("a container has a row");
             let node = self
                 .nodes
                 .get(&c.node)
                 .unwrap_or_else(|| panic!("{id} is on {}, which does not exist", c.node));
             assert!(
-                node.containers.contains(id),
+                node.containers.rows().contains(&row),
                 "{id} is missing in the list of node {}",
                 c.node
+            );
+            assert_eq!(
+                self.nodes.at(c.node_number).map(|node| &node.id),
+                Some(&c.node),
+                "{id}: the number of its node is wrong"
             );
             let app = self
                 .apps
                 .get(&id.app)
                 .unwrap_or_else(|| panic!("{id} has no application"));
             assert!(
-                app.containers.contains(id),
+                app.containers.rows().get(c.place as usize) == Some(&row),
                 "{id} is missing in the list of application {}",
                 id.app
+            );
+            let counted = c.request.as_ref().map(|r| app.tallies.row_of(r));
+            assert_eq!(
+                counted,
+                c.counts.map(Some),
+                "{id}: the row of the counts of its request is wrong"
             );
             assert_eq!(
                 self.apps.row_of(&id.app),
@@ -72,9 +83,8 @@ impl Cluster {
                 );
             }
             if matches!(c.state, ContainerState::Exited { .. }) {
-                let is_exit = |u: &MasterUpdate| matches!(&u.what, UpdateKind::Exited { report, .. } if report.container == *id);
                 assert!(
-                    app.updates.after(0).any(is_exit),
+                    app.updates.has_exit(row),
                     "{id} has ended, is not acknowledged, and has no update for its master"
                 );
             }
@@ -95,7 +105,14 @@ impl Cluster {
 
     fn check_app(&self, app: &ClusterApplication) {
         let id = &app.id;
-        let counts = live_by_request(self.allocations.of(app.containers.iter()));
+        let counts = live_by_request(self.allocations.among(&app.containers));
+        for (request, asked) in app.requests.iter() {
+            assert_eq!(
+                app.tallies.row_of(request),
+                Some(asked.counts),
+                "{id}/{request}: the row of its counts is wrong"
+            );
+        }
         for (request, granted) in app.tallies.iter() {
             let (live, unacked) = counts.get(request).copied().unwrap_or_default();
             assert_eq!(
@@ -111,7 +128,7 @@ impl Cluster {
         if let Some(spots) = &app.spots {
             assert_eq!(
                 *spots,
-                locations_of(app, &self.allocations, self.nodes.index()),
+                locations_of(app, &self.allocations),
                 "{id}: the nodes of its containers are wrong"
             );
         }
@@ -200,7 +217,7 @@ impl Cluster {
             let Some(node) = self.nodes.get(id) else {
                 continue;
             };
-            let mut alive = self.allocations.alive(node.containers.iter());
+            let mut alive = self.allocations.alive_in(&node.containers);
             assert!(
                 !mark.drained || alive.next().is_none(),
                 "{id} is drained and has containers"

@@ -336,12 +336,32 @@ impl Cluster {
     /// Updates of an application after `cursor`. `None` when some of them are no longer kept.
     pub fn updates(&self, app: &AppId, cursor: u64) -> Option<Vec<MasterUpdate>> {
         let updates = &self.apps.get(app)?.updates;
-        (cursor >= updates.acked()).then(|| updates.after(cursor).cloned().collect())
+        if cursor < updates.acked() {
+            return None;
+        }
+        let kept = updates.after(cursor);
+        let whole = kept.filter_map(|(cursor, kept)| {
+            let what = self.allocations.whole_update(kept)?;
+            Some(MasterUpdate { cursor, what })
+        });
+        Some(whole.collect())
     }
     /// Desired containers of a node; the node stops every other container.
     pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, ContainerCommand)> {
-        let all = self.allocations.of(self.nodes.containers_of(node));
+        let all = self.containers_on(node);
         all.map(|c| (c.id.clone(), wanted(c))).collect()
+    }
+    /// Containers of a node whose end the application has not acknowledged, in the order of their
+    /// grants; none for an unknown node.
+    pub fn containers_on(&self, node: &NodeId) -> impl Iterator<Item = &Container> + use<'_> {
+        let node = self.nodes.get(node).into_iter();
+        node.flat_map(|node| self.allocations.in_order(&node.containers))
+    }
+    /// Containers of an application whose end it has not acknowledged, in the order of their
+    /// grants; none for an unknown application.
+    pub fn containers_of(&self, app: &AppId) -> impl Iterator<Item = &Container> + use<'_> {
+        let app = self.apps.get(app).into_iter();
+        app.flat_map(|app| self.allocations.in_order(&app.containers))
     }
 }
 

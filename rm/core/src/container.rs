@@ -22,6 +22,7 @@ use headroom_types::{
 
 use crate::event::{ContainerPhase, GrantedContainer, LaunchOrder};
 use crate::ledger::ContainerRole;
+use crate::sched::node_ix::NodeNumber;
 use crate::size::{self, VersionedSize};
 use crate::table::RowPosition;
 
@@ -208,44 +209,52 @@ pub fn event_for_phase(phase: ContainerPhase) -> Option<ContainerEvent> {
     }
 }
 
-/// One container.
+/// One container. The fields that every report of a node reads come first and share cache lines:
+/// reports are about any of all containers, and waiting for memory is most of their cost.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Container {
     /// Its id.
     pub id: ContainerId,
-    /// Node of the container.
-    pub node: NodeId,
-    /// The request it was granted for; `None` for a master.
-    pub request: Option<RequestId>,
-    /// Attempt of its master for which it was granted; 1 for the first.
-    pub attempt: u32,
-    /// Current size, as its node reported it last.
-    pub resource: Resource,
+    /// State of the container.
+    pub state: ContainerState,
+    /// Number of its node.
+    pub(crate) node_number: NodeNumber,
+    /// Row of its application's record; the row does not change while the application has
+    /// containers.
+    pub(crate) home: RowPosition,
+    /// Row of the counts of its request, in the record of its application; `None` for a master.
+    pub(crate) counts: Option<RowPosition>,
+    /// Place in the application's set of containers.
+    pub(crate) place: u32,
     /// Version of the current size; 1 for the size of the grant.
     pub version: u32,
-    /// State of an ordered resize.
-    pub sizing: size::ResizeState,
     /// Latest version that was ordered or reported; each order gets a higher one.
     pub newest: u32,
-    /// Time when the resize order was last sent to the node.
-    pub size_sent: Tick,
+    /// State of an ordered resize.
+    pub sizing: size::ResizeState,
+    /// Charged memory in the latest report. Bytes.
+    pub used: Option<Bytes>,
+    /// Time of the node's latest report about it.
+    pub seen: Option<Tick>,
+    /// The request it was granted for; `None` for a master.
+    pub request: Option<RequestId>,
+    /// Current size, as its node reported it last.
+    pub resource: Resource,
+    /// Node of the container.
+    pub node: NodeId,
     /// Command, environment and files.
     pub launch: Arc<LaunchSpec>,
     /// User who submitted its application.
     pub user: Arc<str>,
     /// Time of the grant.
     pub granted: UnixMillis,
-    /// Charged memory in the latest report. Bytes.
-    pub used: Option<Bytes>,
-    /// Time of the node's latest report about it.
-    pub seen: Option<Tick>,
+    /// Attempt of its master for which it was granted; 1 for the first.
+    pub attempt: u32,
+    /// Time when the resize order was last sent to the node.
+    pub size_sent: Tick,
     /// Time when it was first ordered to end.
     pub stop_asked: Option<Tick>,
-    /// State of the container.
-    pub state: ContainerState,
-    /// Row of its application's record; the row does not change while the application has
-    /// containers.
-    pub(crate) home: RowPosition,
 }
 
 impl Container {

@@ -29,6 +29,7 @@ use crate::cluster::Cluster;
 use crate::event::{AfterDrain, CallAnswer, CallRefusal, LogSeverity, UpdateKind};
 use crate::node;
 use crate::save::{DurableRecord, SavedDrainMark};
+use crate::sched::node_ix::NodeNumber;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
@@ -119,6 +120,16 @@ impl Cluster {
         self.settle_mark(id, ctx);
     }
 
+    /// Like [`Cluster::settle_mark`], by number.
+    pub(crate) fn settle_mark_at(&mut self, node: NodeNumber, ctx: &mut StepContext<'_>) {
+        if !self.nodes.has_marks() {
+            return; // the usual case
+        }
+        if let Some(id) = self.nodes.at(node).map(|node| node.id.clone()) {
+            self.settle_mark(&id, ctx);
+        }
+    }
+
     /// Advances a drain: stops the remaining containers after the deadline, and marks an empty node
     /// as drained.
     pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
@@ -202,7 +213,10 @@ impl Cluster {
     }
 
     fn alive_on(&self, id: &NodeId) -> Vec<ContainerId> {
-        let alive = self.allocations.alive(self.nodes.containers_of(id));
+        let Some(node) = self.nodes.get(id) else {
+            return Vec::new();
+        };
+        let alive = self.allocations.alive_in(&node.containers);
         alive.map(|c| c.id.clone()).collect()
     }
 

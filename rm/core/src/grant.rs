@@ -7,6 +7,7 @@ use headroom_types::{
     Reason, RequestId, Resource, StopCause, Tick,
 };
 
+use crate::app::KeptUpdate;
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::container::{Container, ContainerAction, ContainerEvent, ContainerState};
 use crate::event::{
@@ -15,6 +16,7 @@ use crate::event::{
 };
 use crate::placement::LocalityLevel;
 use crate::request::GrantIncarnation;
+use crate::sched::node_ix::NodeNumber;
 use crate::step_context::StepContext;
 use crate::table::RowPosition;
 use crate::timer::TimerKey;
@@ -26,17 +28,20 @@ impl Cluster {
         &mut self,
         app_id: &AppId,
         request: &RequestId,
-        node: &NodeId,
+        number: NodeNumber,
         ctx: &mut StepContext<'_>,
     ) {
         let id = self.allocations.next_id(app_id, self.epoch);
-        let Some(home) = self.apps.row_of(app_id) else {
+        let (Some(home), Some(node)) = (self.apps.row_of(app_id), self.nodes.at(number)) else {
             return;
         };
-        let Some(asked) = self.apps.at(home).and_then(|app| app.requests.get(request)) else {
+        let node = node.id.clone();
+        let app = self.apps.at(home);
+        let Some(row) = app.and_then(|app| app.requests.row_of(request)) else {
             return;
         };
-        if !self.may_take(app_id, request, &asked.ask.resource, node) {
+        let asked = app.and_then(|app| app.requests.at(row));
+        if !asked.is_some_and(|it| self.may_take(app_id, request, &it.ask.resource, number)) {
             ctx.illegal(format!(
                 "{id} is placed on {node}, into resources that are set aside for another request"
             ));
@@ -44,33 +49,43 @@ impl Cluster {
         let Some(app) = self.apps.at_mut(home) else {
             return;
         };
-        let Some(asked) = app.requests.get_mut(request) else {
+        let Some(asked) = app.requests.at_mut(row) else {
             return;
         };
         let waited = ctx.now.since(asked.waiting);
         (asked.waiting, asked.served) = (ctx.now, id.seq);
         asked.reach = LocalityLevel::first(&asked.ask.place);
         let gives_way = asked.reach.next(&asked.ask.place).is_some();
-        let whom = (asked.ask.launch.clone(), app.user.clone(), home);
+        let whose = ContainerHome {
+            launch: asked.ask.launch.clone(),
+            user: app.user.clone(),
+            home,
+            counts: Some(asked.counts),
+        };
         let c = new_container(
             id,
-            node,
+            (&node, number),
             (Some(request.clone()), app.attempt),
             asked.ask.resource.clone(),
-            whom,
+            whose,
             ctx,
         );
-        app.tallies.entry(request).count_grant();
-        ctx.send_command(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
+        if let Some(counts) = app.counts_at(c.counts) {
+            counts.count_grant();
+        }
+        ctx.send_command(&node, &c.id, ContainerCommand::Run(Box::new(c.order())));
         ctx.log(EventLogLine {
             level: LogSeverity::Normal,
             reason: Reason::RequestGranted,
             object: LogObject::App(app_id.clone()),
-            node: Some(node.clone()),
             words: LogMessage::Granted(request.clone(), c.id.clone(), waited),
+            node: Some(node),
         });
-        app.queue_update(UpdateKind::Allocated(c.granted_for(request.clone())), ctx);
-        self.enter_grant(c, node, ctx);
+        let what = UpdateKind::Allocated(c.granted_for(request.clone()));
+        let row = self.enter_grant(c, ctx);
+        if let Some(app) = self.apps.at_mut(home) {
+            app.queue_container_update(KeptUpdate::Allocated(row), what, ctx);
+        }
         if let Some((kept, _)) = self.scheduler.reservations.of(app_id, request) {
             self.unreserve(kept, "the request was granted", ctx);
         }
@@ -84,13 +99,14 @@ impl Cluster {
     pub(crate) fn grant_master(
         &mut self,
         app_id: &AppId,
-        node: &NodeId,
+        number: NodeNumber,
         ctx: &mut StepContext<'_>,
     ) {
         let id = self.allocations.next_id(app_id, self.epoch);
-        let Some(home) = self.apps.row_of(app_id) else {
+        let (Some(home), Some(node)) = (self.apps.row_of(app_id), self.nodes.at(number)) else {
             return;
         };
+        let node = &node.id.clone();
         let Some(app) = self.apps.at_mut(home) else {
             return;
         };
@@ -112,43 +128,51 @@ impl Cluster {
         );
         let c = new_container(
             id.clone(),
-            node,
+            (node, number),
             (None, app.attempt),
             size.resource,
-            (Arc::new(launch), app.user.clone(), home),
+            ContainerHome {
+                launch: Arc::new(launch),
+                user: app.user.clone(),
+                home,
+                counts: None,
+            },
             ctx,
         );
         let order = Box::new(c.order());
         self.queue.remove(app_id, None, self.allocations.ledger());
-        self.enter_grant(c, node, ctx);
+        self.enter_grant(c, ctx);
         self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
         self.apps.save(app_id, ctx);
         ctx.log_app(LogSeverity::Normal, Reason::MasterLaunched, app_id, message);
         ctx.send_command(node, &id, ContainerCommand::Run(order));
     }
 
-    fn enter_grant(&mut self, c: Container, node: &NodeId, ctx: &mut StepContext<'_>) {
+    fn enter_grant(&mut self, c: Container, ctx: &mut StepContext<'_>) -> RowPosition {
         let grants = &mut self.scheduler.reservations.recent_grants;
         grants.granted(c.id.seq, &c.resource);
-        self.enter(c, node, ctx);
+        self.enter(c, ctx)
     }
 
-    fn enter(&mut self, c: Container, node: &NodeId, ctx: &mut StepContext<'_>) {
-        self.nodes.add_container(node, &c.id);
-        if let Some(app) = self.apps.at_mut(c.home) {
-            app.containers.insert(c.id.clone());
-            if let (Some(spots), Some(request)) = (&mut app.spots, &c.request)
-                && let Some(ix) = self.nodes.index().ix(node)
-            {
-                spots.came(request, ix);
+    fn enter(&mut self, mut c: Container, ctx: &mut StepContext<'_>) -> RowPosition {
+        let (home, node) = (c.home, c.node_number);
+        if let Some(app) = self.apps.at_mut(home) {
+            c.place = u32::try_from(app.containers.len()).unwrap_or(u32::MAX);
+            if let (Some(spots), Some(request)) = (&mut app.spots, &c.request) {
+                spots.came(request, node);
             }
         }
-        self.allocations.insert(c, ctx);
-        self.reindex(node);
+        let row = self.allocations.insert(c, ctx);
+        if let Some(app) = self.apps.at_mut(home) {
+            app.containers.push(row);
+        }
+        self.nodes.add_container(node, row);
+        self.reindex_at(node);
+        row
     }
 
     /// Records that resources became free on a node.
-    pub(crate) fn note_freed(&mut self, node: &NodeId) {
+    pub(crate) fn note_freed(&mut self, node: NodeNumber) {
         self.queue.note_room();
         self.nodes.mark_moved(node);
     }
@@ -170,16 +194,22 @@ impl Cluster {
         let Some(home) = self.apps.row_of(&seen.container.app) else {
             return;
         };
-        let user = self
-            .apps
-            .at(home)
-            .map_or_else(Arc::default, |app| app.user.clone());
+        let (Some(number), Some(app)) = (self.nodes.number(node), self.apps.at_mut(home)) else {
+            return;
+        };
+        let counts = seen.request.as_ref();
+        let counts = counts.map(|request| app.tallies.row_or_default(request));
         let mut c = new_container(
             seen.container.clone(),
-            node,
+            (node, number),
             origin,
             seen.resource.clone(),
-            (Arc::default(), user, home),
+            ContainerHome {
+                launch: Arc::default(),
+                user: app.user.clone(),
+                home,
+                counts,
+            },
             ctx,
         );
         c.granted = seen.granted;
@@ -202,15 +232,24 @@ impl Cluster {
             c.id.clone(),
             c.id.app.clone(),
         );
-        if let (Some(app), Some(request)) = (self.apps.at_mut(home), &seen.request) {
-            app.tallies.entry(request).count_grant();
-            app.queue_update(UpdateKind::Allocated(c.granted_for(request.clone())), ctx);
+        let grant = seen
+            .request
+            .as_ref()
+            .map(|request| c.granted_for(request.clone()));
+        let counts = c.counts;
+        let row = self.enter(c, ctx);
+        if let (Some(app), Some(grant)) = (self.apps.at_mut(home), grant) {
+            if let Some(counts) = app.counts_at(counts) {
+                counts.count_grant();
+            }
+            let what = UpdateKind::Allocated(grant);
+            app.queue_container_update(KeptUpdate::Allocated(row), what, ctx);
             if running {
                 let container = id.clone();
-                app.queue_update(UpdateKind::Running { container }, ctx);
+                let what = UpdateKind::Running { container };
+                app.queue_container_update(KeptUpdate::Running(row), what, ctx);
             }
         }
-        self.enter(c, node, ctx);
         self.queue.run(&app_id);
         match &seen.request {
             None => self.attempt_event(&app_id, attempt::AttemptEvent::Found, ctx),
@@ -280,12 +319,9 @@ impl Cluster {
             return;
         };
         if c.request.is_some() {
-            app.queue_update(
-                UpdateKind::Running {
-                    container: c.id.clone(),
-                },
-                ctx,
-            );
+            let container = c.id.clone();
+            let what = UpdateKind::Running { container };
+            app.queue_container_update(KeptUpdate::Running(row), what, ctx);
         } else if app.is_current_master(&c.id) && !app.run.is_registered() {
             let app = c.id.app.clone();
             self.expect_master(&app, ctx.now);
@@ -301,9 +337,10 @@ impl Cluster {
         let Some(c) = self.allocations.release(row, ctx) else {
             return;
         };
-        let (id, node, home, request) = (c.id.clone(), c.node.clone(), c.home, c.request.clone());
+        let (id, node, home, request) = (c.id.clone(), c.node_number, c.home, c.request.clone());
+        let counts = c.counts;
         let resizing = c.sizing != size::ResizeState::Stable;
-        self.note_freed(&node);
+        self.note_freed(node);
         if resizing {
             self.timers.cancel(&TimerKey::Resize(id.clone()));
         }
@@ -317,25 +354,23 @@ impl Cluster {
         };
         match request {
             Some(request) => {
-                if let Some(spots) = &mut app.spots
-                    && let Some(ix) = self.nodes.index().ix(&node)
-                {
-                    spots.went(&request, ix);
+                if let Some(spots) = &mut app.spots {
+                    spots.went(&request, node);
                 }
-                let counts = app.tallies.entry(&request);
-                counts.ended();
-                if app.state.is_ending() {
-                    counts.acked(life(&id, self.epoch));
+                let ending = app.state.is_ending();
+                if let Some(counts) = app.counts_at(counts) {
+                    counts.ended();
+                    if ending {
+                        counts.acked(life(&id, self.epoch));
+                    }
+                }
+                if ending {
                     self.container_event_at(row, ContainerEvent::Acked, ctx);
                     self.maybe_over(&id.app, ctx);
                 } else {
-                    app.queue_update(
-                        UpdateKind::Exited {
-                            request,
-                            report: report.clone(),
-                        },
-                        ctx,
-                    );
+                    let report = report.clone();
+                    let what = UpdateKind::Exited { request, report };
+                    app.queue_container_update(KeptUpdate::Exited(row), what, ctx);
                 }
             }
             None => {
@@ -348,19 +383,21 @@ impl Cluster {
                 self.maybe_over(&id.app, ctx);
             }
         }
-        self.settle_mark(&node, ctx);
+        self.settle_mark_at(node, ctx);
     }
 
     fn forget(&mut self, row: RowPosition, ctx: &mut StepContext<'_>) {
-        let Some((id, node, home)) = self.allocations.retire(row, ctx) else {
+        let Some(retired) = self.allocations.retire(row, ctx) else {
             return;
         };
-        self.nodes.remove_container(&node, &id);
-        if let Some(app) = self.apps.at_mut(home) {
-            app.containers.remove(&id);
+        self.nodes.remove_container(retired.node_number, row);
+        if let Some(app) = self.apps.at_mut(retired.home)
+            && let Some(moved) = app.containers.remove_at(retired.place)
+        {
+            self.allocations.note_place(moved, retired.place);
         }
-        ctx.send_command(&node, &id, ContainerCommand::Forget);
-        self.settle_mark(&node, ctx);
+        ctx.send_command(&retired.node, &retired.id, ContainerCommand::Forget);
+        self.settle_mark_at(retired.node_number, ctx);
     }
 
     /// Processes a master's acknowledgement of every update up to `cursor`.
@@ -377,12 +414,14 @@ impl Cluster {
             .at_mut(row)
             .and_then(|app| app.updates.take_acked(cursor))
         {
-            if let UpdateKind::Exited { request, report } = update.what {
-                if let Some(app) = self.apps.at_mut(row) {
-                    let life = life(&report.container, self.epoch);
-                    app.tallies.entry(&request).acked(life);
+            if let KeptUpdate::Exited(container) = update {
+                if let (Some(app), Some(c)) =
+                    (self.apps.at_mut(row), self.allocations.at(container))
+                    && let Some(counts) = app.counts_at(c.counts)
+                {
+                    counts.acked(life(&c.id, self.epoch));
                 }
-                self.container_event(&report.container, ContainerEvent::Acked, ctx);
+                self.container_event_at(container, ContainerEvent::Acked, ctx);
             }
         }
         if was_held {
@@ -438,8 +477,15 @@ impl Cluster {
 
     /// Updates the index entry of a node from the ledger and the node's state.
     pub(crate) fn reindex(&mut self, id: &NodeId) {
+        if let Some(number) = self.nodes.number(id) {
+            self.reindex_at(number);
+        }
+    }
+
+    /// Like [`Cluster::reindex`], by number.
+    pub(crate) fn reindex_at(&mut self, node: NodeNumber) {
         self.nodes
-            .reindex(id, self.allocations.ledger(), &mut self.scheduler);
+            .reindex(node, self.allocations.ledger(), &mut self.scheduler);
     }
 
     /// Restarts the heartbeat timeout of the master. A master that is not registered may take
@@ -456,34 +502,43 @@ impl Cluster {
     }
 }
 
+/// Record of the application of a new container, and what the container takes from it.
+struct ContainerHome {
+    launch: Arc<LaunchSpec>,
+    user: Arc<str>,
+    home: RowPosition,
+    counts: Option<RowPosition>,
+}
+
 fn new_container(
     id: ContainerId,
-    node: &NodeId,
+    (node, node_number): (&NodeId, NodeNumber),
     (request, attempt): (Option<RequestId>, u32),
     resource: Resource,
-    (launch, user, home): (Arc<LaunchSpec>, Arc<str>, RowPosition),
+    whose: ContainerHome,
     ctx: &StepContext<'_>,
 ) -> Container {
-    let granted = ctx.wall;
-    let node = node.clone();
     Container {
         id,
-        node,
-        request,
-        attempt,
-        resource,
+        state: ContainerState::Allocated,
+        node_number,
+        home: whose.home,
+        counts: whose.counts,
+        place: 0,
         version: 1,
-        sizing: size::ResizeState::Stable,
         newest: 1,
-        size_sent: ctx.now,
-        launch,
-        user,
-        granted,
+        sizing: size::ResizeState::Stable,
         used: None,
         seen: None,
+        request,
+        resource,
+        node: node.clone(),
+        launch: whose.launch,
+        user: whose.user,
+        granted: ctx.wall,
+        attempt,
+        size_sent: ctx.now,
         stop_asked: None,
-        state: ContainerState::Allocated,
-        home,
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use headroom_types::{AppId, Bytes, Cpus, ExtraResources, NodeId, RequestId, Resource};
 
 use crate::queue::QueueNumber;
-use crate::table::SortedTable;
+use crate::sched::node_ix::NodeNumber;
+use crate::table::{RowPosition, SortedTable};
 
 /// Account of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,8 +125,9 @@ pub struct ResourceLedger {
     apps: SortedTable<AppId, AppAccount>,
     queues: Vec<QueueAccount>,
     total: Resource,
-    /// Applications whose accounts have changed since the last [`ResourceLedger::take_changed`].
-    changed: Vec<AppId>,
+    /// Numbers of the applications whose accounts have changed since the last
+    /// [`ResourceLedger::take_changed`].
+    changed: Vec<u32>,
 }
 
 impl ResourceLedger {
@@ -178,23 +180,23 @@ impl ResourceLedger {
         let Some((from, user)) = share.payer.clone() else {
             return;
         };
-        self.book(from, |account| {
+        book(&mut self.queues, from, |account| {
             subtract(&mut account.used, &share.used);
             subtract(&mut account.masters, &share.masters);
             account.containers = account.containers.saturating_sub(share.containers);
         });
         // The planted fault: the user is still charged in the leaf that the application has left.
         if cfg!(not(feature = "planted")) {
-            self.book_user(from, &user, |account| {
+            book_user(&mut self.queues, from, &user, |account| {
                 subtract(&mut account.used, &share.used)
             });
         }
         if let Some(account) = self.queues.get_mut(from.index()) {
             leave(account, &user);
         }
-        self.changed.push(app.clone());
+        self.changed.push(app.seq());
         self.open_app(app, leaf, &user);
-        self.enter_share(leaf, &user, &share);
+        enter_share(&mut self.queues, leaf, &user, &share);
     }
     /// Rebuilds all queue accounts for a new queue tree, from the parents and the leaf of every
     /// application.
@@ -220,12 +222,17 @@ impl ResourceLedger {
                 continue;
             };
             self.open_app(&app, leaf, &user);
-            self.enter_share(leaf, &user, &share);
+            enter_share(&mut self.queues, leaf, &user, &share);
         }
     }
     /// Account of a node.
     pub fn node(&self, node: &NodeId) -> Option<&NodeAccount> {
         self.nodes.get(node)
+    }
+    /// Account of a node, by number.
+    #[inline]
+    pub(crate) fn account(&self, node: NodeNumber) -> Option<&NodeAccount> {
+        self.nodes.at(account_row(node))
     }
     /// Free resources of a node; zero without an account.
     pub(crate) fn free(&self, node: &NodeId) -> Resource {
@@ -257,9 +264,13 @@ impl ResourceLedger {
     pub fn apps(&self) -> impl Iterator<Item = (&AppId, &AppAccount)> {
         self.apps.iter()
     }
-    /// Returns the applications whose accounts have changed, and clears the list.
-    pub(crate) fn take_changed(&mut self) -> Vec<AppId> {
-        std::mem::take(&mut self.changed)
+    /// Numbers of the applications whose accounts have changed.
+    pub(crate) fn changed(&self) -> &[u32] {
+        &self.changed
+    }
+    /// Clears the list of applications whose accounts have changed.
+    pub(crate) fn clear_changed(&mut self) {
+        self.changed.clear();
     }
 
     /// Adds the size of a container. Returns false and changes nothing on overflow.
@@ -272,36 +283,48 @@ impl ResourceLedger {
         size: &Resource,
         heap: Bytes,
     ) -> bool {
-        let account = self.nodes.entry(node);
+        let row = self.nodes.row_or_default(node);
+        self.take_at(NodeNumber::of(row.number()), app, part, size, heap)
+    }
+    /// Like [`ResourceLedger::take`], for a node with an account.
+    #[must_use]
+    pub(crate) fn take_at(
+        &mut self,
+        node: NodeNumber,
+        app: &AppId,
+        part: ContainerRole,
+        size: &Resource,
+        heap: Bytes,
+    ) -> bool {
+        let Some(account) = self.nodes.at_mut(account_row(node)) else {
+            return false;
+        };
         if !can_add(&account.allocated, size) {
             return false;
         }
         add(&mut account.allocated, size);
         account.heap = account.heap.saturating_add(heap);
         update_overdrawn(account);
-        self.changed.push(app.clone());
+        note_changed(&mut self.changed, app);
         let share = self.apps.entry(app);
-        let masters = if part == ContainerRole::Master {
-            size.clone()
-        } else {
-            Resource::default()
-        };
         add(&mut share.used, size);
-        add(&mut share.masters, &masters);
         share.containers = share.containers.saturating_add(1);
-        let Some((leaf, user)) = share.payer.clone() else {
+        if part == ContainerRole::Master {
+            add(&mut share.masters, size);
+        }
+        let Some((leaf, user)) = &share.payer else {
             return true;
         };
-        self.enter_share(
-            leaf,
-            &user,
-            &AppAccount {
-                containers: 1,
-                used: size.clone(),
-                masters,
-                payer: None,
-            },
-        );
+        book(&mut self.queues, *leaf, |account| {
+            add(&mut account.used, size);
+            account.containers = account.containers.saturating_add(1);
+            if part == ContainerRole::Master {
+                add(&mut account.masters, size);
+            }
+        });
+        book_user(&mut self.queues, *leaf, user, |account| {
+            add(&mut account.used, size)
+        });
         true
     }
     /// Subtracts the size of a container. Returns false and changes nothing when it was not
@@ -315,7 +338,22 @@ impl ResourceLedger {
         size: &Resource,
         heap: Bytes,
     ) -> bool {
-        let Some(account) = self.nodes.get_mut(node) else {
+        let Some(row) = self.nodes.row_of(node) else {
+            return false;
+        };
+        self.give_at(NodeNumber::of(row.number()), app, part, size, heap)
+    }
+    /// Like [`ResourceLedger::give`], for the number of a node.
+    #[must_use]
+    pub(crate) fn give_at(
+        &mut self,
+        node: NodeNumber,
+        app: &AppId,
+        part: ContainerRole,
+        size: &Resource,
+        heap: Bytes,
+    ) -> bool {
+        let Some(account) = self.nodes.at_mut(account_row(node)) else {
             return false;
         };
         if !size.fits(&account.allocated) {
@@ -327,50 +365,75 @@ impl ResourceLedger {
         let Some(share) = self.apps.get_mut(app) else {
             return true;
         };
-        let masters = if part == ContainerRole::Master {
-            size.clone()
-        } else {
-            Resource::default()
-        };
+        note_changed(&mut self.changed, app);
         subtract(&mut share.used, size);
-        subtract(&mut share.masters, &masters);
         share.containers = share.containers.saturating_sub(1);
-        self.changed.push(app.clone());
-        let Some((leaf, user)) = share.payer.clone() else {
+        if part == ContainerRole::Master {
+            subtract(&mut share.masters, size);
+        }
+        let Some((leaf, user)) = &share.payer else {
             return true;
         };
-        self.book(leaf, |account| {
+        book(&mut self.queues, *leaf, |account| {
             subtract(&mut account.used, size);
-            subtract(&mut account.masters, &masters);
             account.containers = account.containers.saturating_sub(1);
+            if part == ContainerRole::Master {
+                subtract(&mut account.masters, size);
+            }
         });
-        self.book_user(leaf, &user, |account| subtract(&mut account.used, size));
+        book_user(&mut self.queues, *leaf, user, |account| {
+            subtract(&mut account.used, size)
+        });
         true
     }
-    fn enter_share(&mut self, leaf: QueueNumber, user: &Arc<str>, share: &AppAccount) {
-        self.book(leaf, |account| {
-            add(&mut account.used, &share.used);
-            add(&mut account.masters, &share.masters);
-            account.containers = account.containers.saturating_add(share.containers);
-        });
-        self.book_user(leaf, user, |account| add(&mut account.used, &share.used));
+}
+
+fn note_changed(changed: &mut Vec<u32>, app: &AppId) {
+    if changed.last() != Some(&app.seq()) {
+        changed.push(app.seq());
     }
-    /// Applies `what` to a leaf's account and to the accounts of all its ancestors.
-    fn book(&mut self, leaf: QueueNumber, what: impl Fn(&mut QueueAccount)) {
-        let mut at = Some(leaf);
-        while let Some(account) = at.and_then(|queue| self.queues.get_mut(queue.index())) {
-            what(account);
-            at = account.parent;
-        }
+}
+
+/// Row of a node's account: accounts are opened in the order of the numbers.
+#[inline]
+fn account_row(node: NodeNumber) -> RowPosition {
+    RowPosition::new(node.number())
+}
+
+fn enter_share(
+    queues: &mut [QueueAccount],
+    leaf: QueueNumber,
+    user: &Arc<str>,
+    share: &AppAccount,
+) {
+    book(queues, leaf, |account| {
+        add(&mut account.used, &share.used);
+        add(&mut account.masters, &share.masters);
+        account.containers = account.containers.saturating_add(share.containers);
+    });
+    book_user(queues, leaf, user, |account| {
+        add(&mut account.used, &share.used)
+    });
+}
+
+/// Applies `what` to a leaf's account and to the accounts of all its ancestors.
+fn book(queues: &mut [QueueAccount], leaf: QueueNumber, what: impl Fn(&mut QueueAccount)) {
+    let mut at = Some(leaf);
+    while let Some(account) = at.and_then(|queue| queues.get_mut(queue.index())) {
+        what(account);
+        at = account.parent;
     }
-    fn book_user(&mut self, leaf: QueueNumber, user: &Arc<str>, what: impl Fn(&mut UserAccount)) {
-        if let Some(account) = self
-            .queues
-            .get_mut(leaf.index())
-            .and_then(|account| account.users.get_mut(user))
-        {
-            what(account);
-        }
+}
+
+fn book_user(
+    queues: &mut [QueueAccount],
+    leaf: QueueNumber,
+    user: &Arc<str>,
+    what: impl Fn(&mut UserAccount),
+) {
+    let account = queues.get_mut(leaf.index());
+    if let Some(account) = account.and_then(|account| account.users.get_mut(user)) {
+        what(account);
     }
 }
 
@@ -387,20 +450,27 @@ fn leave(account: &mut QueueAccount, user: &Arc<str>) {
 fn can_add(sum: &Resource, size: &Resource) -> bool {
     sum.memory.checked_add(size.memory).is_some()
         && sum.cpus.checked_add(size.cpus).is_some()
-        && size.extra.iter().all(|(name, n)| {
-            sum.extra
-                .get(name)
-                .copied()
-                .unwrap_or(0)
-                .checked_add(*n)
-                .is_some()
-        })
+        && (size.extra.has_none() || extras_add(sum, size))
+}
+
+fn extras_add(sum: &Resource, size: &Resource) -> bool {
+    size.extra.iter().all(|(name, n)| {
+        sum.extra
+            .get(name)
+            .copied()
+            .unwrap_or(0)
+            .checked_add(*n)
+            .is_some()
+    })
 }
 
 /// Adds a size to a sum and saturates on overflow.
 fn add(sum: &mut Resource, size: &Resource) {
     sum.memory = sum.memory.saturating_add(size.memory);
     sum.cpus = Cpus::from_milli(sum.cpus.milli().saturating_add(size.cpus.milli()));
+    if size.extra.has_none() {
+        return;
+    }
     for (name, n) in &size.extra {
         let slot = sum.extra.entry(name.clone()).or_default();
         *slot = slot.saturating_add(*n);
@@ -429,6 +499,9 @@ pub(crate) fn add_times(sum: &mut Resource, size: &Resource, times: u32) {
 fn subtract(sum: &mut Resource, size: &Resource) {
     sum.memory = sum.memory.saturating_sub(size.memory);
     sum.cpus = Cpus::from_milli(sum.cpus.milli().saturating_sub(size.cpus.milli()));
+    if size.extra.has_none() {
+        return;
+    }
     for (name, n) in &size.extra {
         let rest = sum.extra.get(name).copied().unwrap_or(0).saturating_sub(*n);
         if rest == 0 {

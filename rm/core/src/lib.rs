@@ -16,6 +16,7 @@ pub mod check;
 pub mod cluster;
 pub mod container;
 pub mod container_set;
+mod container_table;
 pub mod event;
 pub mod explain;
 pub mod history;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use headroom_types::{AppId, Reason, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, ContainerId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
@@ -64,8 +64,9 @@ impl Cluster {
         let why = format!("its lifetime expired after {} s: {whose}", lived.as_secs());
         let message = why.clone();
         ctx.log_app(LogSeverity::Warning, Reason::LifetimeExceeded, id, message);
-        let containers = app.containers.clone();
-        for container in containers.iter() {
+        let containers = self.allocations.in_order(&app.containers);
+        let containers: Vec<ContainerId> = containers.map(|c| c.id.clone()).collect();
+        for container in &containers {
             self.stop(container, StopCause::Timeout, ctx);
         }
         if let Some(app) = self.apps.get_mut(id) {

@@ -234,9 +234,11 @@ impl Cluster {
             });
         }
         let request = ask.request.clone();
-        let counts = app.tallies.entry(&request);
-        counts.apply_reported_ends(ask.ended, accuracy);
-        let granted = counts.granted();
+        let row = app.tallies.row_or_default(&request);
+        let granted = app.counts_at(Some(row)).map_or(0, |counts| {
+            counts.apply_reported_ends(ask.ended, accuracy);
+            counts.granted()
+        });
         match app.requests.get_mut(&request) {
             Some(known) => {
                 let idle = known.expired.is_some() || known.ask.count <= granted;
@@ -265,8 +267,10 @@ impl Cluster {
                 let arrival = self.queue.next_arrival();
                 let message = format!("{request}: {} × {}", ask.count, ask.resource);
                 ctx.log_app(LogSeverity::Normal, Reason::RequestCreated, id, message);
-                app.requests
-                    .insert(request.clone(), PendingRequest::new(ask, arrival, ctx.now));
+                app.requests.insert(
+                    request.clone(),
+                    PendingRequest::new(ask, row, arrival, ctx.now),
+                );
                 self.begin_want(id, &request, ctx.now);
             }
         }

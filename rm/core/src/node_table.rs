@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_types::exit::LeftoverOwner;
-use headroom_types::{Bytes, ContainerId, Cpus, NodeId, Resource, Tick};
+use headroom_types::{Bytes, Cpus, NodeId, Resource, Tick};
 
 use crate::container_set::ContainerSet;
 use crate::event::{AfterDrain, NodeProperties, NodeRegistration};
@@ -23,8 +23,9 @@ use crate::request::ContainerRequest;
 use crate::save::SavedDrainMark;
 use crate::sched::constraint::is_choosy;
 use crate::sched::index::{FreeIndex, IndexedNode};
+use crate::sched::node_ix::NodeNumber;
 use crate::sched::scheduler_state::SchedulerState;
-use crate::table::SortedTable;
+use crate::table::RowPosition;
 
 /// Recovery after a restart: nodes may still run containers that they have not reported.
 #[derive(Clone, Debug)]
@@ -38,7 +39,10 @@ pub struct ClusterRecovery {
 /// All nodes.
 #[derive(Clone, Debug, Default)]
 pub struct NodeTable {
-    table: SortedTable<NodeId, ClusterNode>,
+    /// Records by number.
+    records: Vec<ClusterNode>,
+    /// Numbers by id.
+    names: BTreeMap<NodeId, NodeNumber>,
     index: FreeIndex,
     /// Members by offered memory; used to find infeasible requests.
     offers: BTreeSet<(Bytes, NodeId)>,
@@ -48,7 +52,7 @@ pub struct NodeTable {
     tags: BTreeMap<NodeId, NodeTags>,
     recovery: Option<ClusterRecovery>,
     /// Nodes whose allocation has changed and whose entry in the index is out of date.
-    moved: Vec<NodeId>,
+    moved: Vec<NodeNumber>,
     /// A size that some member node can hold; reset whenever the offered resources change.
     roomy: Option<(Bytes, Cpus)>,
 }
@@ -65,21 +69,25 @@ impl NodeTable {
     /// Looks up a node.
     #[inline]
     pub fn get(&self, id: &NodeId) -> Option<&ClusterNode> {
-        self.table.get(id)
+        self.at(self.number(id)?)
+    }
+    /// Looks up a node by number.
+    #[inline]
+    pub(crate) fn at(&self, number: NodeNumber) -> Option<&ClusterNode> {
+        self.records.get(number.index())
+    }
+    /// Number of a node that has ever registered.
+    #[inline]
+    pub(crate) fn number(&self, id: &NodeId) -> Option<NodeNumber> {
+        self.index.ix(id)
     }
     /// True when the node has ever registered.
     pub fn contains(&self, id: &NodeId) -> bool {
-        self.table.contains_key(id)
+        self.number(id).is_some()
     }
     /// All nodes, by id.
     pub fn values(&self) -> impl Iterator<Item = &ClusterNode> {
-        self.table.values()
-    }
-    /// Containers of a node; none for an unknown node.
-    pub(crate) fn containers_of(&self, id: &NodeId) -> impl Iterator<Item = &ContainerId> {
-        self.get(id)
-            .into_iter()
-            .flat_map(|node| node.containers.iter())
+        self.names.values().filter_map(|number| self.at(*number))
     }
     /// Index of free resources.
     #[inline]
@@ -120,6 +128,11 @@ impl NodeTable {
     pub(crate) fn is_barred(&self, id: &NodeId) -> bool {
         self.mark(id)
             .is_some_and(|mark| mark.drained && mark.then == AfterDrain::Decommission)
+    }
+    /// True when any node has a drain mark.
+    #[inline]
+    pub(crate) fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
     }
     /// Drain mark of a node, also of a node that is not registered.
     pub fn mark(&self, id: &NodeId) -> Option<&SavedDrainMark> {
@@ -167,13 +180,20 @@ impl NodeTable {
         self.recovery.as_ref()
     }
 
-    /// Adds a node that registers, or replaces its record. Returns true when it was not a member.
-    pub(crate) fn enter(&mut self, id: &NodeId, facts: &NodeRegistration, now: Tick) -> bool {
+    /// Adds a node that registers, or replaces its record. Returns its number, and true when it was
+    /// not a member.
+    pub(crate) fn enter(
+        &mut self,
+        id: &NodeId,
+        facts: &NodeRegistration,
+        now: Tick,
+    ) -> (NodeNumber, bool) {
         self.withdraw_offer(id);
         self.offers.insert((facts.offers.memory, id.clone()));
         let traits = effective(&self.tags, id, &facts.traits);
-        self.index.enter(id, &traits, &facts.offers);
-        let (state, containers) = self.table.get_mut(id).map_or_else(
+        let number = self.index.enter(id, &traits, &facts.offers);
+        let known = self.records.get_mut(number.index());
+        let (state, containers) = known.map_or_else(
             || (ClusterNodeState::Lost, ContainerSet::default()),
             |node| (node.state.clone(), std::mem::take(&mut node.containers)),
         );
@@ -191,8 +211,14 @@ impl NodeTable {
             left_by: Vec::new(),
             containers,
         };
-        self.table.insert(id.clone(), node);
-        fresh
+        match self.records.get_mut(number.index()) {
+            Some(known) => *known = node,
+            None => {
+                self.records.push(node); // numbers are dense
+                self.names.insert(id.clone(), number);
+            }
+        }
+        (number, fresh)
     }
     /// Removes a node from the members.
     pub(crate) fn leave(&mut self, id: &NodeId) {
@@ -209,15 +235,24 @@ impl NodeTable {
             self.offers.remove(&(memory, id.clone()));
         }
     }
-    /// Records a heartbeat. Returns false when the node is not a member.
-    pub(crate) fn note_heartbeat(&mut self, id: &NodeId, host_used: Bytes, now: Tick) -> bool {
-        let node = self.table.get_mut(id).filter(|n| n.state.is_member());
-        node.map(|node| (node.heard, node.host_used) = (now, host_used))
-            .is_some()
+    /// Records a heartbeat. Returns the number of the node, if it is a member.
+    pub(crate) fn note_heartbeat(
+        &mut self,
+        id: &NodeId,
+        host_used: Bytes,
+        now: Tick,
+    ) -> Option<NodeNumber> {
+        let number = self.number(id)?;
+        let node = self.records.get_mut(number.index())?;
+        if !node.state.is_member() {
+            return None;
+        }
+        (node.heard, node.host_used) = (now, host_used);
+        Some(number)
     }
     /// Records the owners of memory that ended containers left charged.
-    pub(crate) fn note_leftover_owners(&mut self, id: &NodeId, owners: Vec<LeftoverOwner>) {
-        let node = self.table.get_mut(id);
+    pub(crate) fn note_leftover_owners(&mut self, number: NodeNumber, owners: Vec<LeftoverOwner>) {
+        let node = self.records.get_mut(number.index());
         if let Some(node) = node.filter(|node| node.left_by != owners) {
             node.left_by = owners;
         }
@@ -226,29 +261,29 @@ impl NodeTable {
     /// has changed, and `None` for an unknown node.
     pub(crate) fn apply(
         &mut self,
-        id: &NodeId,
+        number: NodeNumber,
         event: NodeEvent,
         acts: &mut Vec<NodeAction>,
     ) -> Option<Result<bool, InvalidNodeEvent>> {
-        let node = self.table.get_mut(id)?;
+        let node = self.records.get_mut(number.index())?;
         let next = node::next_node_state(node.state.clone(), event, acts);
         Some(next.map(|next| std::mem::replace(&mut node.state, next) != node.state))
     }
     /// Excludes the length of a stall of the event loop from all silences.
     pub(crate) fn postpone_silences(&mut self, by: Duration) {
-        for node in self.table.values_mut() {
+        for node in &mut self.records {
             node.heard = node.heard.plus(by);
         }
     }
     /// Adds a container to the list of its node.
-    pub(crate) fn add_container(&mut self, id: &NodeId, container: &ContainerId) {
-        if let Some(node) = self.table.get_mut(id) {
-            node.containers.insert(container.clone());
+    pub(crate) fn add_container(&mut self, number: NodeNumber, container: RowPosition) {
+        if let Some(node) = self.records.get_mut(number.index()) {
+            node.containers.push(container);
         }
     }
     /// Removes a container from the list of its node.
-    pub(crate) fn remove_container(&mut self, id: &NodeId, container: &ContainerId) {
-        if let Some(node) = self.table.get_mut(id) {
+    pub(crate) fn remove_container(&mut self, number: NodeNumber, container: RowPosition) {
+        if let Some(node) = self.records.get_mut(number.index()) {
             node.containers.remove(container);
         }
     }
@@ -274,11 +309,11 @@ impl NodeTable {
             self.tags.insert(id.clone(), tags);
         }
         self.roomy = None;
-        let node = self.table.get(id).filter(|node| node.state.is_member());
+        let node = self.get(id).filter(|node| node.state.is_member());
         let Some((node, account)) = node.and_then(|node| Some((node, ledger.node(id)?))) else {
             return false;
         };
-        let traits = effective(&self.tags, id, &node.traits);
+        let traits = effective(&self.tags, id, &node.traits).into_owned();
         self.index.enter(id, &traits, &account.offers);
         true
     }
@@ -313,28 +348,27 @@ impl NodeTable {
     /// Updates the index entry of a node from its account and its state.
     pub(crate) fn reindex(
         &mut self,
-        id: &NodeId,
+        number: NodeNumber,
         ledger: &ResourceLedger,
         scheduler: &mut SchedulerState,
     ) {
-        let (Some(node), Some(account)) = (self.table.get(id), ledger.node(id)) else {
+        let (Some(node), Some(account)) = (self.at(number), ledger.account(number)) else {
             return;
         };
-        let Some(ix) = self.index.ix(id) else { return };
         if self.is_open(node) && !account.overdrawn {
-            let room = scheduler.left_for_all(id, ix, account.free());
-            self.index.put(ix, room);
-            scheduler.reservations.mark_dirty(ix);
+            let room = scheduler.left_for_all(&node.id, number, account.free());
+            self.index.put(number, room);
+            scheduler.reservations.mark_dirty(number);
         } else {
-            self.index.remove(ix);
+            self.index.remove(number);
             scheduler.reservations.mark_all_dirty(); // fewer nodes may be reserved now
         }
     }
     /// Records that the index entry of a node is out of date. Several containers may end in one
     /// step: the index is updated once, before the next placement.
-    pub(crate) fn mark_moved(&mut self, id: &NodeId) {
-        if self.moved.last() != Some(id) {
-            self.moved.push(id.clone());
+    pub(crate) fn mark_moved(&mut self, number: NodeNumber) {
+        if self.moved.last() != Some(&number) {
+            self.moved.push(number);
         }
     }
     /// Updates the index entries of all nodes whose allocation has changed.
@@ -344,8 +378,8 @@ impl NodeTable {
         scheduler: &mut SchedulerState,
     ) {
         let mut moved = std::mem::take(&mut self.moved);
-        for id in moved.drain(..) {
-            self.reindex(&id, ledger, scheduler);
+        for number in moved.drain(..) {
+            self.reindex(number, ledger, scheduler);
         }
         self.moved = moved;
     }
@@ -365,9 +399,15 @@ fn effective<'n>(
 impl NodeTable {
     /// Checks the invariants of the table, and that the index agrees with the ledger.
     pub(crate) fn check(&self, ledger: &ResourceLedger, scheduler: &SchedulerState) {
-        for (id, node) in self.table.iter() {
+        for (id, ix) in &self.names {
+            let ix = *ix;
+            let node = self.at(ix).expect("every number has a record");
             let account = ledger.node(id).expect("every node has an account");
-            let ix = self.index.ix(id).expect("every node has a number");
+            assert_eq!(
+                (&node.id, ledger.account(ix)),
+                (id, Some(account)),
+                "{id}: its number belongs to another record or account"
+            );
             let room = (self.is_open(node) && !account.overdrawn)
                 .then(|| scheduler.left_for_all(id, ix, account.free()));
             assert_eq!(
@@ -412,7 +452,7 @@ impl NodeTable {
             "the index contains removed nodes"
         );
         assert!(
-            self.offers.len() <= self.table.len(),
+            self.offers.len() <= self.records.len(),
             "more offers than nodes"
         );
         assert!(

@@ -15,6 +15,7 @@ use crate::event::{
 };
 use crate::node::{self, NodeAction, SilenceStage};
 use crate::save::DurableRecord;
+use crate::sched::node_ix::NodeNumber;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
@@ -42,13 +43,13 @@ impl Cluster {
                 latest,
             });
         }
-        self.enter_node(id, &facts, ctx);
-        self.note_unattributed(id, facts.unattributed, ctx);
-        self.node_event(id, node::NodeEvent::Registered(facts.health), ctx);
+        let number = self.enter_node(id, &facts, ctx);
+        self.note_unattributed(number, id, facts.unattributed, ctx);
+        self.node_event_at(number, id, node::NodeEvent::Registered(facts.health), ctx);
         for seen in &facts.seen {
-            self.seen(id, seen, ctx);
+            self.seen(number, id, seen, ctx);
         }
-        let acked = self.take_exits(id, facts.exits, ctx).over;
+        let acked = self.take_exits(number, facts.exits, ctx).over;
         self.drop_unseen(id, &facts.seen, ctx);
         self.node_is_back(id, ctx);
         self.settle_mark(id, ctx);
@@ -67,47 +68,64 @@ impl Cluster {
                 current: self.epoch,
             });
         }
-        if !self.nodes.note_heartbeat(id, report.host_used, ctx.now) {
+        let Some(number) = self.nodes.note_heartbeat(id, report.host_used, ctx.now) else {
             return Err(CallRefusal::NodeNotRegistered(id.clone()));
-        }
-        self.note_unattributed(id, report.unattributed, ctx);
-        self.node_event(id, node::NodeEvent::Heard(report.health), ctx);
+        };
+        self.note_unattributed(number, id, report.unattributed, ctx);
+        self.node_event_at(number, id, node::NodeEvent::Heard(report.health), ctx);
         for seen in &report.seen {
-            self.seen(id, seen, ctx);
+            self.seen(number, id, seen, ctx);
         }
-        let exits = self.take_exits(id, report.exits, ctx);
+        let exits = self.take_exits(number, report.exits, ctx);
         for container in &exits.over {
             ctx.send_command(id, container, ContainerCommand::Forget);
         }
         self.drop_stopped_unseen(id, ctx);
-        self.settle_mark(id, ctx);
+        self.settle_mark_at(number, ctx);
         Ok(CallAnswer::Received {
             received: exits.all,
         })
     }
 
-    fn enter_node(&mut self, id: &NodeId, facts: &NodeRegistration, ctx: &mut StepContext<'_>) {
+    fn enter_node(
+        &mut self,
+        id: &NodeId,
+        facts: &NodeRegistration,
+        ctx: &mut StepContext<'_>,
+    ) -> NodeNumber {
         let offers = facts.offers.clone();
         self.allocations.ledger_mut().offer(id, offers);
-        if self.nodes.enter(id, facts, ctx.now) {
+        let (number, fresh) = self.nodes.enter(id, facts, ctx.now);
+        if fresh {
             ctx.save(DurableRecord::Node(id.clone()));
             let message = format!("offers {}, enforcer {}", facts.offers, facts.enforcer);
             ctx.log_node(LogSeverity::Normal, Reason::NodeJoined, id, message);
         }
+        number
     }
 
     /// Counts memory that ended containers left charged as taken, until it is free.
-    fn note_unattributed(&mut self, id: &NodeId, now: Unattributed, ctx: &mut StepContext<'_>) {
-        let before = self.ledger().unattributed(id);
-        let owners = now.owners_text();
-        self.nodes.note_leftover_owners(id, now.left_by);
+    fn note_unattributed(
+        &mut self,
+        number: NodeNumber,
+        id: &NodeId,
+        now: Unattributed,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let account = self.ledger().account(number);
+        let before = account
+            .map(|account| account.unattributed)
+            .unwrap_or_default();
         if now.memory == before {
+            self.nodes.note_leftover_owners(number, now.left_by);
             return; // the usual case
         }
+        let owners = now.owners_text();
+        self.nodes.note_leftover_owners(number, now.left_by);
         self.allocations
             .ledger_mut()
             .set_unattributed(id, now.memory);
-        self.reindex(id);
+        self.reindex_at(number);
         if now.memory < before {
             self.queue.note_room();
         }
@@ -131,13 +149,26 @@ impl Cluster {
         event: node::NodeEvent,
         ctx: &mut StepContext<'_>,
     ) {
+        if let Some(number) = self.nodes.number(id) {
+            self.node_event_at(number, id, event, ctx);
+        }
+    }
+
+    /// Like [`Cluster::node_event`], by number.
+    fn node_event_at(
+        &mut self,
+        number: NodeNumber,
+        id: &NodeId,
+        event: node::NodeEvent,
+        ctx: &mut StepContext<'_>,
+    ) {
         let heard = matches!(
             event,
             node::NodeEvent::Registered(_) | node::NodeEvent::Heard(_)
         );
         let mut acts = Vec::new();
         let registered = matches!(event, node::NodeEvent::Registered(_));
-        let changed = match self.nodes.apply(id, event, &mut acts) {
+        let changed = match self.nodes.apply(number, event, &mut acts) {
             None => return,
             Some(Ok(changed)) => changed,
             Some(Err(illegal)) => return ctx.illegal(format!("{id}: {illegal}")),
@@ -149,7 +180,7 @@ impl Cluster {
             );
         }
         if changed || registered {
-            self.reindex(id);
+            self.reindex_at(number);
         }
         for act in acts {
             match act {
@@ -207,7 +238,7 @@ impl Cluster {
         let message = format!("sent no heartbeat for {seconds} s; its containers are lost");
         ctx.log_node(LogSeverity::Warning, Reason::NodeLost, id, message);
         self.close_node(id, ctx);
-        let containers: Vec<_> = self.nodes.containers_of(id).cloned().collect();
+        let containers: Vec<_> = self.containers_on(id).map(|c| c.id.clone()).collect();
         for container in &containers {
             self.create_exit_report(
                 container,
@@ -228,10 +259,16 @@ impl Cluster {
     }
 
     /// Processes a node's report about one container.
-    fn seen(&mut self, node: &NodeId, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
+    fn seen(
+        &mut self,
+        number: NodeNumber,
+        node: &NodeId,
+        seen: &ReportedContainer,
+        ctx: &mut StepContext<'_>,
+    ) {
         let row = self.allocations.row_of(&seen.container);
         if let Some((row, c)) = row.and_then(|row| Some((row, self.allocations.at(row)?))) {
-            if c.node != *node {
+            if c.node_number != number {
                 return ctx.illegal(format!(
                     "{} is reported by {node} and was granted on {}",
                     c.id, c.node
@@ -280,18 +317,21 @@ impl Cluster {
 
     fn take_exits(
         &mut self,
-        node: &NodeId,
-        exits: Vec<ExitReport>,
+        node: NodeNumber,
+        exits: Vec<Arc<ExitReport>>,
         ctx: &mut StepContext<'_>,
     ) -> ProcessedExits {
         let mut taken = ProcessedExits::default();
+        taken.all.reserve_exact(exits.len());
         for report in exits {
             let id = report.container.clone();
             let row = self.allocations.row_of(&id);
-            if let Some(row) =
-                row.filter(|row| self.allocations.at(*row).is_some_and(|c| c.node == *node))
-            {
-                self.container_event_at(row, ContainerEvent::Exited(Arc::new(report)), ctx);
+            if let Some(row) = row.filter(|row| {
+                self.allocations
+                    .at(*row)
+                    .is_some_and(|c| c.node_number == node)
+            }) {
+                self.container_event_at(row, ContainerEvent::Exited(report), ctx);
             }
             // no application waits for its acknowledgement
             if row
@@ -308,7 +348,7 @@ impl Cluster {
     /// Ends containers that a registering node does not report any more.
     fn drop_unseen(&mut self, id: &NodeId, shown: &[ReportedContainer], ctx: &mut StepContext<'_>) {
         let shown: BTreeSet<&ContainerId> = shown.iter().map(|s| &s.container).collect();
-        let all = self.nodes.containers_of(id);
+        let all = self.containers_on(id).map(|c| &c.id);
         let unseen: Vec<_> = all.filter(|c| !shown.contains(c)).cloned().collect();
         for container in &unseen {
             let c = self.allocations.get(container);

@@ -5,6 +5,7 @@
 
 use headroom_types::{AppId, JobOrder};
 
+use crate::app::KeptUpdate;
 use crate::applications::Applications;
 use crate::event::{CallAnswer, CallRefusal, UpdateKind};
 use crate::step_context::StepContext;
@@ -21,11 +22,12 @@ impl Applications {
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         let app = self.live(id)?;
-        let waiting = app
-            .updates
-            .after(0)
-            .filter(|update| matches!(update.what, UpdateKind::Order(_)))
-            .count();
+        let is_order = |kept: &KeptUpdate| match kept {
+            KeptUpdate::Other(what) => matches!(**what, UpdateKind::Order(_)),
+            KeptUpdate::Allocated(_) | KeptUpdate::Running(_) | KeptUpdate::Exited(_) => false,
+        };
+        let kept = app.updates.after(0);
+        let waiting = kept.filter(|(_, kept)| is_order(kept)).count();
         if waiting >= MAX_PENDING_ORDERS {
             return Err(CallRefusal::TooMany {
                 what: format!("orders that the master of {id} has not acknowledged"),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use headroom_types::{LaunchSpec, RequestId, Resource, Tick};
 
 use crate::placement::{LocalityLevel, PlacementRules};
+use crate::table::RowPosition;
 
 /// Container request of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct ContainerRequest {
 pub struct PendingRequest {
     /// The request as the master sent it.
     pub ask: ContainerRequest,
+    /// Row of its counts in the record of its application.
+    pub(crate) counts: RowPosition,
     /// Position among the requests of all applications, in order of arrival.
     pub arrival: u64,
     /// Start of the current wait for all containers: first acceptance, or an increase after all
@@ -59,11 +62,12 @@ pub struct PendingRequest {
 
 impl PendingRequest {
     /// Creates a request that begins to wait.
-    pub fn new(ask: ContainerRequest, arrival: u64, now: Tick) -> Self {
+    pub(crate) fn new(ask: ContainerRequest, counts: RowPosition, arrival: u64, now: Tick) -> Self {
         let reach = LocalityLevel::first(&ask.place);
         let before = ask.waited;
         PendingRequest {
             ask,
+            counts,
             arrival,
             wanting: now,
             before,

@@ -174,10 +174,17 @@ impl Cluster {
     /// Applies an event to a container's size and carries out the resulting actions. The ledger is
     /// updated in the same step.
     fn size_event(&mut self, id: &ContainerId, event: ResizeEvent, ctx: &mut StepContext<'_>) {
+        if let Some(row) = self.allocations.row_of(id)
+            && let Some(c) = self.allocations.at(row)
+            && let (Some(request), Some(app)) = (&c.request, self.apps.at_mut(c.home))
+        {
+            let grant = || UpdateKind::Allocated(c.granted_for(request.clone()));
+            app.updates.keep_grant(row, grant);
+        }
         let (acts, moved) = self.allocations.apply_size_event(id, event, ctx);
         if let Some(node) = moved {
-            self.note_freed(&node);
-            self.reindex(&node);
+            self.note_freed(node);
+            self.reindex_at(node);
         }
         for act in acts {
             match act {

@@ -49,14 +49,14 @@ pub enum ResizeState {
     /// A size that the node has not reported.
     Ordered {
         /// Ordered size.
-        want: VersionedSize,
+        want: Box<VersionedSize>,
     },
     /// The previous size is ordered again, because the node did not confirm the order in time.
     Withdrawn {
         /// Withdrawn order, which the node may still apply.
-        tried: VersionedSize,
+        tried: Box<VersionedSize>,
         /// Previous size, with a later version.
-        back: VersionedSize,
+        back: Box<VersionedSize>,
     },
 }
 
@@ -117,7 +117,9 @@ pub fn next_resize_state(
         ResizeState::Stable => match event {
             ResizeEvent::Order(want) => {
                 out.push(ResizeAction::SendOrder);
-                Ok(ResizeState::Ordered { want })
+                Ok(ResizeState::Ordered {
+                    want: Box::new(want),
+                })
             }
             // an older report, or a repeated heartbeat
             ResizeEvent::Shown { version, .. } if version <= has.version => Ok(state),
@@ -131,7 +133,7 @@ pub fn next_resize_state(
                 Ok(complete_resize(
                     VersionedSize {
                         version,
-                        ..want.clone()
+                        ..VersionedSize::clone(want)
                     },
                     None,
                     out,
@@ -179,7 +181,7 @@ pub fn next_resize_state(
             ResizeEvent::Refused { what, keeps }
                 if what.version >= back.version && keeps == tried.version =>
             {
-                Ok(complete_resize(tried.clone(), None, out))
+                Ok(complete_resize(VersionedSize::clone(tried), None, out))
             }
             ResizeEvent::Refused { what, .. } => {
                 out.push(ResizeAction::Failed(what.why)); // the node never applied the order
@@ -212,11 +214,11 @@ fn withdraw_order(
 ) -> ResizeState {
     out.push(ResizeAction::SendOrder);
     ResizeState::Withdrawn {
-        tried: want.clone(),
-        back: VersionedSize {
+        tried: Box::new(want.clone()),
+        back: Box::new(VersionedSize {
             version: want.version.saturating_add(1),
             ..has.clone()
-        },
+        }),
     }
 }
 
@@ -322,10 +324,12 @@ mod tests {
         let has = sized(2, 3);
         let states = [
             ResizeState::Stable,
-            ResizeState::Ordered { want: sized(4, 4) },
+            ResizeState::Ordered {
+                want: Box::new(sized(4, 4)),
+            },
             ResizeState::Withdrawn {
-                tried: sized(4, 4),
-                back: sized(2, 5),
+                tried: Box::new(sized(4, 4)),
+                back: Box::new(sized(2, 5)),
             },
         ];
         let events = [
@@ -376,6 +380,7 @@ mod tests {
         let has = sized(2, 1);
         let mut want = sized(1, 2);
         want.resource.cpus = Cpus::from_cores(3);
+        let want = Box::new(want);
         let (counted, _) = ResizeState::Ordered { want }.counted(&has.resource, None);
         assert_eq!(
             counted,

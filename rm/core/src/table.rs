@@ -4,11 +4,15 @@
 //! order of the hash. Rows are listed by position, which depends only on insertions and removals,
 //! or by name in [`SortedTable`]. So the same events create the same lists on every machine.
 
+mod hash_index;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId};
+
+pub(crate) use hash_index::HashIndex;
 
 /// Key with a hash that is the same on every machine and in every run.
 pub trait StableHash: Clone + Eq + Ord {
@@ -47,32 +51,37 @@ impl StableHash for ContainerId {
 pub struct HashedTable<K, V> {
     rows: Vec<Option<(K, V)>>,
     free: Vec<u32>,
-    /// Positions of rows, by hash, with gaps; the length is a power of two.
-    places: Vec<TableSlot>,
-    len: usize,
+    index: HashIndex,
 }
-
-/// Position of a row, with a part of its hash that avoids most comparisons of keys.
-#[derive(Clone, Copy)]
-struct TableSlot {
-    tag: u32,
-    row: u32,
-}
-
-const EMPTY: u32 = u32::MAX;
-const GAP: TableSlot = TableSlot { tag: 0, row: EMPTY };
 
 /// Position of a row; valid until the row is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowPosition(u32);
+
+impl RowPosition {
+    /// Creates the position of a row.
+    #[inline]
+    pub(crate) fn new(row: u32) -> Self {
+        RowPosition(row)
+    }
+    /// Number of the row.
+    #[inline]
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+    /// Index into a list of rows.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 impl<K, V> Default for HashedTable<K, V> {
     fn default() -> Self {
         HashedTable {
             rows: Vec::new(),
             free: Vec::new(),
-            places: Vec::new(),
-            len: 0,
+            index: HashIndex::default(),
         }
     }
 }
@@ -88,11 +97,11 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for HashedTable<K, V> {
 impl<K: StableHash, V> HashedTable<K, V> {
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.len
+        self.index.len()
     }
     /// True when the table is empty.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.index.len() == 0
     }
     /// Looks up a value.
     pub fn get(&self, key: &K) -> Option<&V> {
@@ -101,10 +110,7 @@ impl<K: StableHash, V> HashedTable<K, V> {
     /// Looks up a value, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (_, row) = self.find(key)?;
-        self.rows
-            .get_mut(row as usize)?
-            .as_mut()
-            .map(|(_, value)| value)
+        self.at_mut(RowPosition(row))
     }
     /// Looks up a value with the stored key.
     pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
@@ -121,10 +127,7 @@ impl<K: StableHash, V> HashedTable<K, V> {
     {
         let row = match self.find(key) {
             Some((_, row)) => row,
-            None => {
-                self.insert(key.clone(), V::default());
-                self.find(key).map_or(EMPTY, |(_, row)| row)
-            }
+            None => self.add(key.clone(), V::default()),
         };
         self.filled(row)
     }
@@ -137,75 +140,57 @@ impl<K: StableHash, V> HashedTable<K, V> {
         if let Some(known) = self.get_mut(&key) {
             return Some(std::mem::replace(known, value));
         }
-        if (self.len + 1) * 2 > self.places.len() {
-            self.widen();
-        }
+        self.add(key, value);
+        None
+    }
+    /// Adds a row whose key does not exist; returns its number.
+    fn add(&mut self, key: K, value: V) -> u32 {
         let tag = tag(key.hash());
         let row = self.free.pop().unwrap_or_else(|| {
             self.rows.push(None);
-            u32::try_from(self.rows.len() - 1).unwrap_or(EMPTY)
+            u32::try_from(self.rows.len() - 1).unwrap_or(u32::MAX)
         });
         if let Some(slot) = self.rows.get_mut(row as usize) {
             *slot = Some((key, value));
         }
-        self.len += 1;
-        self.file(tag, row);
-        None
+        self.index.insert(tag, row);
+        row
     }
     /// Removes a row and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let (gap, row) = self.find(key)?;
+        let (entry, row) = self.find(key)?;
         let (_, value) = self.rows.get_mut(row as usize)?.take()?;
-        self.close(gap, row);
+        self.index.remove(entry);
+        self.free.push(row);
         Some(value)
     }
     /// Removes a row without its value.
     pub fn drop_row(&mut self, key: &K) {
-        let Some((gap, row)) = self.find(key) else {
+        let Some((entry, row)) = self.find(key) else {
             return;
         };
         if let Some(slot) = self.rows.get_mut(row as usize) {
             *slot = None;
         }
-        self.close(gap, row);
+        self.index.remove(entry);
+        self.free.push(row);
     }
     /// Position of a row.
     pub fn row_of(&self, key: &K) -> Option<RowPosition> {
         self.find(key).map(|(_, row)| RowPosition(row))
     }
     /// Value at a position.
+    #[inline]
     pub fn at(&self, row: RowPosition) -> Option<&V> {
         self.row(row.0).map(|(_, value)| value)
     }
     /// Value at a position, mutable.
+    #[inline]
     pub fn at_mut(&mut self, row: RowPosition) -> Option<&mut V> {
         self.rows
-            .get_mut(row.0 as usize)?
+            .get_mut(row.index())?
             .as_mut()
             .map(|(_, value)| value)
-    }
-    /// Releases a position and moves displaced entries back.
-    fn close(&mut self, mut gap: usize, row: u32) {
-        self.free.push(row);
-        self.len -= 1;
-        let mut at = gap;
-        loop {
-            at = (at + 1) & self.mask();
-            let Some(next) = self
-                .places
-                .get(at)
-                .copied()
-                .filter(|place| place.row != EMPTY)
-            else {
-                break;
-            };
-            let home = next.tag as usize & self.mask();
-            if (at.wrapping_sub(home) & self.mask()) >= (at.wrapping_sub(gap) & self.mask()) {
-                self.set(gap, next);
-                gap = at;
-            }
-        }
-        self.set(gap, GAP);
     }
     /// All rows, by position.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
@@ -220,56 +205,22 @@ impl<K: StableHash, V> HashedTable<K, V> {
         self.rows.iter_mut().flatten().map(|(_, value)| value)
     }
 
-    /// Value of a row that `find` has returned.
+    /// Value of a row that `find` or `add` has returned.
     fn filled(&mut self, row: u32) -> &mut V {
         match self.rows.get_mut(row as usize) {
             Some(Some((_, value))) => value,
-            Some(None) | None => unreachable!("find returned a filled row"),
+            Some(None) | None => unreachable!("find and add return a filled row"),
         }
     }
+    #[inline]
     fn row(&self, row: u32) -> Option<&(K, V)> {
         self.rows.get(row as usize)?.as_ref()
     }
-    fn mask(&self) -> usize {
-        self.places.len().wrapping_sub(1)
-    }
-    fn set(&mut self, at: usize, place: TableSlot) {
-        if let Some(slot) = self.places.get_mut(at) {
-            *slot = place;
-        }
-    }
-    /// Index in `places` and position of a row.
+    /// Entry in the index and number of a row.
     fn find(&self, key: &K) -> Option<(usize, u32)> {
-        let tag = tag(key.hash());
-        let mut at = tag as usize & self.mask();
-        loop {
-            let place = self
-                .places
-                .get(at)
-                .copied()
-                .filter(|place| place.row != EMPTY)?;
-            if place.tag == tag && self.row(place.row).is_some_and(|(known, _)| known == key) {
-                return Some((at, place.row));
-            }
-            at = (at + 1) & self.mask();
-        }
-    }
-    fn file(&mut self, tag: u32, row: u32) {
-        let mut at = tag as usize & self.mask();
-        while self.places.get(at).is_some_and(|place| place.row != EMPTY) {
-            at = (at + 1) & self.mask();
-        }
-        self.set(at, TableSlot { tag, row });
-    }
-    fn widen(&mut self) {
-        self.places = vec![GAP; (self.places.len() * 2).max(16)];
-        let filed: Vec<(u32, u32)> = (0u32..)
-            .zip(&self.rows)
-            .filter_map(|(n, row)| Some((tag(row.as_ref()?.0.hash()), n)))
-            .collect();
-        for (tag, row) in filed {
-            self.file(tag, row);
-        }
+        self.index.find(tag(key.hash()), |row| {
+            self.row(row).is_some_and(|(known, _)| known == key)
+        })
     }
 }
 
@@ -330,6 +281,7 @@ impl<K: StableHash, V> SortedTable<K, V> {
         self.table.row_of(key)
     }
     /// Value at a position.
+    #[inline]
     pub fn at(&self, row: RowPosition) -> Option<&V> {
         self.table.at(row)
     }
@@ -349,13 +301,19 @@ impl<K: StableHash, V> SortedTable<K, V> {
     where
         V: Default,
     {
-        match self.table.find(key) {
-            Some((_, row)) => self.table.filled(row),
-            None => {
-                self.names.insert(key.clone(), ());
-                self.table.entry(key)
-            }
+        let row = self.row_or_default(key);
+        self.table.filled(row.number())
+    }
+    /// Position of a row; inserts the default when the key does not exist.
+    pub(crate) fn row_or_default(&mut self, key: &K) -> RowPosition
+    where
+        V: Default,
+    {
+        if let Some(row) = self.table.row_of(key) {
+            return row;
         }
+        self.names.insert(key.clone(), ());
+        RowPosition(self.table.add(key.clone(), V::default()))
     }
     /// Removes a row and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {

@@ -385,7 +385,7 @@ impl ClusterScenario {
         let report = NodeHeartbeat {
             epoch: self.epoch,
             seen: fake.seen(),
-            exits: fake.exits.values().cloned().collect(),
+            exits: fake.exits.values().cloned().map(Arc::new).collect(),
             host_used: Bytes::ZERO,
             health: NodeHealth::Healthy,
             unattributed: fake.unattributed.clone(),
@@ -573,13 +573,9 @@ impl ClusterScenario {
     }
     /// Unacknowledged ends that were sent to an application in this incarnation.
     pub fn unacked_exits(&self, app: &AppId) -> Vec<ContainerId> {
-        let updates = self
-            .cluster
-            .app(app)
-            .map(|a| a.updates.after(0))
-            .into_iter()
-            .flatten();
-        let exits = updates.filter_map(|u| match &u.what {
+        let acked = self.cluster.app(app).map_or(0, |a| a.updates.acked());
+        let updates = self.cluster.updates(app, acked).unwrap_or_default();
+        let exits = updates.iter().filter_map(|u| match &u.what {
             UpdateKind::Exited { report, .. } => Some(report.container.clone()),
             UpdateKind::Allocated(_)
             | UpdateKind::Running { .. }

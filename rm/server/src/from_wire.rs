@@ -213,7 +213,7 @@ pub fn register_node(node: NodeId, body: RegisterNode) -> ProblemResult<core::Cl
         traits: traits(body.traits),
         health: health(body.health),
         seen: body.containers.into_iter().map(seen).collect(),
-        exits: body.exits,
+        exits: body.exits.into_iter().map(Arc::new).collect(),
         serial: body.serial,
         unattributed: unattributed(body.unattributed, body.left_by),
     };
@@ -308,7 +308,7 @@ pub fn report(node: &NodeId, body: NodeReport) -> ProblemResult<Box<core::NodeHe
     Ok(Box::new(core::NodeHeartbeat {
         epoch: body.epoch,
         seen: body.containers.into_iter().map(seen).collect(),
-        exits: body.exits,
+        exits: body.exits.into_iter().map(Arc::new).collect(),
         host_used: body.host_used,
         unattributed: unattributed(body.unattributed, body.left_by),
         health: health(body.health),

@@ -76,13 +76,7 @@ fn needed_uploads(cluster: &Cluster) -> BTreeSet<Sha256> {
 }
 
 fn held(cluster: &Cluster, node: &NodeId) -> Vec<HeldContainer> {
-    let ids = cluster
-        .node(node)
-        .into_iter()
-        .flat_map(|node| node.containers.iter());
-    let alive = ids
-        .filter_map(|id| cluster.container(id))
-        .filter(|c| c.state.is_alive());
+    let alive = cluster.containers_on(node).filter(|c| c.state.is_alive());
     alive
         .take(HELD)
         .map(|c| HeldContainer {

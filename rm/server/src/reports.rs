@@ -201,17 +201,8 @@ fn containers(cluster: &Cluster, app: &AppId) -> Vec<ContainerReport> {
         .iter()
         .filter(|c| c.container.app == *app)
         .map(|c| over(cluster, c));
-    let ids = cluster
-        .app(app)
-        .map(|app| app.containers.iter())
-        .into_iter()
-        .flatten();
-    over_first
-        .chain(
-            ids.filter_map(|id| cluster.container(id))
-                .map(|c| live(cluster, c)),
-        )
-        .collect()
+    let current = cluster.containers_of(app).map(|c| live(cluster, c));
+    over_first.chain(current).collect()
 }
 
 fn over(cluster: &Cluster, c: &EndedContainer) -> ContainerReport {

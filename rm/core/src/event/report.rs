@@ -2,6 +2,8 @@
 //!
 //! Plain data.
 
+use std::sync::Arc;
+
 use headroom_types::exit::Unattributed;
 use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, RequestId, Resource, UnixMillis,
@@ -27,7 +29,7 @@ pub struct NodeRegistration {
     /// All containers on the node.
     pub seen: Vec<ReportedContainer>,
     /// Exit reports that are not acknowledged.
-    pub exits: Vec<ExitReport>,
+    pub exits: Vec<Arc<ExitReport>>,
     /// Registration number, higher than that of each earlier registration; 0 when the node sends
     /// none.
     pub serial: u64,
@@ -43,7 +45,7 @@ pub struct NodeHeartbeat {
     /// Containers with their memory use.
     pub seen: Vec<ReportedContainer>,
     /// Exit reports that are not acknowledged.
-    pub exits: Vec<ExitReport>,
+    pub exits: Vec<Arc<ExitReport>>,
     /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
     /// Health of the node.

@@ -64,8 +64,10 @@ impl Cluster {
     }
 
     fn frees_up(&self, kept: &Reservation, now: Tick) -> Option<String> {
-        let alive = self.allocations.alive(self.nodes.containers_of(&kept.node));
-        let oldest = alive.min_by_key(|c| (c.granted, &c.id))?;
+        let on_node = self.containers_on(&kept.node);
+        let oldest = on_node
+            .filter(|c| c.state.is_alive())
+            .min_by_key(|c| (c.granted, &c.id))?;
         let age = self.wall(now).0.saturating_sub(oldest.granted.0) / 1000;
         Some(format!(
             "; its containers must end first; {} has run longest, for {age} s",

@@ -112,6 +112,17 @@ pub(crate) enum FailedCandidate {
     Line(u32, RequestLineHead),
 }
 
+/// Waiter that a visit of all waiters continues with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextVisit {
+    /// The next waiter.
+    NextWaiter,
+    /// The first waiter of the next leaf.
+    NextLeaf,
+    /// None; the visit ends.
+    Nothing,
+}
+
 impl SchedulerQueues {
     /// Creates the queues of `tree`, without applications.
     pub fn new(tree: QueueTree, generation: u64, source: QueuesFrom) -> SchedulerQueues {
@@ -432,50 +443,62 @@ impl SchedulerQueues {
     }
     /// All waiters in scheduling order, as long as no grant changes it.
     pub fn all(&self, ledger: &ResourceLedger) -> Vec<PlacementWaiter> {
-        self.all_but(&BTreeSet::new(), ledger)
-    }
-    /// Like [`SchedulerQueues::all`], without the waiters of some leaves.
-    pub(crate) fn all_but(
-        &self,
-        leaves: &BTreeSet<QueueNumber>,
-        ledger: &ResourceLedger,
-    ) -> Vec<PlacementWaiter> {
         let mut all = Vec::new();
-        self.list(QueueNumber::ROOT, leaves, ledger, &mut all);
+        self.visit_waiting(&BTreeSet::new(), ledger, &mut |app, request| {
+            all.push(PlacementWaiter::new(app, request));
+            NextVisit::NextWaiter
+        });
         all
     }
-    fn list(
+    /// Calls `visit` for every waiter in scheduling order, as long as no grant changes it, without
+    /// the waiters of some leaves.
+    pub(crate) fn visit_waiting(
+        &self,
+        but: &BTreeSet<QueueNumber>,
+        ledger: &ResourceLedger,
+        visit: &mut impl FnMut(&AppId, Option<&RequestId>) -> NextVisit,
+    ) {
+        self.visit_queue(QueueNumber::ROOT, but, ledger, visit);
+    }
+    /// Visits the waiters below a queue. Returns false when the visit has ended.
+    fn visit_queue(
         &self,
         queue: QueueNumber,
         but: &BTreeSet<QueueNumber>,
         ledger: &ResourceLedger,
-        all: &mut Vec<PlacementWaiter>,
-    ) {
+        visit: &mut impl FnMut(&AppId, Option<&RequestId>) -> NextVisit,
+    ) -> bool {
         let Some(slot) = self
             .slot(queue)
             .filter(|slot| slot.waiting > 0 && !but.contains(&queue))
         else {
-            return;
+            return true;
         };
         let mut children: Vec<SiblingRank> = slot
             .children
             .iter()
-            .filter_map(|ix| Some(self.rank(*ix, self.slot(*ix)?, ledger)))
+            .filter_map(|ix| Some((ix, self.slot(*ix)?)))
+            .filter(|(_, child)| child.waiting > 0)
+            .map(|(ix, child)| self.rank(*ix, child, ledger))
             .collect();
         children.sort_unstable();
-        for child in children {
-            self.list(QueueNumber::new(child.who), but, ledger, all);
+        if !children
+            .into_iter()
+            .all(|child| self.visit_queue(QueueNumber::new(child.who), but, ledger, visit))
+        {
+            return false;
         }
-        for number in self.in_order(slot, ledger) {
-            let Some(member) = self.members.get(&number) else {
-                continue;
-            };
-            let waits = member.waits.all().into_iter();
-            all.extend(waits.map(|request| PlacementWaiter {
-                app: member.id.clone(),
-                request: request.cloned(),
-            }));
+        let members = self.in_order(slot, ledger).into_iter();
+        for member in members.filter_map(|number| self.members.get(&number)) {
+            for request in member.waits.all() {
+                match visit(&member.id, request) {
+                    NextVisit::NextWaiter => {}
+                    NextVisit::NextLeaf => return true,
+                    NextVisit::Nothing => return false,
+                }
+            }
         }
+        true
     }
     /// Waiting applications of a leaf in scheduling order.
     fn in_order(&self, leaf: &QueueEntry, ledger: &ResourceLedger) -> Vec<u32> {

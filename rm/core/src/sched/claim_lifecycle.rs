@@ -183,10 +183,13 @@ impl Cluster {
         if !self.may_be_served(app, request.as_ref(), &claim.size) {
             return; // the limit may change; if not, the deadline or the next round ends the claim
         }
-        let (id, node) = (claim.waiter.app.clone(), claim.node.clone());
+        let id = claim.waiter.app.clone();
+        let Some(node) = self.nodes.number(&claim.node) else {
+            return;
+        };
         match &request {
-            Some(request) => self.grant_request(&id, request, &node, ctx),
-            None => self.grant_master(&id, &node, ctx),
+            Some(request) => self.grant_request(&id, request, node, ctx),
+            None => self.grant_master(&id, node, ctx),
         }
         self.drop_claim(number); // the remaining resources are free for all requests
         self.queue.run(&id);

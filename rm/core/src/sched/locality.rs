@@ -40,8 +40,7 @@ impl Cluster {
         };
         let place = app.requests.get(request).map(|r| &r.ask.place);
         let wanted = place.is_some_and(looks_around);
-        let fresh = (app.spots.is_none() && wanted)
-            .then(|| locations_of(app, &self.allocations, self.nodes.index()));
+        let fresh = (app.spots.is_none() && wanted).then(|| locations_of(app, &self.allocations));
         let Some(app) = self.apps.get_mut(app_id) else {
             return;
         };
@@ -61,12 +60,11 @@ impl Cluster {
 pub(crate) fn locations_of(
     app: &ClusterApplication,
     allocations: &Allocations,
-    index: &FreeIndex,
 ) -> ContainerLocations {
     let mut spots = ContainerLocations::default();
-    for c in allocations.alive(app.containers.iter()) {
-        if let (Some(request), Some(ix)) = (&c.request, index.ix(&c.node)) {
-            spots.came(request, ix);
+    for c in allocations.among(&app.containers) {
+        if let (Some(request), true) = (&c.request, c.state.is_alive()) {
+            spots.came(request, c.node_number);
         }
     }
     for (request, asked) in app.requests.iter() {

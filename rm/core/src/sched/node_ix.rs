@@ -1,6 +1,7 @@
 //! Number of a node in the indexes of the scheduler.
 //!
-//! `FreeIndex` gives the numbers out. A number is never given to a second node.
+//! `FreeIndex` gives the numbers out. A number is never given to a second node. The ledger opens the
+//! accounts of nodes in the same order, so a number is also the row of an account.
 
 /// Number of a node. Dense, from 0; never given to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,8 +15,12 @@ impl NodeNumber {
     pub fn index(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
-    /// Creates the number of a node; only the index and tests do.
-    pub(super) fn of(n: u32) -> Self {
+    /// The number as an integer.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+    /// Creates the number of a node; only the index, the ledger and tests do.
+    pub(crate) fn of(n: u32) -> Self {
         NodeNumber(n)
     }
 }

@@ -3,7 +3,7 @@
 //! A request that does not fit does not block the requests behind it. Within a pass, free resources
 //! only shrink and limits only tighten, so a failure stays valid until resources become free.
 
-use headroom_types::{AppId, NodeId, RequestId, Resource};
+use headroom_types::{AppId, RequestId, Resource};
 
 use super::blocked_sizes::BlockedSizes;
 use super::fit::{self, PlacementNeed};
@@ -75,8 +75,8 @@ impl Cluster {
             }
             let Some((waiter, node)) = next else { break };
             match &waiter.request {
-                Some(request) => self.grant_request(&waiter.app, request, &node, ctx),
-                None => self.grant_master(&waiter.app, &node, ctx),
+                Some(request) => self.grant_request(&waiter.app, request, node, ctx),
+                None => self.grant_master(&waiter.app, node, ctx),
             }
             self.queue.run(&waiter.app);
             self.queue.update_order(self.allocations.ledger_mut());
@@ -88,7 +88,7 @@ impl Cluster {
         &self,
         queue: QueueNumber,
         walk: &mut PassProgress,
-    ) -> Option<(PlacementWaiter, NodeId)> {
+    ) -> Option<(PlacementWaiter, NodeNumber)> {
         let mut after: Option<SiblingRank> = None;
         while let Some((rank, seat)) = self.queue.next(queue, after, |class| {
             walk.has_room(class, self.nodes.index())
@@ -110,7 +110,11 @@ impl Cluster {
     }
 
     /// First waiter of an application that can be granted, with its node.
-    fn next_of(&self, number: u32, walk: &mut PassProgress) -> Option<(PlacementWaiter, NodeId)> {
+    fn next_of(
+        &self,
+        number: u32,
+        walk: &mut PassProgress,
+    ) -> Option<(PlacementWaiter, NodeNumber)> {
         let (id, _) = self.queue.member(number)?;
         let app = self
             .apps
@@ -142,7 +146,7 @@ impl Cluster {
         number: u32,
         head: &RequestLineHead,
         walk: &mut PassProgress,
-    ) -> Option<(Option<RequestId>, NodeId)> {
+    ) -> Option<(Option<RequestId>, NodeNumber)> {
         if let Some(node) = self.try_place(app, head.request.as_ref(), walk) {
             return Some((head.request.clone(), node));
         }
@@ -163,7 +167,7 @@ impl Cluster {
         app: &ClusterApplication,
         request: Option<&RequestId>,
         walk: &mut PassProgress,
-    ) -> Option<NodeId> {
+    ) -> Option<NodeNumber> {
         let need = PlacementNeed::of(app, request)?;
         let anywhere = need.is_anywhere();
         if anywhere && walk.blocked_sizes.covers(need.size) {
@@ -176,9 +180,7 @@ impl Cluster {
         {
             return None;
         }
-        let chosen = fit::choose(self.nodes.index(), need)
-            .and_then(|ix| self.nodes.index().id(ix))
-            .cloned();
+        let chosen = fit::choose(self.nodes.index(), need);
         if chosen.is_none() && anywhere {
             walk.blocked_sizes.add(need.size);
         }
@@ -196,7 +198,7 @@ impl Cluster {
         let asked = app
             .requests
             .get(request)
-            .filter(|asked| app.missing_of(request, asked) > 0);
+            .filter(|asked| app.missing_of(asked) > 0);
         match (self.queue.contains(app_id, Some(request)), asked) {
             (true, Some(_)) | (false, None) => {}
             (false, Some(asked)) if !app.state.is_ending() => {

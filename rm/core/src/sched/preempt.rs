@@ -232,7 +232,7 @@ impl Cluster {
             }
             for app in slot.apps.iter().filter_map(|id| self.apps.get(id)) {
                 let least = least(app, &self.allocations);
-                let containers = self.allocations.of(app.containers.iter());
+                let containers = self.allocations.in_order(&app.containers);
                 let claims = &self.scheduler.claims;
                 for c in
                     containers.filter(|c| c.is_preemptable() && claims.against(&c.id).is_none())
@@ -632,7 +632,7 @@ fn memory_of(claim: &PreemptionClaim, allocations: &Allocations) -> Bytes {
 /// Memory of the smallest container that an application has or requests.
 fn least(app: &ClusterApplication, allocations: &Allocations) -> Bytes {
     let asked = app.requests.values().map(|asked| asked.ask.resource.memory);
-    let has = allocations.of(app.containers.iter());
+    let has = allocations.among(&app.containers);
     let has = has.filter(|c| c.request.is_some());
     let all = asked.chain(has.map(|c| c.resource.memory));
     all.min().unwrap_or_default()

@@ -206,8 +206,9 @@ fn world(
         let mut ask = ask(request, 1, size);
         spots.says(&id(request), Some(&place));
         ask.place = place;
+        let counts = app.tallies.row_or_default(&id(request));
         app.requests
-            .insert(id(request), PendingRequest::new(ask, 0, Tick(0)));
+            .insert(id(request), PendingRequest::new(ask, counts, 0, Tick(0)));
     }
     for (request, n) in containers {
         if let Some(ix) = index.ix(&node(*n)) {

@@ -31,6 +31,8 @@ pub struct Reservation {
 pub struct Reservations {
     on: BTreeMap<NodeNumber, Reservation>,
     of: BTreeMap<(AppId, RequestId), NodeNumber>,
+    /// Numbers of the applications with reservations; there are only a few.
+    apps: Vec<u32>,
     /// True when reservations must be checked: a node, a request or a limit has changed.
     doubted: bool,
     pub(crate) recent_grants: RecentGrants,
@@ -63,7 +65,7 @@ impl Reservations {
         app: &AppId,
         request: &RequestId,
     ) -> Option<(NodeNumber, &Reservation)> {
-        if self.of.is_empty() {
+        if !self.apps.contains(&app.seq()) {
             return None; // the usual case
         }
         let ix = *self.of.get(&(app.clone(), request.clone()))?;
@@ -87,6 +89,7 @@ impl Reservations {
     }
     /// Adds a reservation.
     pub(crate) fn put(&mut self, ix: NodeNumber, reservation: Reservation) {
+        self.apps.push(reservation.app.seq());
         self.of
             .insert((reservation.app.clone(), reservation.request.clone()), ix);
         self.on.insert(ix, reservation);
@@ -96,6 +99,10 @@ impl Reservations {
         let reservation = self.on.remove(&ix)?;
         self.of
             .remove(&(reservation.app.clone(), reservation.request.clone()));
+        let app = reservation.app.seq();
+        if let Some(at) = self.apps.iter().position(|known| *known == app) {
+            self.apps.swap_remove(at);
+        }
         Some(reservation)
     }
 }
@@ -114,6 +121,11 @@ impl Reservations {
             );
         }
         assert_eq!(self.of.len(), self.on.len(), "requests without a node");
+        let mut apps: Vec<u32> = self.on.values().map(|kept| kept.app.seq()).collect();
+        let mut listed = self.apps.clone();
+        apps.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, apps, "the applications with reservations");
     }
 }
 

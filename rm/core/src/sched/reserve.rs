@@ -35,6 +35,7 @@ use crate::event::LogSeverity;
 use crate::ledger::{ContainerRole, ResourceLedger};
 use crate::node_table::NodeTable;
 use crate::queue::QueueNumber;
+use crate::queue::tree::NextVisit;
 use crate::step_context::StepContext;
 use crate::timer::TimerKey;
 
@@ -88,8 +89,8 @@ pub(crate) fn most_reservations(nodes: &NodeTable) -> usize {
 }
 
 /// True when the node has enough memory without its containers. Unattributed memory does not count.
-fn could_hold(ledger: &ResourceLedger, node: &NodeId, size: &Resource) -> bool {
-    ledger.node(node).is_none_or(|account| {
+fn could_hold(ledger: &ResourceLedger, node: NodeNumber, size: &Resource) -> bool {
+    ledger.account(node).is_none_or(|account| {
         size.memory <= account.offers.memory.saturating_sub(account.unattributed)
     })
 }
@@ -155,45 +156,46 @@ impl Cluster {
         if self.scheduler.reservations.len() >= most_reservations(&self.nodes) {
             return;
         }
-        let mut leaves: BTreeSet<QueueNumber> = self.kept_leaves().collect();
-        let waiting = self.queue.all_but(&leaves, self.ledger());
-        let mut found = Vec::new();
-        let rows = waiting
-            .iter()
-            .filter_map(|waiter| Some((self.apps.get(&waiter.app)?, waiter.request.as_ref()?)));
-        for (app, request) in rows {
-            if self.scheduler.reservations.len() + found.len() >= most_reservations(&self.nodes) {
-                break;
-            }
-            let Some(leaf) = self.queue.leaf_of(&app.id) else {
-                continue;
-            };
-            if leaves.contains(&leaf) || !self.starves(app, request, ctx.now) {
-                continue;
-            }
-            let taken: BTreeSet<NodeNumber> = found.iter().map(|(ix, _)| *ix).collect();
-            let Some(need) = PlacementNeed::of(app, Some(request)) else {
-                continue;
-            };
-            if let Some((lack, ix, node)) = self.soonest(need, &taken) {
-                let (app, request, size) = (app.id.clone(), request.clone(), need.size.clone());
-                found.push((
-                    ix,
-                    Reservation {
-                        node,
-                        app,
-                        request,
-                        size,
-                        since: ctx.now,
-                        lacks: (lack, ctx.now),
-                    },
-                ));
-                leaves.insert(leaf);
-            }
-        }
-        for (ix, reservation) in found {
+        for (ix, reservation) in self.next_reservations(ctx.now) {
             self.reserve(ix, reservation, ctx);
         }
+    }
+
+    /// Reservations for starving requests, as many as are possible beside the current ones.
+    fn next_reservations(&self, now: Tick) -> Vec<(NodeNumber, Reservation)> {
+        let leaves: BTreeSet<QueueNumber> = self.kept_leaves().collect();
+        let most = most_reservations(&self.nodes).saturating_sub(self.scheduler.reservations.len());
+        let mut found: Vec<(NodeNumber, Reservation)> = Vec::new();
+        let mut visit = |app: &AppId, request: Option<&RequestId>| {
+            if found.len() >= most {
+                return NextVisit::Nothing;
+            }
+            let known = request.and_then(|request| Some((self.apps.get(app)?, request)));
+            let Some((app, request)) =
+                known.filter(|(app, request)| self.starves(app, request, now))
+            else {
+                return NextVisit::NextWaiter;
+            };
+            let taken: BTreeSet<NodeNumber> = found.iter().map(|(ix, _)| *ix).collect();
+            let Some(need) = PlacementNeed::of(app, Some(request)) else {
+                return NextVisit::NextWaiter;
+            };
+            let Some((lack, ix, node)) = self.soonest(need, &taken) else {
+                return NextVisit::NextWaiter;
+            };
+            let reservation = Reservation {
+                node,
+                app: app.id.clone(),
+                request: request.clone(),
+                size: need.size.clone(),
+                since: now,
+                lacks: (lack, now),
+            };
+            found.push((ix, reservation));
+            NextVisit::NextLeaf
+        };
+        self.queue.visit_waiting(&leaves, self.ledger(), &mut visit);
+        found
     }
 
     /// Leaf queues with a reservation; each leaf has at most one.
@@ -246,7 +248,7 @@ impl Cluster {
                 && self.scheduler.reservations.on(ix).is_none()
                 && self.scheduler.claims.on(&slot.node).next().is_none() // a claim sets its resources aside
                 && !taken.contains(&ix)
-                && could_hold(self.ledger(), &slot.node, need.size)
+                && could_hold(self.ledger(), ix, need.size)
         };
         let lack = |ix: NodeNumber| {
             let slot = self.nodes.index().slot(ix).filter(|slot| could(slot, ix))?;
@@ -271,8 +273,8 @@ impl Cluster {
 
     /// Time of the grant of the oldest live container on a node.
     fn oldest_on(&self, ix: NodeNumber) -> Option<UnixMillis> {
-        let on_node = self.nodes.containers_of(self.nodes.index().id(ix)?);
-        let alive = self.allocations.alive(on_node);
+        let on_node = self.allocations.among(&self.nodes.at(ix)?.containers);
+        let alive = on_node.filter(|c| c.state.is_alive());
         alive.map(|c| c.granted).min()
     }
 
@@ -391,15 +393,10 @@ impl Cluster {
                 );
             } else if self
                 .ledger()
-                .node(&reservation.node)
+                .account(ix)
                 .is_some_and(|account| reservation.size.fits(&account.free()))
             {
-                self.grant_request(
-                    &reservation.app,
-                    &reservation.request,
-                    &reservation.node,
-                    ctx,
-                );
+                self.grant_request(&reservation.app, &reservation.request, ix, ctx);
                 self.queue.run(&reservation.app);
                 self.queue.update_order(self.allocations.ledger_mut());
             }
@@ -445,9 +442,7 @@ impl Cluster {
             .offers
             .as_ref()
             .is_some_and(|offers| need.size.fits(offers));
-        if !large
-            || !could_hold(self.ledger(), &reservation.node, need.size)
-            || misfit(need.place, slot).is_some()
+        if !large || !could_hold(self.ledger(), ix, need.size) || misfit(need.place, slot).is_some()
         {
             return Some("the request may not use the node now");
         }
@@ -465,17 +460,18 @@ impl Cluster {
         app: &AppId,
         request: &RequestId,
         size: &Resource,
-        node: &NodeId,
+        node: NodeNumber,
     ) -> bool {
         let own = || {
-            self.scheduler
-                .reservations
-                .of(app, request)
-                .is_some_and(|(_, kept)| kept.node == *node)
+            let kept = self.scheduler.reservations.of(app, request);
+            kept.is_some_and(|(on, _)| on == node)
         };
         let made = || {
-            self.scheduler.claims.on(node).any(|claim| {
-                claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request)
+            let slot = self.nodes.index().slot(node);
+            slot.is_some_and(|slot| {
+                self.scheduler.claims.on(&slot.node).any(|claim| {
+                    claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request)
+                })
             })
         };
         self.scheduler.reservations.is_empty()
@@ -483,7 +479,8 @@ impl Cluster {
             || made()
             || self
                 .nodes
-                .room_for_others(node)
+                .index()
+                .room(node)
                 .is_some_and(|room| size.fits(room))
     }
 }

@@ -2,6 +2,7 @@
 //! removes records on command.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use headroom_types::exit::Unattributed;
 use headroom_types::{
@@ -97,7 +98,7 @@ impl FakeNode {
             traits: self.traits.clone(),
             health: NodeHealth::Healthy,
             seen: self.seen(),
-            exits: self.exits.values().cloned().collect(),
+            exits: self.exits.values().cloned().map(Arc::new).collect(),
             unattributed: self.unattributed.clone(),
         }
     }

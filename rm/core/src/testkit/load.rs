@@ -333,9 +333,9 @@ impl ClusterLoad {
             let which = self.random(many);
             ending.extend(self.held.get_mut(n).map(|held| held.swap_remove(which)));
         }
-        let exits: Vec<ExitReport> = ending
+        let exits: Vec<Arc<ExitReport>> = ending
             .into_iter()
-            .map(|held| exit(&node, held.id))
+            .map(|held| Arc::new(exit(&node, held.id)))
             .collect();
         let fresh = self
             .held

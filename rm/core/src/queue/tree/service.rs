@@ -37,21 +37,21 @@ impl SchedulerQueues {
     /// Updates the scheduling order from the ledger. Returns false when no waiter needs to be
     /// tried.
     pub(crate) fn update_order(&mut self, ledger: &mut ResourceLedger) -> bool {
-        let changed = ledger.take_changed();
         if self.total != *ledger.total() {
             self.total = ledger.total().clone();
             self.resolve();
             self.rerank_all(ledger);
         } else {
-            for app in changed {
-                self.used(&app, ledger);
+            for app in ledger.changed() {
+                self.used(*app, ledger);
             }
         }
+        ledger.clear_changed();
         std::mem::take(&mut self.fresh) && !self.is_empty()
     }
     /// Updates the order after a change of an application's resources.
-    pub(super) fn used(&mut self, app: &AppId, ledger: &ResourceLedger) {
-        let Some(member) = self.members.get(&app.seq()) else {
+    pub(super) fn used(&mut self, app: u32, ledger: &ResourceLedger) {
+        let Some(member) = self.members.get(&app) else {
             return;
         };
         let leaf = member.leaf;
@@ -59,7 +59,7 @@ impl SchedulerQueues {
             .slot(leaf)
             .is_some_and(|slot| slot.spec.order == LeafOrder::Fair);
         if fair && member.seat.is_some() {
-            self.reseat_app(app.seq(), ledger);
+            self.reseat_app(app, ledger);
         } else {
             self.reseat_path(leaf, ledger);
         }
