@@ -276,11 +276,9 @@ pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
 
 /// Memory that the live containers of a node use, and their number.
 pub(crate) fn usage(cluster: &Cluster, node: &node::ClusterNode) -> (Bytes, u32) {
-    let known = node
-        .containers
-        .iter()
-        .filter_map(|id| cluster.container(id));
-    let alive = known.filter(|c| c.state.is_alive());
+    let alive = cluster
+        .containers_on(&node.id)
+        .filter(|c| c.state.is_alive());
     alive.fold((Bytes::ZERO, 0), |(used, number), c| {
         (used.saturating_add(c.used.unwrap_or_default()), number + 1)
     })
