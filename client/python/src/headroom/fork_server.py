@@ -203,8 +203,6 @@ class Forker:
 
     def __init__(self, channel: socket.socket) -> None:
         self._clone = find_sibling_fork(channel)
-        self._pids_read, self._pids_write = os.pipe()
-        os.set_blocking(self._pids_read, False)
 
     def fork(self) -> int:
         """Returns the pid in the server, and 0 in the process."""
@@ -220,23 +218,31 @@ class Forker:
 
     def _fork_twice(self) -> int:
         """Forks a process whose parent ends, so that the executor becomes its parent."""
+        pids_read, pids_write = os.pipe()
         middle = os.fork()
         if middle == 0:
             try:
                 pid = os.fork()
                 if pid == 0:
+                    os.close(pids_read)
+                    os.close(pids_write)
                     return 0
-                os.write(self._pids_write, b"%d\n" % pid)
+                os.write(pids_write, b"%d\n" % pid)
             except OSError as error:
                 os._exit(error.errno or 1)
             os._exit(0)
+        os.close(pids_write)
         _, status = os.waitpid(middle, 0)
+        # The second process may still hold the other end: without a pid, no end of file comes.
+        os.set_blocking(pids_read, False)
         try:
-            return int(os.read(self._pids_read, 32))
-        except BlockingIOError:
+            return int(os.read(pids_read, 32))
+        except (BlockingIOError, ValueError):
             code = os.waitstatus_to_exitcode(status)
             why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
             raise OSError(f"the second fork failed: {why}") from None
+        finally:
+            os.close(pids_read)
 
 
 def send(channel: socket.socket, message: Dict[str, Any]) -> None:
