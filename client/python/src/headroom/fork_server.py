@@ -233,13 +233,16 @@ class Forker:
             os._exit(0)
         os.close(pids_write)
         _, status = os.waitpid(middle, 0)
-        with open(pids_read, "rb") as pids:
-            answer = pids.read()
-        if answer:
-            return int(answer)
-        code = os.waitstatus_to_exitcode(status)
-        why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
-        raise OSError(f"the second fork failed: {why}")
+        # The second process may still hold the other end: without a pid, no end of file comes.
+        os.set_blocking(pids_read, False)
+        try:
+            return int(os.read(pids_read, 32))
+        except (BlockingIOError, ValueError):
+            code = os.waitstatus_to_exitcode(status)
+            why = os.strerror(code) if code > 0 else f"its parent was ended by signal {-code}"
+            raise OSError(f"the second fork failed: {why}") from None
+        finally:
+            os.close(pids_read)
 
 
 def send(channel: socket.socket, message: Dict[str, Any]) -> None:
