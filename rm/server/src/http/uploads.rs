@@ -87,14 +87,14 @@ async fn begin(
 ) -> Result<(OwnedSemaphorePermit, UploadWriter, u64), ProblemDetails> {
     let size = size(headers)?;
     let slot = slot(&web.uploads.uploads)?;
-    let begun = match begin_writer(web, sha256, size).await? {
+    let writer = match begin_writer(web, sha256, size).await? {
         Err(UploadError::StoreFull { .. }) => {
             sweep(&web.uploads, &web.reader).await;
             begin_writer(web, sha256, size).await?
         }
-        begun => begun,
+        opened => opened,
     };
-    Ok((slot, begun?, size))
+    Ok((slot, writer?, size))
 }
 
 /// Size of a body. Bytes.
