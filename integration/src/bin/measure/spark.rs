@@ -96,6 +96,7 @@ fn run_jobs(
 pub(crate) fn measure(jobs: u32, version: &str) -> Result<SparkResults> {
     let spark = SparkInstallation::of(version)?;
     progress::print_line(&format!("{jobs} skewed jobs on stock Spark {version}"));
+    let rounds = jobs;
     let stock = report(&run_jobs(&spark, STOCK, &[], jobs)?)?;
     progress::print_line("the same with four times the heap from the start");
     let settings = ["spark.executor.memory=2g"];
@@ -121,6 +122,7 @@ pub(crate) fn measure(jobs: u32, version: &str) -> Result<SparkResults> {
         let app = only_app(&cluster)?;
         let totals = &app.job.as_ref().context("a view of the job")?.totals;
         wrong_results += jobs.wrong.len();
+        progress::print_line(&format!("{} of {rounds} failed", jobs.failed.len()));
         modes.push(ModeResults {
             mode: mode.to_owned(),
             failed: jobs.failed.len(),
