@@ -128,8 +128,7 @@ pub async fn start_for(
         epoch,
         clock,
     };
-    let uploads = open_uploads(config, clock).await?;
-    tokio::spawn(keep_swept(uploads.clone(), reader.clone(), closing.clone()));
+    let uploads = open_uploads(config, &reader, &closing).await?;
     let web = web(
         config,
         reader,
@@ -268,18 +267,21 @@ async fn open_state(config: &ResourceManagerConfig) -> anyhow::Result<OpenedStor
     Ok(opened)
 }
 
-/// Opens the store of uploaded files.
+/// Opens the store of uploaded files, and removes old ones until `closing`.
 async fn open_uploads(
     config: &ResourceManagerConfig,
-    clock: ManagerClock,
+    reader: &ClusterReader,
+    closing: &CancellationToken,
 ) -> anyhow::Result<Arc<UploadStore>> {
-    let (dir, limits) = (config.state.join(UPLOADS), config.uploads);
+    let (dir, limits, clock) = (config.state.join(UPLOADS), config.uploads, reader.clock);
     let about = dir.display().to_string();
     let opened = tokio::task::spawn_blocking(move || UploadStore::open(dir, limits, clock))
         .await
         .context("cannot open the store of uploads")?;
     let opened = opened.with_context(|| format!("cannot open the store of uploads in {about}"))?;
-    Ok(Arc::new(opened))
+    let uploads = Arc::new(opened);
+    tokio::spawn(keep_swept(uploads.clone(), reader.clone(), closing.clone()));
+    Ok(uploads)
 }
 
 /// Certificate of the daemon, and the signing authority.

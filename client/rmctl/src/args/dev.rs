@@ -10,8 +10,6 @@ use headroom_types::{Bytes, EnforcerKind};
 #[cfg(feature = "dev")]
 use headroom_wire::v1::job::MemoryFailureMode;
 
-#[cfg(feature = "dev")]
-
 /// Arguments of `rmctl dev`.
 #[cfg(feature = "dev")]
 #[derive(Clone, Debug, Args)]

@@ -137,7 +137,9 @@ fn stage(
                 let host = |path| FileLocation::Host { path, alias: None };
                 named.extend(paths.into_iter().map(|path| (argument, host(path))));
             }
-            other => named.push((argument, other)),
+            other @ (FileLocation::Host { .. } | FileLocation::Elsewhere(_)) => {
+                named.push((argument, other));
+            }
         }
     }
     let settings = ["spark.pyspark.python", "spark.pyspark.driver.python"];

@@ -7,6 +7,7 @@ pub(crate) mod audit;
 pub(crate) mod bars;
 pub(crate) mod ca;
 pub(crate) mod containers;
+mod cut_text;
 #[cfg(feature = "dev")]
 pub(crate) mod demo;
 pub(crate) mod diagnose;
@@ -89,7 +90,7 @@ impl ListStyle {
         if self.wide {
             text.to_owned()
         } else {
-            table::cut(text, width)
+            cut_text::cut(text, width)
         }
     }
 

@@ -4,6 +4,7 @@
 use comfy_table::CellAlignment;
 
 use super::ListStyle;
+pub(crate) use super::cut_text::cut;
 
 /// A table under construction.
 #[derive(Clone, Debug)]
@@ -82,17 +83,6 @@ pub(crate) fn list<R: Copy>(
         table.row(cells.iter().map(|cell| cell(row)));
     }
     table.of(look.headers)
-}
-
-/// The first `width` columns, with `…` in place of the rest. For text without colour.
-pub(crate) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    kept.truncate(kept.trim_end().len());
-    kept.push('…');
-    kept
 }
 
 /// Wraps a text at spaces into lines of at most `width` columns.

@@ -71,22 +71,22 @@ mod tests {
     #[test]
     fn paths_are_of_this_host_and_addresses_stay() {
         for (given, path, alias) in [
-            ("app.jar", "/work/app.jar", None),
+            ("app.jar", "/srv/job/app.jar", None),
             ("/srv/a.jar", "/srv/a.jar", None),
             ("file:/srv/a", "/srv/a", None),
             ("file:///srv/a", "/srv/a", None),
-            ("env.zip#env", "/work/env.zip", Some("env")),
-            ("lib/*.jar", "/work/lib/*.jar", None),
+            ("env.zip#env", "/srv/job/env.zip", Some("env")),
+            ("lib/*.jar", "/srv/job/lib/*.jar", None),
         ] {
             let expected = FileLocation::Host {
                 path: path.into(),
                 alias: alias.map(str::to_owned),
             };
-            assert_eq!(FileLocation::of(given, Path::new("/work")), expected);
+            assert_eq!(FileLocation::of(given, Path::new("/srv/job")), expected);
         }
         for given in ["local:/opt/a.jar#b", "s3a://bucket/a.jar", "https://h/a.py"] {
             let expected = FileLocation::Elsewhere(given.to_owned());
-            assert_eq!(FileLocation::of(given, Path::new("/work")), expected);
+            assert_eq!(FileLocation::of(given, Path::new("/srv/job")), expected);
         }
         let list = FileLocation::list("a.jar,, hdfs:/b.jar", Path::new("/w"));
         assert_eq!(list.len(), 2);

@@ -235,7 +235,7 @@ mod tests {
         let arguments = SparkArguments::parse(&words).expect("parses");
         let file = PropertiesFile::parse("spark.jars /lib/s.jar\nspark.files /f.txt");
         let plugin = SparkPlugin::Jar("/opt/plugin.jar".into());
-        let named = named_files(&arguments, &file, &plugin, Path::new("/work"));
+        let named = named_files(&arguments, &file, &plugin, Path::new("/srv/job"));
         StagedFiles::new(named, interpreters, |_, path| {
             let letters = u8::try_from(path.to_string_lossy().len()).expect("short");
             Ok(Sha256::new([letters; 32]))
@@ -291,7 +291,7 @@ mod tests {
         }
         let wrong = staged("--jars a.jar#b app.jar", &[]).expect_err("an alias");
         assert!(
-            wrong.to_string().contains("--jars: /work/a.jar#b"),
+            wrong.to_string().contains("--jars: /srv/job/a.jar#b"),
             "{wrong}"
         );
         let wrong = staged("--files a#b/c app.jar", &[]).expect_err("a path");
@@ -306,7 +306,7 @@ mod tests {
         let wrong = staged("--jars x/a.jar,long/a.jar app.jar", &[]).expect_err("two");
         let text = wrong.to_string();
         assert!(
-            text.contains("/work/x/a.jar and /work/long/a.jar would both be \"a.jar\""),
+            text.contains("/srv/job/x/a.jar and /srv/job/long/a.jar would both be \"a.jar\""),
             "{text}"
         );
         let same = staged("--jars x/a.jar,y/a.jar app.jar", &[]).expect("equal contents");

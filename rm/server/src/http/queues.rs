@@ -19,7 +19,7 @@ use super::error::{HandlerResult, unexpected};
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams, if_match};
 use super::wait::{self, LongPollParams};
 use super::web::WebHandlerState;
-use crate::call_reply::{Done, Queues};
+use crate::call_reply::Queues;
 use crate::view::{ClusterSnapshot, ViewSection};
 use crate::{queues, to_wire};
 
@@ -214,7 +214,7 @@ pub(crate) async fn set_state(
         .root
         .find(&path)
         .map(|queue| queue.state.as_str().to_owned());
-    web.call::<Done>(ClusterCall::SetQueueState {
+    web.call::<Queues>(ClusterCall::SetQueueState {
         queue: path.clone(),
         state: queues::state_from_wire(body.state),
     })
