@@ -16,7 +16,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::Client;
 use headroom_types::{AppId, Bytes, EnforcerKind};
-use headroom_wire::v1::apps::{AppView, ContainerView};
+use headroom_wire::v1::acl::AppAccess;
+use headroom_wire::v1::application_master::RegisterMaster;
+use headroom_wire::v1::apps::{
+    AppView, ApplicationMaster, ContainerView, SubmissionResult, SubmitApplicationRequest,
+};
 use headroom_wire::v1::nodes::NodeView;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -546,6 +550,28 @@ impl Cluster {
     /// Sends SIGKILL to one process.
     pub fn kill_process(pid: i32) -> Result<()> {
         kill(Pid::from_raw(pid), Signal::SIGKILL).with_context(|| format!("killing {pid}"))
+    }
+
+    /// Submits an application of the user `ann` whose master is the caller, and registers it.
+    pub fn register_master(&self, name: &str) -> Result<SubmissionResult> {
+        let new = SubmitApplicationRequest {
+            name: name.parse()?,
+            queue: None,
+            priority: 0,
+            user: Some("ann".into()),
+            lifetime_ms: None,
+            master: ApplicationMaster::Unmanaged,
+            idempotency_key: None,
+            access: AppAccess::default(),
+        };
+        let submitted = self.call(self.client.submit(&new))?;
+        let body = RegisterMaster {
+            attempt: submitted.attempt.clone(),
+            master_url: Some("tcp://127.0.0.1:4711".into()),
+            submission_token: None,
+        };
+        self.call(self.client.register_master(&submitted.app, &body))?;
+        Ok(submitted)
     }
 
     /// Waits for the end of an application.

@@ -11,11 +11,10 @@ use anyhow::{Context as _, Result, ensure};
 use headroom_types::{
     AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, Resource,
 };
-use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::{
-    FinishApplicationRequest, MasterSync, PlacementRequest, RegisterMaster,
+    FinishApplicationRequest, MasterSync, PlacementRequest,
 };
-use headroom_wire::v1::apps::{ApplicationMaster, ContainerView, SubmitApplicationRequest};
+use headroom_wire::v1::apps::ContainerView;
 use integration::cluster::{Cluster, JOB, NodeShape, SOON, free_port, until};
 
 /// Uses at least 64 MiB in any POSIX shell, and keeps it.
@@ -35,24 +34,7 @@ impl ServiceScenario {
         let isolation = "[isolation]\nrun_as = \"agent\"\nallow_root = true\nprivate_tmp = false\n";
         let cluster =
             Cluster::start_configured(&[NodeShape::default()], &format!("{isolation}{services}"))?;
-        let client = cluster.client();
-        let new = SubmitApplicationRequest {
-            name: "shuffle".parse()?,
-            queue: None,
-            priority: 0,
-            user: Some("ann".into()),
-            lifetime_ms: None,
-            master: ApplicationMaster::Unmanaged,
-            idempotency_key: None,
-            access: AppAccess::default(),
-        };
-        let submitted = cluster.call(client.submit(&new))?;
-        let body = RegisterMaster {
-            attempt: submitted.attempt.clone(),
-            master_url: Some("tcp://127.0.0.1:4711".into()),
-            submission_token: None,
-        };
-        cluster.call(client.register_master(&submitted.app, &body))?;
+        let submitted = cluster.register_master("shuffle")?;
         Ok(ServiceScenario {
             attempt: submitted.attempt,
             epoch: submitted.epoch,

@@ -10,11 +10,8 @@ use headroom_client::DryRunMode;
 use headroom_types::{
     Bytes, Cpus, ExitReason, FetchedFile, FetchedFileKind, LaunchSpec, Resource, Sha256,
 };
-use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::application_master::{PlacementRequest, RegisterMaster};
-use headroom_wire::v1::apps::{
-    AppState, ApplicationMaster, ContainerView, SubmitApplicationRequest,
-};
+use headroom_wire::v1::application_master::PlacementRequest;
+use headroom_wire::v1::apps::{AppState, ContainerView};
 use integration::cluster::{Cluster, NodeShape, SOON, until};
 
 /// A job whose task needs the file `from` with this text.
@@ -116,25 +113,7 @@ fn a_file_that_exists_only_by_upload_reaches_the_task() {
 fn a_missing_upload_fails_the_launch_with_the_next_step() {
     let cluster = Cluster::of_one().expect("a cluster");
     let client = cluster.client();
-    let new = SubmitApplicationRequest {
-        name: "master".parse().expect("a name"),
-        queue: None,
-        priority: 0,
-        user: Some("ann".into()),
-        lifetime_ms: None,
-        master: ApplicationMaster::Unmanaged,
-        idempotency_key: None,
-        access: AppAccess::default(),
-    };
-    let submitted = cluster.call(client.submit(&new)).expect("submits");
-    let body = RegisterMaster {
-        attempt: submitted.attempt.clone(),
-        master_url: None,
-        submission_token: None,
-    };
-    cluster
-        .call(client.register_master(&submitted.app, &body))
-        .expect("registers");
+    let submitted = cluster.register_master("master").expect("registers");
     let file = FetchedFile::uploaded("input", Sha256::new([7; 32]), FetchedFileKind::File);
     let launch = LaunchSpec {
         command: vec!["true".into()],

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, Epoch, ExitReason, LaunchSpec, Resource};
-use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::application_master::{MasterSync, PlacementRequest, RegisterMaster};
-use headroom_wire::v1::apps::{ApplicationMaster, ContainerView, SubmitApplicationRequest};
+use headroom_wire::v1::application_master::{MasterSync, PlacementRequest};
+use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
 use integration::cluster::{Cluster, SOON, until};
 use serde_json::{Value, json};
@@ -49,26 +48,8 @@ impl ClientScenario {
         let python = environment().expect("an environment with the clients");
         let cluster = Cluster::of_one().expect("a cluster");
         let client = cluster.client().clone();
-        let new = SubmitApplicationRequest {
-            name: "scenario".parse().expect("a name"),
-            queue: None,
-            priority: 0,
-            user: Some("ann".into()),
-            lifetime_ms: None,
-            master: ApplicationMaster::Unmanaged,
-            idempotency_key: None,
-            access: AppAccess::default(),
-        };
-        let submitted = cluster.call(client.submit(&new)).expect("submits");
+        let submitted = cluster.register_master("scenario").expect("registers");
         let (app, attempt, epoch) = (submitted.app, submitted.attempt, submitted.epoch);
-        let body = RegisterMaster {
-            attempt: attempt.clone(),
-            master_url: Some("tcp://127.0.0.1:4711".into()),
-            submission_token: None,
-        };
-        cluster
-            .call(client.register_master(&app, &body))
-            .expect("registers");
         // This request waits for a node that never joins. A request that waits for memory would get
         // a reservation.
         let huge = PlacementRequest {

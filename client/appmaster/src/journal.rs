@@ -2,8 +2,9 @@
 //!
 //! The loop owns it. A group is written with one write and made durable with one `fdatasync` before
 //! anything that depends on it leaves the process. Only starts of attempts without an output
-//! directory follow the write at once: see `docs/decisions/0042-starts-follow-the-write.md`. A last line that a crash tore had no effects and
-//! is cut off. Damage at any other position is refused, and the file stays unchanged.
+//! directory follow the write at once: see `docs/decisions/0042-starts-follow-the-write.md`. A last
+//! line that a crash tore had no effects and is cut off. Damage at any other position is refused,
+//! and the file stays unchanged.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek as _, SeekFrom, Write as _};

@@ -160,34 +160,26 @@ impl TaskGrowth {
         Ok(action)
     }
 
-    /// Sets a new limit and thaws the group. Returns the duration of the freeze. After an error the
-    /// group stays in its state, with its current limit.
+    /// Sets a new limit, with its watch, and thaws the group. Returns the duration of the freeze.
+    /// After an error the group stays in its state, with its current limit.
     pub fn raise(
         &mut self,
         group: &EnforcedGroup,
         limit: Bytes,
+        watch: UsageWatchResult,
     ) -> Result<Option<Duration>, CgroupError> {
         group.set_memory(limit)?;
         self.limit = limit;
         group.throttle_at(limit)?;
         self.alarms = PressureAlarms::of(group)?;
+        self.watch_usage(watch);
         let held = self.since.map(|since| since.elapsed());
         self.handle_event(GrowthEvent::More, group)?;
         Ok(held)
     }
 
-    /// The limit, if the use of the group is not watched and `current` is at least half of the
-    /// limit. The caller creates the watch with [`usage_watch`].
-    pub fn unwatched_limit(&self, current: Bytes) -> Option<Bytes> {
-        let due = self.state == GrowthState::Below
-            && !self.alarms.usage_requested
-            && current >= self.limit.mul_ratio(1, 2);
-        due.then_some(self.limit)
-    }
-
     /// Stores the result of [`usage_watch`]. After an error, samples and the other alarms remain.
-    pub fn watch_usage(&mut self, watch: Result<Option<MemoryEventWatch>, CgroupError>) {
-        self.alarms.usage_requested = true;
+    pub fn watch_usage(&mut self, watch: UsageWatchResult) {
         match watch {
             Ok(watch) => self.alarms.usage = watched(watch, Interest::READABLE),
             Err(error) => {
@@ -211,12 +203,12 @@ impl TaskGrowth {
     }
 }
 
-/// A watch of the use of a group near `limit`. Blocks for a grace period of the kernel, 10 ms and
-/// more, on cgroup v1; therefore not created for tasks that use little.
-pub fn usage_watch(
-    group: &EnforcedGroup,
-    limit: Bytes,
-) -> Result<Option<MemoryEventWatch>, CgroupError> {
+/// The watch of the use of a group; `None` where other alarms show it.
+pub type UsageWatchResult = Result<Option<MemoryEventWatch>, CgroupError>;
+
+/// Creates a watch of the use of a group near `limit`. Blocks on cgroup v1 for a grace period of the
+/// kernel, 10 ms and more.
+pub fn usage_watch(group: &EnforcedGroup, limit: Bytes) -> UsageWatchResult {
     MemoryEventWatch::usage(group, pressure_threshold(limit))
 }
 
@@ -227,7 +219,6 @@ struct PressureAlarms {
     events: Option<AsyncFd<MemoryEventWatch>>,
     /// v1: nearly all of the limit is in use.
     usage: Option<AsyncFd<MemoryEventWatch>>,
-    usage_requested: bool,
     /// v2, if the kernel counts it: the group stalls on memory.
     stalls: Option<AsyncFd<MemoryEventWatch>>,
 }
@@ -241,7 +232,6 @@ impl PressureAlarms {
         Ok(PressureAlarms {
             events: watched(MemoryEventWatch::open(group)?, Interest::READABLE),
             usage: None,
-            usage_requested: false,
             stalls: watched(stalls, Interest::PRIORITY),
         })
     }

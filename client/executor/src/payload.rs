@@ -151,12 +151,13 @@ impl PayloadFiles {
         let is_plain = |path: &Path| {
             std::fs::symlink_metadata(path).map(|file| file.is_file() && file.nlink() == 1)
         };
-        let input = self.input.as_deref().map_or(Ok(true), is_plain);
-        match is_plain(&self.value) {
-            Ok(true) => matches!(input, Ok(true)) && mark_absent(&self.value).is_ok(),
-            Ok(false) => false,
-            Err(error) => matches!(input, Ok(true)) && error.kind() == io::ErrorKind::NotFound,
-        }
+        let input = self.input.as_deref();
+        let has_plain_input = input.is_none_or(|path| is_plain(path).is_ok_and(|plain| plain));
+        has_plain_input
+            && match is_plain(&self.value) {
+                Ok(plain) => plain && mark_absent(&self.value).is_ok(),
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            }
     }
 }
 
@@ -191,7 +192,10 @@ fn mark_absent(path: &Path) -> io::Result<()> {
 /// Opens a file for its owner only, empties it, and follows no link.
 fn open_empty(path: &Path, more: OFlags) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags | more, Mode::RUSR | Mode::WUSR)?;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = rustix::fs::open(path, flags | more, mode)?;
+    // An attempt that used the file before may have changed its mode.
+    rustix::fs::fchmod(&file, mode)?;
     Ok(File::from(file))
 }
 
@@ -289,12 +293,17 @@ mod tests {
         let value = first.value.clone();
         std::fs::write(&value, "result").expect("writes");
         assert_eq!(first.value(), TaskValue::Text("result".into()));
+        let (_, input) = first.variables().next().expect("an input");
+        let open_to_all = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(input, open_to_all).expect("changes the mode");
         drop(first);
         let second = taken(&pool, &start(Some("short"), &[]));
         assert_eq!(second.value, value);
         assert_eq!(second.value(), TaskValue::Absent);
         let (_, input) = second.variables().next().expect("an input");
         assert_eq!(std::fs::read_to_string(input).expect("reads"), "short");
+        let metadata = std::fs::metadata(input).expect("exists");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
         let other = taken(&pool, &start(Some("at the same time"), &[]));
         assert_ne!(other.value, value);
         std::fs::write(&value, "").expect("writes");

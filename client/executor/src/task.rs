@@ -19,13 +19,13 @@ use headroom_wire::v1::task::{TaskStart, TaskUsage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
 use crate::children::RegisteredChild;
 use crate::clock;
 use crate::fork_server::watched;
-use crate::growth::{self, GrowthState, TaskGrowth};
+use crate::growth::{self, GrowthState, TaskGrowth, UsageWatchResult, usage_watch};
 use crate::heap::HeapMonitor;
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
 use crate::logs::TaskFiles;
@@ -178,6 +178,8 @@ struct TaskRunner {
     meter: TaskSampler,
     /// Set if the task may grow.
     growth: Option<TaskGrowth>,
+    /// The watch of its use, while it is created on a separate thread.
+    usage_watch: Option<JoinHandle<UsageWatchResult>>,
     /// Time at which SIGKILL follows SIGTERM.
     grace_ends: Option<Instant>,
     missing: Vec<String>,
@@ -208,6 +210,10 @@ impl TaskRunner {
             .with_limits_of(&start);
         let (life, started_at) = (TaskPhase::Running, Instant::from_std(started_at));
         let growth = growth(&start, &group);
+        let watched = growth
+            .as_ref()
+            .filter(|_| group.kind() == EnforcerKind::Cgroup1);
+        let usage_watch = watched.map(|growth| create_watch(&group, growth.limit));
         let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
         Ok(TaskRunner {
             site,
@@ -222,6 +228,7 @@ impl TaskRunner {
             life,
             meter,
             growth,
+            usage_watch,
             grace_ends,
             missing,
         })
@@ -242,7 +249,9 @@ impl TaskRunner {
             .timeout_ms
             .map(|ms| self.started_at + Duration::from_millis(ms));
         let mut next_sample = self.started_at + self.period();
-        early.into_iter().for_each(|order| self.on_order(order));
+        for order in early {
+            self.on_order(order).await;
+        }
         let mut ordered = true;
         loop {
             tokio::select! {
@@ -256,9 +265,15 @@ impl TaskRunner {
                     }
                 },
                 order = self.lines.orders.recv(), if ordered => match order {
-                    Some(order) => self.on_order(order),
+                    Some(order) => self.on_order(order).await,
                     None => ordered = false,
                 },
+                watch = created(&mut self.usage_watch) => {
+                    self.usage_watch = None;
+                    if let Some(growth) = &mut self.growth {
+                        growth.watch_usage(watch);
+                    }
+                }
                 () = alarm(self.growth.as_ref()) => self.sample().await,
                 () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::FreezeTimeout),
                 () = at(timeout), if self.life == TaskPhase::Running => {
@@ -278,10 +293,10 @@ impl TaskRunner {
         self.finish().await
     }
 
-    fn on_order(&mut self, order: TaskControl) {
+    async fn on_order(&mut self, order: TaskControl) {
         match order {
             TaskControl::Stop { cause, grace } => self.stop(cause, grace),
-            TaskControl::Limit(limit) => self.resize(limit),
+            TaskControl::Limit(limit) => self.resize(limit).await,
             TaskControl::Unfreeze => self.grow(growth::GrowthEvent::Unfreeze),
         }
     }
@@ -328,7 +343,6 @@ impl TaskRunner {
         };
         let usage = self.meter.usage(&self.start.attempt, reading.current);
         self.lines.usage.send_replace(Some(usage));
-        self.watch_usage(reading.current).await;
         if reading.newly_near {
             let _ = self.lines.news.try_send(TaskNotification::Near); // the next usage message repeats it
         }
@@ -347,20 +361,6 @@ impl TaskRunner {
             if let Ok(Ok(found)) = spawn_blocking(move || inspect::inspect_process(pid)).await {
                 self.meter.store_inspection(&found);
             }
-        }
-    }
-
-    /// Watches the use of a task that may grow and uses half of its limit. The watch is created on a
-    /// separate thread.
-    async fn watch_usage(&mut self, current: Bytes) {
-        let growth = self.growth.as_ref();
-        let Some(limit) = growth.and_then(|growth| growth.unwatched_limit(current)) else {
-            return;
-        };
-        let group = self.group.clone();
-        let watch = spawn_blocking(move || growth::usage_watch(group.group(), limit)).await;
-        if let (Ok(watch), Some(growth)) = (watch, &mut self.growth) {
-            growth.watch_usage(watch);
         }
     }
 
@@ -427,7 +427,10 @@ impl TaskRunner {
     }
 
     /// Applies a new limit of the master.
-    fn resize(&mut self, limit: Bytes) {
+    async fn resize(&mut self, limit: Bytes) {
+        // The watch exists before the task runs with the new limit.
+        let watch = created(&mut Some(create_watch(&self.group, limit))).await;
+        self.usage_watch = None;
         let attempt = self.start.attempt.clone();
         let Some(growth) = &mut self.growth else {
             let error = Some("the task was not started with growth".to_owned());
@@ -440,7 +443,7 @@ impl TaskRunner {
             }); // repeated if necessary
             return;
         };
-        let (held, error) = match growth.raise(self.group.group(), limit) {
+        let (held, error) = match growth.raise(self.group.group(), limit, watch) {
             Ok(held) => (held, None),
             Err(error) => (None, Some(error.to_string())),
         };
@@ -627,6 +630,23 @@ fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
             }
             None
         }
+    }
+}
+
+/// Creates a watch of the use of a group on a separate thread, because the kernel may take long.
+fn create_watch(group: &Arc<TaskGroup>, limit: Bytes) -> JoinHandle<UsageWatchResult> {
+    let group = group.clone();
+    spawn_blocking(move || usage_watch(group.group(), limit))
+}
+
+/// Waits for the watch; pending forever if none is created.
+async fn created(watch: &mut Option<JoinHandle<UsageWatchResult>>) -> UsageWatchResult {
+    match watch {
+        Some(watch) => watch.await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the executor failed to watch the use of a task");
+            Ok(None)
+        }),
+        None => std::future::pending().await,
     }
 }
 
