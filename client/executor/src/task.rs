@@ -46,6 +46,11 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Interval between two samples if only the executor enforces the limit.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Age of a task at which its use near the limit is watched on cgroup v1. The kernel takes 10 ms and
+/// more to create a watch, and cannot remove its group meanwhile, so tasks that are shorter have
+/// none. Until then, only the pause at the limit holds a task.
+const WATCH_DELAY: Duration = Duration::from_millis(20);
+
 const SIGTERM: i32 = 15;
 /// Exit code that a shell returns for a child ended by SIGTERM.
 const SHELL_OF_SIGTERM: i32 = 128 + SIGTERM;
@@ -178,7 +183,9 @@ struct TaskRunner {
     meter: TaskSampler,
     /// Set if the task may grow.
     growth: Option<TaskGrowth>,
-    /// The watch of its use, while it is created on a separate thread.
+    /// Time at which its use near the limit is watched.
+    watch_due: Option<Instant>,
+    /// That watch, while it is created on a separate thread.
     usage_watch: Option<JoinHandle<UsageWatchResult>>,
     /// Time at which SIGKILL follows SIGTERM.
     grace_ends: Option<Instant>,
@@ -213,7 +220,7 @@ impl TaskRunner {
         let watched = growth
             .as_ref()
             .filter(|_| group.kind() == EnforcerKind::Cgroup1);
-        let usage_watch = watched.map(|growth| create_watch(&group, growth.limit));
+        let watch_due = watched.map(|_| started_at + WATCH_DELAY);
         let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
         Ok(TaskRunner {
             site,
@@ -228,7 +235,8 @@ impl TaskRunner {
             life,
             meter,
             growth,
-            usage_watch,
+            watch_due,
+            usage_watch: None,
             grace_ends,
             missing,
         })
@@ -268,6 +276,11 @@ impl TaskRunner {
                     Some(order) => self.on_order(order).await,
                     None => ordered = false,
                 },
+                () = at(self.watch_due) => {
+                    self.watch_due = None;
+                    let growth = self.growth.as_ref();
+                    self.usage_watch = growth.map(|growth| create_watch(&self.group, growth.limit));
+                }
                 watch = created(&mut self.usage_watch) => {
                     self.usage_watch = None;
                     if let Some(growth) = &mut self.growth {
@@ -430,7 +443,7 @@ impl TaskRunner {
     async fn resize(&mut self, limit: Bytes) {
         // The watch exists before the task runs with the new limit.
         let watch = created(&mut Some(create_watch(&self.group, limit))).await;
-        self.usage_watch = None;
+        (self.watch_due, self.usage_watch) = (None, None);
         let attempt = self.start.attempt.clone();
         let Some(growth) = &mut self.growth else {
             let error = Some("the task was not started with growth".to_owned());
