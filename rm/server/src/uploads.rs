@@ -76,7 +76,10 @@ pub(crate) enum UploadError {
         used: Bytes,
         most: Bytes,
     },
-    #[error("the file has {size}, and the disk of the resource manager has {free} free")]
+    #[error(
+        "the file has {size}, and the disk of the resource manager has {free} free, of which uploads \
+         leave {MIN_FREE} for the state of the cluster"
+    )]
     DiskFull { size: Bytes, free: Bytes },
     #[error("the body has the SHA-256 {found}, not {named} as its address names")]
     OtherContent { named: Sha256, found: Sha256 },
