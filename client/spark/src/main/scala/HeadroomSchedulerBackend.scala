@@ -32,7 +32,7 @@ private[headroom] class HeadroomSchedulerBackend(
     extends CoarseGrainedSchedulerBackend(scheduler, sc.env.rpcEnv) {
 
   private val settings = scheduler.settings
-  private val view = new JobView(sc, settings, client.json)
+  private val view = new JobView(settings, client.json)
   private val user = org.apache.spark.util.Utils.getCurrentUserName()
   private val session = new ApplicationSession(
     client, settings, ApplicationSession.applicationName(sc.appName), user, ContainerEvents)

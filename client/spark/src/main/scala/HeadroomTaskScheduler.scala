@@ -27,13 +27,20 @@ private[headroom] final case class LargeDemand(sizes: Map[ExecutorSize, Int])
 
 /** Observes rungs; called with the lock of the scheduler held, so it must not wait. */
 private[headroom] trait RungListener {
+  /** `attempt` (Spark's task id) ran out of memory; the next attempt of its task has `rung`. */
   def raised(
       task: StagePartition,
-      before: Rung,
+      attempt: Long,
       rung: Rung,
       dimension: MemoryDimension,
       sentence: String): Unit
-  def exhausted(task: StagePartition, dimension: MemoryDimension, sentence: String): Unit
+
+  /** `attempt` (Spark's task id) ran out of memory, and its task has no larger size. */
+  def exhausted(
+      task: StagePartition,
+      attempt: Long,
+      dimension: MemoryDimension,
+      sentence: String): Unit
   def recalled(task: StagePartition, rung: Rung): Unit
 
   /** A task succeeded above the first rung. `name` is its name in every run of the application. */
@@ -364,18 +371,22 @@ private[headroom] class HeadroomTaskScheduler(sc: SparkContext, val settings: Se
 
   def raised(
       task: StagePartition,
-      before: Rung,
+      attempt: Long,
       rung: Rung,
       dimension: MemoryDimension,
       sentence: String): Unit = {
     if (rung.executor.memory > largestMiB) {
       logWarning(s"no container can have ${rung.executor}")
     }
-    rungListener.foreach(_.raised(task, before, rung, dimension, sentence))
+    rungListener.foreach(_.raised(task, attempt, rung, dimension, sentence))
   }
 
-  def exhausted(task: StagePartition, dimension: MemoryDimension, sentence: String): Unit =
-    rungListener.foreach(_.exhausted(task, dimension, sentence))
+  def exhausted(
+      task: StagePartition,
+      attempt: Long,
+      dimension: MemoryDimension,
+      sentence: String): Unit =
+    rungListener.foreach(_.exhausted(task, attempt, dimension, sentence))
 
   /** Ends all tasks that wait for an executor of a size that no node has. */
   def infeasible(size: ExecutorSize, sentence: String): Unit = synchronized {

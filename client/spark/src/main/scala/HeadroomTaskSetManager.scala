@@ -168,10 +168,11 @@ private[headroom] class HeadroomTaskSetManager(
     val before = rungs.of(task)
     if (successful(index)) s"another copy of the task succeeded [$cause]"
     else if (rungs.isBehind(tid, task)) s"the task has rung ${before.number} by now [$cause]"
-    else raise(index, before, dimension, alone, cause)
+    else raise(tid, index, before, dimension, alone, cause)
   }
 
   private def raise(
+      tid: Long,
       index: Int,
       before: Rung,
       dimension: MemoryDimension,
@@ -189,12 +190,12 @@ private[headroom] class HeadroomTaskSetManager(
               s"${rung.executor}"
           }
         logInfo(s"task ${task.partition} of stage ${task.stage}, rung ${rung.number}: $sentence")
-        scheduler.raised(task, before, rung, dimension, sentence)
+        scheduler.raised(task, tid, rung, dimension, sentence)
         s"$sentence [$cause]"
       case LadderStep.Exhausted(limit) =>
         val sentence = s"task ${task.partition} of stage ${task.stage} ran out of " +
           s"${dimension.name} memory, and no larger size is left: $limit"
-        scheduler.exhausted(task, dimension, sentence)
+        scheduler.exhausted(task, tid, dimension, sentence)
         abort(s"$sentence. Last failure: $cause")
         sentence
     }

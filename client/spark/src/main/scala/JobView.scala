@@ -4,7 +4,7 @@ import scala.collection.mutable
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
-import org.apache.spark.{ExceptionFailure, ExecutorLostFailure, SparkContext, Success, TaskKilled}
+import org.apache.spark.{ExceptionFailure, ExecutorLostFailure, Success, TaskKilled}
 import org.apache.spark.scheduler._
 import org.apache.spark.scheduler.headroom.ResourceManagerClient.objectOf
 
@@ -14,7 +14,7 @@ import org.apache.spark.scheduler.headroom.ResourceManagerClient.objectOf
  *
  * Rows of tasks that succeeded at their first attempt become counts when there are many.
  */
-private[headroom] final class JobView(sc: SparkContext, settings: Settings, json: ObjectMapper)
+private[headroom] final class JobView(settings: Settings, json: ObjectMapper)
     extends SparkListener with RungListener {
 
   import JobView._
@@ -24,6 +24,8 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
   private val running = mutable.HashMap.empty[Long, (TaskRow, AttemptRow)]
   private val containers = mutable.HashMap.empty[String, (String, String)]
   private val ends = mutable.LinkedHashMap.empty[String, (ContainerEnd, ContainerLost)]
+  // Attempts that ran out of memory, by Spark's task id; its event of their end may come later.
+  private val charges = mutable.LinkedHashMap.empty[Long, Charge]
   private val dirty = mutable.LinkedHashSet.empty[StagePartition]
   private val newlyFolded = mutable.LinkedHashSet.empty[StagePartition]
   private val foldedByStage = mutable.LinkedHashMap.empty[Int, Int]
@@ -85,7 +87,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
 
   override def raised(
       task: StagePartition,
-      before: Rung,
+      attempt: Long,
       rung: Rung,
       dimension: MemoryDimension,
       sentence: String): Unit = synchronized {
@@ -93,8 +95,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
     row.rung = rung.number
     row.size = rung.executor
     row.cpus = rung.cpus
-    row.attempts.lastOption.foreach(_.decision = sentence)
-    row.memory = Some(dimension)
+    outOfMemory(row, attempt, dimension, sentence)
     event("warning", "Escalated", name(task), sentence)
     mark(row)
     touch()
@@ -102,13 +103,44 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
 
   override def exhausted(
       task: StagePartition,
+      attempt: Long,
       dimension: MemoryDimension,
       sentence: String): Unit = synchronized {
     val row = rowOf(task)
     row.note = sentence
+    outOfMemory(row, attempt, dimension, sentence)
     event("warning", "EscalationExhausted", name(task), sentence)
     mark(row)
     touch()
+  }
+
+  /**
+   * Charges an attempt. Spark's event of its end may have come before: a Python worker is reported
+   * as crashed, and the report of the node on its container follows.
+   */
+  private def outOfMemory(
+      row: TaskRow,
+      tid: Long,
+      dimension: MemoryDimension,
+      sentence: String): Unit = {
+    row.memory = Some(dimension)
+    val charge = Charge(dimension, sentence)
+    charges(tid) = charge
+    if (charges.size > MostEnds) charges.remove(charges.head._1)
+    row.attempts.find(_.taskId == tid).foreach { attempt =>
+      attempt.decision = sentence
+      if (attempt.crashed) markOutOfMemory(attempt, charge)
+    }
+  }
+
+  /** Turns the crash of a Python worker into a memory failure. */
+  private def markOutOfMemory(attempt: AttemptRow, charge: Charge): Unit = {
+    attempt.memory = Some(charge.dimension)
+    ends.get(attempt.executor).foreach { case (end, _) =>
+      attempt.end = Some(end)
+      attempt.reason = Some(end.report.get("reason"))
+    }
+    memoryKills += 1
   }
 
   override def recalled(task: StagePartition, rung: Rung): Unit = synchronized {
@@ -163,6 +195,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
   override def onTaskEnd(event: SparkListenerTaskEnd): Unit = synchronized {
     running.remove(event.taskInfo.taskId).foreach { case (row, attempt) =>
       attempt.endedMs = Some(event.taskInfo.finishTime)
+      charges.get(attempt.taskId).foreach(charge => attempt.decision = charge.sentence)
       val byteMs = BigInt(shareOf(attempt) << 20) *
         math.max(0L, event.taskInfo.finishTime - attempt.startedMs)
       allocatedByteMs += byteMs
@@ -197,6 +230,7 @@ private[headroom] final class JobView(sc: SparkContext, settings: Settings, json
       attempt.reason = Some(exit(1))
       attempt.logTail = Option(failure.fullStackTrace).getOrElse("").take(2000)
       row.note = Option(failure.description).getOrElse(failure.className)
+      charges.get(attempt.taskId).foreach(markOutOfMemory(attempt, _))
     case lost: ExecutorLostFailure =>
       ends.get(attempt.executor) match {
         case Some((end, loss)) =>
@@ -407,6 +441,9 @@ private[headroom] object JobView {
   /** Key of the sum over all older stages. */
   private val EarlierStages = -1
 
+  /** The dimension that an attempt ran out of, and the next step of its task. */
+  private final case class Charge(dimension: MemoryDimension, sentence: String)
+
   private final class TaskRow(val id: StagePartition, settings: Settings) {
     var state = "pending"
     var rung = 1
@@ -435,5 +472,8 @@ private[headroom] object JobView {
     var logTail = ""
 
     def awaitsEvidence: Boolean = memory.isDefined && end.isEmpty
+
+    /** True after an end with an exception that does not speak of memory. */
+    def crashed: Boolean = logTail.nonEmpty && memory.isEmpty
   }
 }

@@ -1,6 +1,8 @@
 package org.apache.spark.scheduler.headroom
 
-import org.apache.spark.{SparkConf, SparkException}
+import org.apache.spark.{ExceptionFailure, SparkConf, SparkException}
+import org.apache.spark.executor.ExecutorMetrics
+import org.apache.spark.scheduler.{SparkListenerTaskEnd, SparkListenerTaskStart, TaskInfo, TaskLocality}
 
 import com.fasterxml.jackson.databind.ObjectMapper
 
@@ -47,6 +49,7 @@ object PluginTests {
     keptRungs()
     earlierRuns()
     reports()
+    crashesOfPythonWorkers()
     executors()
     growth()
     if (failures > 0) sys.exit(1)
@@ -230,6 +233,59 @@ object PluginTests {
     check("names of applications")(
       Seq("My App: 1", "  ", "ä", "x" * 80).map(ApplicationSession.applicationName) ==
         Seq("My-App--1", "spark", "spark", "x" * 48))
+  }
+
+  /** The report of the node comes before or after Spark's event of the crash; the row is the same. */
+  private def crashesOfPythonWorkers(): Unit = {
+    val json = new ObjectMapper()
+    val conf = new SparkConf(false)
+      .set("spark.executor.memory", "512m")
+      .set("spark.headroom.sparkHome", "/opt/spark")
+    val end = ApplicationSession.containerEnd(json.readTree(
+      """{"container":"a.1.e1.c2","node":"n1","reason":{"kind":"overhead_oom"},
+        |"evidence":{"own":{"limit":939524096,"peak":939524096}},"started":1,"ended":2}"""
+        .stripMargin))
+    val loss = MemoryFailure.lossOf("1", base, end, retried = true)
+    val crash = ExceptionFailure(
+      classOf[SparkException].getName,
+      "Python worker exited unexpectedly (crashed)",
+      Array.empty[StackTraceElement],
+      "at PythonRunner",
+      None)
+    def taskInfo(id: Long) =
+      new TaskInfo(id, 3, 0, 3, 1000L, "1", "host", TaskLocality.ANY, false)
+    def rowAfter(events: Seq[JobView => Unit]) = {
+      val view = new JobView(Settings.of(conf), json)
+      view.onTaskStart(SparkListenerTaskStart(0, 0, taskInfo(8)))
+      events.foreach(_(view))
+      view.patch(full = true).get
+    }
+    val crashes: JobView => Unit = view => {
+      val info = taskInfo(8)
+      info.markFinished(org.apache.spark.TaskState.FAILED, 2000L)
+      view.onTaskEnd(
+        SparkListenerTaskEnd(0, 0, "ResultTask", crash, info, new ExecutorMetrics, null))
+    }
+    val reported: JobView => Unit = view => {
+      view.lost("1", end, loss)
+      view.raised(
+        StagePartition(0, 3), 8L, Rung(2, 1, base), MemoryDimension.Overhead, "runs alone")
+    }
+    val orders = Map("before" -> Seq(reported, crashes), "after" -> Seq(crashes, reported))
+    orders.foreach { case (order, events) =>
+      val body = rowAfter(events)
+      val attempt = body.get("tasks").get(0).get("attempts").get(0)
+      check(s"a crash is an overhead failure if the report comes $order it: $body")(
+        attempt.get("dimension").asText == "overhead" &&
+          attempt.get("reason").get("kind").asText == "overhead_oom" &&
+          attempt.get("peak").asLong == 939524096L &&
+          attempt.get("decision").asText == "runs alone" &&
+          body.get("totals").get("memory_kills").asInt == 1)
+    }
+    val alone = rowAfter(Seq(crashes)).get("tasks").get(0).get("attempts").get(0)
+    check(s"a crash without a report is none: $alone")(
+      Option(alone.get("dimension")).forall(_.isNull) &&
+        alone.get("reason").get("code").asInt == 1)
   }
 
   private def executors(): Unit = {
