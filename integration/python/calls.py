@@ -47,6 +47,8 @@ def measure(calls):
         begin = time.perf_counter()
         assert sum(pool.map(pools.trivial, range(calls * 10))) == sum(range(1, calls * 10 + 1))
         figures["mapped_call_ms"] = (time.perf_counter() - begin) * 1000 / (calls * 10)
+    with headroom.Executor(pools.WORKERS, memory="64MiB", max_tasks_per_child=1) as pool:
+        figures["warm_call_in_own_process_ms"] = rate(pool, calls)
     with headroom.Executor(pools.WORKERS, memory="64MiB", warm=False) as pool:
         figures["cold_call_ms"] = rate(pool, max(calls // 10, 20))
     with pools.process_pool() as pool:

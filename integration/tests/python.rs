@@ -4,9 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::Bytes;
 use integration::background::{BackgroundProgram, last_lines};
+use integration::cluster::{Cluster, NodeShape};
 use integration::python::PythonEnvironment;
+use integration::spark::lines_of;
 
 /// Timeout of one suite: it starts clusters of daemons.
 const SUITE: Duration = Duration::from_secs(540);
@@ -22,6 +25,11 @@ fn calls_run_on_a_real_cluster() -> Result<()> {
 }
 
 #[test]
+fn short_calls_share_a_process_and_keep_their_own_limits() -> Result<()> {
+    pytest("python", &["-m", "cluster", "tests/test_kept_processes.py"])
+}
+
+#[test]
 fn joblib_and_parsl_run_on_a_real_cluster() -> Result<()> {
     pytest(
         "python",
@@ -32,6 +40,57 @@ fn joblib_and_parsl_run_on_a_real_cluster() -> Result<()> {
             "tests/test_parsl.py",
         ],
     )
+}
+
+/// Two nodes behind certificates and tokens, and a user who may submit jobs.
+#[test]
+fn calls_of_a_user_run_on_a_secured_cluster() -> Result<()> {
+    let shape = NodeShape {
+        memory: Bytes::from_mib(1024),
+        ..NodeShape::default()
+    };
+    let cluster = Cluster::start_secured(&[shape, shape])?;
+    let papers = cluster.papers().context("certificates")?;
+    let (token, wrong) = (cluster.dir().join("user"), cluster.dir().join("wrong"));
+    let rights = "job:read,job:submit,job:kill";
+    let create = ["acl", "token", "create", "--user", "ana", "--right", rights];
+    let out = ["--out".to_owned(), token.display().to_string()];
+    let arguments: Vec<&str> = create
+        .into_iter()
+        .chain(out.iter().map(String::as_str))
+        .collect();
+    let created = cluster.rmctl(&arguments)?;
+    ensure!(created.code == 0, "{}", created.stderr);
+    let forged = std::fs::read_to_string(&token)?.replace(|c: char| c.is_ascii_digit(), "7");
+    std::fs::write(&wrong, forged)?;
+    std::fs::set_permissions(&wrong, std::fs::metadata(&token)?.permissions())?;
+    let store = cluster.dir().join("store");
+    std::fs::create_dir(&store)?;
+    let mut command = PythonEnvironment::find()?.command(&cluster)?;
+    command
+        .env("HEADROOM_CACERT", papers.ca())
+        .env("HEADROOM_TOKEN_FILE", &token)
+        .env("WRONG_TOKEN_FILE", &wrong)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python/secured.py"))
+        .arg(&store);
+    let output = BackgroundProgram::start(command)?.wait(SUITE)?;
+    let lines = lines_of(&output, "RESULT");
+    let line = lines.first().with_context(|| output.stderr.clone())?;
+    let result: serde_json::Value = serde_json::from_str(line)?;
+    ensure!(result["attempts"].as_u64() >= Some(1), "{result}");
+    let sentences = ["is not known", "requires authentication", "HEADROOM_CACERT"];
+    for (refused, words) in result["refused"]
+        .as_array()
+        .context("a list")?
+        .iter()
+        .zip(sentences)
+    {
+        ensure!(
+            refused.as_str().is_some_and(|text| text.contains(words)),
+            "{result}"
+        );
+    }
+    Ok(())
 }
 
 #[test]

@@ -166,6 +166,8 @@ pub struct TaskInstance {
     pub sized: bool,
     /// Tasks with a higher priority start first; the default is 0.
     pub priority: i32,
+    /// Labels that the client of a live job gave it.
+    pub tags: Option<Box<BTreeMap<String, String>>>,
     /// The reason why it is not retried after its running attempt.
     pub cancelled: Option<String>,
     /// The evicted attempt. A task is evicted at most once.
@@ -195,6 +197,7 @@ impl TaskInstance {
             attempts: Vec::new(),
             note: String::new(),
             priority: 0,
+            tags: None,
             cancelled: None,
             gave_way: None,
             given_up: None,
@@ -264,6 +267,7 @@ impl TaskInstance {
             attempts: self.attempts.clone(),
             ahead: Vec::new(),
             priority: self.priority,
+            tags: self.tags.as_deref().cloned().unwrap_or_default(),
         }
     }
     /// Its attempts whose launch failed.

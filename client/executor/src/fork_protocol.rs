@@ -18,6 +18,8 @@ pub(crate) const GATE_READY: &[u8] = b"ready";
 pub(crate) const GATE_FAILED: &[u8] = b"failed ";
 /// The message that lets a prepared process run its code.
 pub(crate) const GATE_RUN: &[u8] = b"run";
+/// The message of a process whose attempt ended as with exit code 0, and that can serve another one.
+pub(crate) const GATE_DONE: &[u8] = b"done";
 
 /// The purpose of a descriptor in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

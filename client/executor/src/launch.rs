@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use headroom_node_exec::{
     ChildProcess, ExecArguments, Namespaces, Privilege, SpawnCommand, SpawnError, probe_namespaces,
     spawn,
 };
-use headroom_types::{Remedy, UnixMillis};
+use headroom_types::{Bytes, Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
 
 use crate::children::{ExecutorChildren, RegisteredChild};
@@ -25,6 +26,8 @@ use crate::clock;
 use crate::environment::ExecutorSettings;
 use crate::fork_server::ForkServerFailure;
 use crate::fork_servers::ForkServers;
+use crate::growth::TaskGrowth;
+use crate::kept_process::{KeptProcess, KeptProcesses};
 use crate::limits::has_remedy;
 use crate::logs::TaskFiles;
 use crate::payload::{PayloadFiles, PayloadPool, PayloadReuse};
@@ -55,6 +58,8 @@ pub struct LaunchContext {
     pub children: ExecutorChildren,
     /// Fork servers.
     pub fork_servers: ForkServers,
+    /// Their processes that wait for another attempt.
+    pub kept: KeptProcesses,
     /// Input and value files.
     pub payloads: Arc<PayloadPool>,
     /// Namespaces of each task; `None` if tasks share those of the container.
@@ -92,6 +97,7 @@ impl LaunchContext {
             fork_server_oom_score_adj: (own + FORK_SERVER_OOM_SCORE_OFFSET).min(1000),
             children: ExecutorChildren::default(),
             fork_servers: ForkServers::default(),
+            kept: KeptProcesses::default(),
             payloads: Arc::new(payloads),
             namespaces,
             no_namespaces,
@@ -124,37 +130,114 @@ pub struct LaunchedTask {
     /// The registration of the process.
     pub registered: RegisteredChild,
     /// Its cgroup.
-    pub group: TaskGroup,
+    pub group: Arc<TaskGroup>,
     /// Its logs.
     pub files: TaskFiles,
+    /// The executor's end of the gate of a forked process.
+    pub gate: Option<OwnedFd>,
+    /// The growth of a process that served an attempt before.
+    pub growth: Option<TaskGrowth>,
+    /// Bytes that the process read before.
+    pub read_before: Bytes,
     /// Time at which its program started.
     pub started: UnixMillis,
     /// The same moment on the monotonic clock.
     pub started_at: Instant,
 }
 
-/// A task without a process: everything else exists.
+/// Files, environment and working directory of a task that has neither a cgroup nor a process.
 #[derive(Debug)]
-pub(crate) struct PreparedTask {
+pub(crate) struct TaskSurroundings {
     /// Its files.
     pub(crate) files: TaskFiles,
-    /// Its cgroup.
-    pub(crate) group: TaskGroup,
     /// The whole environment of its process.
     pub(crate) env: Vec<(OsString, OsString)>,
     /// Its working directory.
     pub(crate) cwd: PathBuf,
 }
 
+/// A task without a process: everything else exists.
+#[derive(Debug)]
+pub(crate) struct PreparedTask {
+    /// Its files, environment and working directory.
+    pub(crate) surroundings: TaskSurroundings,
+    /// Its cgroup.
+    pub(crate) group: TaskGroup,
+}
+
+impl TaskSurroundings {
+    /// Creates the files of a task.
+    pub(crate) fn create(
+        site: &LaunchContext,
+        start: &TaskStart,
+    ) -> anyhow::Result<TaskSurroundings> {
+        anyhow::ensure!(!start.command.is_empty(), "the command is empty");
+        let files = TaskFiles::create(&site.environment.dir, &site.payloads, start)
+            .context("the log files of the task cannot be created")?;
+        if let Some(output) = &start.output {
+            own_directory(Path::new(output))
+                .with_context(|| format!("the output directory {output} cannot be created"))?;
+        }
+        let env = environment(site, start, &files)?;
+        let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
+        Ok(TaskSurroundings { files, env, cwd })
+    }
+
+    /// Creates the cgroup of the task.
+    pub(crate) fn with_group(
+        self,
+        site: &LaunchContext,
+        start: &TaskStart,
+    ) -> anyhow::Result<PreparedTask> {
+        let group = site
+            .container
+            .create(start)
+            .context("the cgroup of the task cannot be created")?;
+        match arm_throttle(start, &group) {
+            Ok(()) => Ok(PreparedTask {
+                surroundings: self,
+                group,
+            }),
+            Err(e) => {
+                discard_group(site, start, &group);
+                Err(e)
+            }
+        }
+    }
+
+    /// The task with a process that served an attempt before.
+    pub(crate) fn launched_again(self, process: KeptProcess) -> LaunchedTask {
+        LaunchedTask {
+            child: process.child,
+            registered: process.registered,
+            group: process.group,
+            files: self.files,
+            gate: Some(process.gate),
+            growth: process.growth,
+            read_before: process.read,
+            started: clock::now(),
+            started_at: Instant::now(),
+        }
+    }
+}
+
 impl PreparedTask {
-    /// The task with its process.
-    pub(crate) fn launched(self, child: ChildProcess, registered: RegisteredChild) -> LaunchedTask {
+    /// The task with its process, and the gate of a forked one.
+    pub(crate) fn launched(
+        self,
+        child: ChildProcess,
+        registered: RegisteredChild,
+        gate: Option<OwnedFd>,
+    ) -> LaunchedTask {
         self.group.group().set_root_pid(child.pid);
         LaunchedTask {
             child,
             registered,
-            group: self.group,
-            files: self.files,
+            group: Arc::new(self.group),
+            files: self.surroundings.files,
+            gate,
+            growth: None,
+            read_before: Bytes::ZERO,
             started: clock::now(),
             started_at: Instant::now(),
         }
@@ -168,44 +251,15 @@ impl PreparedTask {
 
 /// Starts a task as a program.
 pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
-    let prepared = prepare(site, start)?;
+    let prepared = TaskSurroundings::create(site, start)?.with_group(site, start)?;
     let opened = site.children.open_start();
     match spawn_program(site, start, &prepared) {
         Ok(child) => {
             let registered = opened.register(&child);
-            Ok(prepared.launched(child, registered))
+            Ok(prepared.launched(child, registered, None))
         }
         Err(e) => {
             prepared.discard(site, start);
-            Err(e)
-        }
-    }
-}
-
-/// Creates the files and the cgroup of a task.
-pub(crate) fn prepare(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<PreparedTask> {
-    anyhow::ensure!(!start.command.is_empty(), "the command is empty");
-    let files = TaskFiles::create(&site.environment.dir, &site.payloads, start)
-        .context("the log files of the task cannot be created")?;
-    if let Some(output) = &start.output {
-        own_directory(Path::new(output))
-            .with_context(|| format!("the output directory {output} cannot be created"))?;
-    }
-    let env = environment(site, start, &files)?;
-    let cwd = site.work_dir.join(start.cwd.as_deref().unwrap_or("."));
-    let group = site
-        .container
-        .create(start)
-        .context("the cgroup of the task cannot be created")?;
-    match arm_throttle(start, &group) {
-        Ok(()) => Ok(PreparedTask {
-            files,
-            group,
-            env,
-            cwd,
-        }),
-        Err(e) => {
-            discard_group(site, start, &group);
             Err(e)
         }
     }
@@ -272,15 +326,16 @@ fn spawn_program(
     prepared: &PreparedTask,
 ) -> anyhow::Result<ChildProcess> {
     let procs_files = prepared.group.group().procs_files();
-    let arguments = ExecArguments::new(&start.command, &prepared.env)?;
+    let TaskSurroundings { files, env, cwd } = &prepared.surroundings;
+    let arguments = ExecArguments::new(&start.command, env)?;
     let command = SpawnCommand {
-        stdout: Some(&prepared.files.out),
-        stderr: Some(&prepared.files.err),
+        stdout: Some(&files.out),
+        stderr: Some(&files.err),
         procs_files: &procs_files,
         namespaces: site.namespaces,
         new_session: true,
         oom_score_adj: Some(site.oom_score_adj),
-        ..SpawnCommand::new(&arguments, &prepared.cwd)
+        ..SpawnCommand::new(&arguments, cwd)
     };
     Ok(spawn(&command)?)
 }
@@ -334,7 +389,6 @@ fn task_env(
 mod tests {
     use super::*;
     use crate::verdict::samples::start;
-    use headroom_types::Bytes;
 
     #[test]
     fn variables_of_the_master_override_those_of_the_container() {

@@ -20,6 +20,7 @@ mod fork_server;
 mod fork_servers;
 pub mod growth;
 pub mod heap;
+mod kept_process;
 pub mod launch;
 mod limits;
 pub mod link;

@@ -94,6 +94,11 @@ impl ManualLimits {
     }
 }
 
+/// True if the start requests any remedy.
+pub(crate) fn has_remedies(start: &TaskStart) -> bool {
+    start.env.contains_key(REMEDIES)
+}
+
 /// True if the start requests this remedy.
 pub(crate) fn has_remedy(start: &TaskStart, remedy: Remedy) -> bool {
     start

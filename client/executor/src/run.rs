@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::environment::ExecutorSettings;
+use crate::kept_process::KeptProcess;
 use crate::launch::LaunchContext;
 use crate::link::{self, LinkEvent, MasterTarget, MasterWriter, SendError};
 use crate::session::{
@@ -311,10 +312,21 @@ impl ExecutorLoop {
             self.removals
                 .spawn_blocking(move || look_for_leftovers(&site, &news));
         }
+        self.end_kept(self.site.kept.take_expired());
         self.site.children.reap_orphans();
         let (now, usage) = (self.now(), self.usage());
         self.session.send_heartbeat(usage, &mut self.effects);
         self.session.check_master(now, &mut self.effects);
+    }
+
+    /// Ends processes that wait for an attempt.
+    fn end_kept(&self, processes: Vec<KeptProcess>) {
+        if !processes.is_empty() {
+            let site = self.site.clone();
+            self.removals.spawn_blocking(move || {
+                processes.into_iter().for_each(|process| process.end(&site));
+            });
+        }
     }
 
     /// Last measured use of the running tasks.
@@ -349,6 +361,7 @@ impl ExecutorLoop {
     /// Waits until the last messages are sent and the last cgroups are removed.
     async fn flush_and_close(self, linked: tokio::task::JoinHandle<()>) {
         self.site.fork_servers.close();
+        self.end_kept(self.site.kept.take_all());
         self.removals.close();
         drop(self.writer);
         let _ = timeout(FINAL_FLUSH_TIMEOUT, self.removals.wait()).await;

@@ -4,14 +4,15 @@
 //! steps (start, last reads, removal of the cgroup) run on separate threads, so that no task waits
 //! for another.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
-use headroom_node_exec::{ChildProcess, ProcessEnd};
-use headroom_types::exit::Unattributed;
+use headroom_node_exec::{ChildProcess, ProcessEnd, fd_passing};
+use headroom_types::exit::{CgroupStats, MemoryEvents, Unattributed};
 use headroom_types::{
     Bytes, EnforcerKind, Evidence, ExitReason, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
@@ -24,9 +25,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::children::RegisteredChild;
 use crate::clock;
+use crate::fork_protocol::GATE_DONE;
 use crate::fork_server::watched;
 use crate::growth::{self, GrowthState, TaskGrowth, UsageWatchResult, usage_watch};
 use crate::heap::HeapMonitor;
+use crate::kept_process::{KeptProcess, ProcessPurpose, max_kept_use};
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
 use crate::logs::TaskFiles;
 use crate::payload::{PayloadFiles, TaskValue};
@@ -109,7 +112,7 @@ pub struct TaskChannels {
 pub struct FinishedTask {
     /// The verdict.
     pub report: TaskReport,
-    /// `None` if the task did not start.
+    /// `None` if the task did not start, or if its process is kept.
     pub group: Option<Arc<TaskGroup>>,
 }
 
@@ -161,9 +164,13 @@ async fn start_program(
     start: &Arc<TaskStart>,
 ) -> anyhow::Result<WarmStart> {
     let (site, start) = (site.clone(), start.clone());
-    let launched = spawn_blocking(move || launch(&site, &start))
-        .await
-        .context("the start failed inside the executor")??;
+    let launched = spawn_blocking(move || {
+        let (_, unfit) = site.kept.take(&start);
+        unfit.into_iter().for_each(|process| process.end(&site));
+        launch(&site, &start)
+    })
+    .await
+    .context("the start failed inside the executor")??;
     Ok(WarmStart::Launched(Box::new(launched), Vec::new()))
 }
 
@@ -173,7 +180,13 @@ struct TaskRunner {
     start: Arc<TaskStart>,
     child: AsyncFd<ChildProcess>,
     /// Dropped after the process was reaped.
-    _registered: RegisteredChild,
+    registered: RegisteredChild,
+    /// On which a forked process may offer itself for another attempt.
+    gate: Option<AsyncFd<OwnedFd>>,
+    /// Whether it did: its attempt ended as with exit code 0.
+    is_offered: bool,
+    /// Bytes that its process read for earlier attempts.
+    read_before: Bytes,
     group: Arc<TaskGroup>,
     files: TaskFiles,
     started: UnixMillis,
@@ -204,10 +217,12 @@ impl TaskRunner {
             registered,
             group,
             files,
+            gate,
+            growth: grown,
+            read_before,
             started,
             started_at,
         } = launched;
-        let group = Arc::new(group);
         let child = watched(child, Interest::READABLE).inspect_err(|_| {
             // Without the descriptor its end would go unnoticed.
             let _ = group.clear().and_then(|_| site.container.remove(&group));
@@ -216,7 +231,9 @@ impl TaskRunner {
         let meter = TaskSampler::new(started_at, start.limit, managed.then(HeapMonitor::default))
             .with_limits_of(&start);
         let (life, started_at) = (TaskPhase::Running, Instant::from_std(started_at));
-        let growth = growth(&start, &group);
+        let growth = grown.or_else(|| growth(&start, &group));
+        let gate = gate.map(|gate| watched(gate, Interest::READABLE));
+        let gate = gate.transpose()?;
         let watched = growth
             .as_ref()
             .filter(|_| group.kind() == EnforcerKind::Cgroup1);
@@ -226,7 +243,10 @@ impl TaskRunner {
             site,
             start,
             child,
-            _registered: registered,
+            registered,
+            gate,
+            is_offered: false,
+            read_before,
             group,
             files,
             started,
@@ -271,6 +291,10 @@ impl TaskRunner {
                         self.kill();
                         break;
                     }
+                },
+                is_done = done(&mut self.gate) => if is_done {
+                    self.is_offered = true;
+                    break;
                 },
                 order = self.lines.orders.recv(), if ordered => match order {
                     Some(order) => self.on_order(order).await,
@@ -530,10 +554,14 @@ impl TaskRunner {
         let (site, start) = (self.site.clone(), self.start.clone());
         let group = self.group.clone();
         match spawn_blocking(move || self.close()).await {
-            Ok(ending) => FinishedTask {
-                report: report_of_end(&site.environment.container, &start, ending),
-                group: Some(group),
-            },
+            Ok((ending, kept)) => {
+                let group = kept.is_none().then_some(group);
+                kept.into_iter().for_each(|process| site.kept.add(process));
+                FinishedTask {
+                    report: report_of_end(&site.environment.container, &start, ending),
+                    group,
+                }
+            }
             Err(e) => {
                 let why = format!("the evidence could not be read inside the executor: {e}");
                 let (container, kind) = (&site.environment.container, site.container.kind());
@@ -547,21 +575,25 @@ impl TaskRunner {
 
     /// Reads all evidence, then kills the processes that the main process left behind. The evidence
     /// is read first: later changes do not belong to the task.
-    fn close(mut self) -> TaskEndEvidence {
-        let mut missing = self.missing;
+    fn close(mut self) -> (TaskEndEvidence, Option<KeptProcess>) {
+        let mut missing = std::mem::take(&mut self.missing);
         let mut own = self.group.group().facts().unwrap_or_else(|e| {
             missing.push(format!("counters of the task: {e}"));
             Default::default()
         });
-        let succeeded = matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Code(0))));
+        let succeeded =
+            self.is_offered || matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Code(0))));
         if !succeeded {
             self.meter.last_limits(self.child.get_ref().pid);
         }
-        let read = self.meter.last_reads(self.child.get_ref().pid, &self.group);
-        let how = self.child.get_ref().wait().unwrap_or_else(|e| {
-            missing.push(format!("exit status of the task: {e}"));
-            ProcessEnd::Signal(SIGKILL)
-        });
+        let read_so_far = self.meter.last_reads(self.child.get_ref().pid, &self.group);
+        let read = read_so_far.map(|bytes| bytes.saturating_sub(self.read_before));
+        let how = if self.is_offered {
+            ProcessEnd::Code(0)
+        } else {
+            self.wait_for_process(&mut missing)
+        };
+        let is_kept = self.is_offered && self.can_serve_another(&own);
         let outer = match how {
             // A success needs no search for a cause.
             ProcessEnd::Code(0) if own.events.oom_kill == 0 => Vec::new(),
@@ -570,10 +602,14 @@ impl TaskRunner {
             }
         };
         let ended = clock::now();
-        if let Err(e) = self.group.clear() {
+        if !is_kept && let Err(e) = self.group.clear() {
             missing.push(format!("processes that the main process left behind: {e}"));
             let payload = self.files.payload.as_mut();
             payload.map(PayloadFiles::forbid_reuse);
+        }
+        if self.is_offered && !is_kept {
+            // It was killed just now; its attempt has ended well before.
+            let _ = self.child.get_ref().wait();
         }
         if let Some(dir) = tmp_on_disk(&self.site.environment.dir, &self.start)
             && let Err(error) = std::fs::remove_dir_all(&dir)
@@ -614,7 +650,7 @@ impl TaskRunner {
             missing,
             ..Evidence::empty(self.group.kind())
         };
-        TaskEndEvidence {
+        let ending = TaskEndEvidence {
             evidence,
             started: self.started,
             ended,
@@ -622,7 +658,48 @@ impl TaskRunner {
             log_tail,
             read,
             value,
-        }
+        };
+        let read = read_so_far.unwrap_or(self.read_before);
+        let kept = is_kept.then_some(()).and_then(|()| {
+            Some(KeptProcess {
+                purpose: ProcessPurpose::of(&self.start)?,
+                gate: self.gate?.into_inner(),
+                child: self.child.into_inner(),
+                registered: self.registered,
+                group: self.group,
+                growth: self.growth,
+                read,
+                since: std::time::Instant::now(),
+            })
+        });
+        (ending, kept)
+    }
+
+    fn wait_for_process(&self, missing: &mut Vec<String>) -> ProcessEnd {
+        self.child.get_ref().wait().unwrap_or_else(|e| {
+            missing.push(format!("exit status of the task: {e}"));
+            ProcessEnd::Signal(SIGKILL)
+        })
+    }
+
+    /// True if the process can be kept: the attempt was short, nothing in the kernel shows more of
+    /// it than a little memory, and its process is alone.
+    fn can_serve_another(&self, own: &CgroupStats) -> bool {
+        let unwatched = match self.group.kind() {
+            EnforcerKind::Cgroup1 => self.growth.is_none() || self.watch_due.is_some(),
+            EnforcerKind::Cgroup2 => true,
+            EnforcerKind::Poll => false,
+        };
+        let unchanged = self.growth.as_ref().is_none_or(|growth| {
+            growth.state == GrowthState::Below && Some(growth.limit) == self.start.limit
+        });
+        self.life == TaskPhase::Running
+            && unwatched
+            && unchanged
+            && ProcessPurpose::of(&self.start).is_some()
+            && own.events == MemoryEvents::default()
+            && own.current <= max_kept_use(self.start.limit)
+            && self.group.reset(self.child.get_ref().pid)
     }
 }
 
@@ -650,6 +727,26 @@ fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
 fn create_watch(group: &Arc<TaskGroup>, limit: Bytes) -> JoinHandle<UsageWatchResult> {
     let group = group.clone();
     spawn_blocking(move || usage_watch(group.group(), limit))
+}
+
+/// True when a forked process offers itself for another attempt. Pending forever without its gate,
+/// which is closed after anything else.
+async fn done(gate: &mut Option<AsyncFd<OwnedFd>>) -> bool {
+    let mut room = [0; GATE_DONE.len()];
+    let length = match gate {
+        Some(gate) => {
+            let received = gate.async_io(Interest::READABLE, |gate| {
+                fd_passing::receive(gate, &mut room).map(|(length, _)| length)
+            });
+            received.await.unwrap_or_default()
+        }
+        None => std::future::pending().await,
+    };
+    if room.get(..length) == Some(GATE_DONE) {
+        return true;
+    }
+    *gate = None;
+    false
 }
 
 /// Waits for the watch; pending forever if none is created.

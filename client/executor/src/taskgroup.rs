@@ -4,7 +4,7 @@
 //! Owned by the task. It never changes the limits of the container, and never outlives its task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use headroom_node_cgroup::{CgroupError, EnforcedGroup, GroupLimits, OomGroup};
@@ -109,7 +109,7 @@ impl ContainerCgroup {
         Ok(TaskGroup {
             kind: self.kind,
             group,
-            before,
+            before: Mutex::new(before),
         })
     }
     /// Unreclaimable memory that ended tasks left charged to the container, if at least `floor`.
@@ -185,10 +185,23 @@ struct OuterCounters {
 pub struct TaskGroup {
     kind: EnforcerKind,
     group: EnforcedGroup,
-    before: OuterCounters,
+    /// Counters at the start of the attempt.
+    before: Mutex<OuterCounters>,
 }
 
 impl TaskGroup {
+    fn before(&self) -> MutexGuard<'_, OuterCounters> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Prepares it for the next attempt of its process.
+    pub(crate) fn begin_again(&self, container: &ContainerCgroup) {
+        *self.before() = container.outer();
+    }
+    /// True if nothing but `main` runs in it and its counters begin anew for the next attempt.
+    pub(crate) fn reset(&self, main: i32) -> bool {
+        let alone = self.group.pids().is_ok_and(|pids| pids == [main]);
+        alone && self.group.reset_peak().is_ok()
+    }
     /// The cgroup.
     pub fn group(&self) -> &EnforcedGroup {
         &self.group
@@ -218,8 +231,9 @@ impl TaskGroup {
         missing: &mut Vec<String>,
     ) -> Vec<OuterLevel> {
         let now = container.outer();
+        let before = self.before().clone();
         let mut levels = Vec::new();
-        match (&self.before.container, now.container) {
+        match (&before.container, now.container) {
             (Some((_, before)), Some((limit, after))) => {
                 let killed = own.events.oom_kill > 0;
                 let left = killed
@@ -239,7 +253,7 @@ impl TaskGroup {
             (None, _) | (_, None) => {}
         }
         if let (Some(before), Some(fence)) = (
-            self.before.fence,
+            before.fence,
             container.fence.as_ref().filter(|_| own.events.oom_kill > 0),
         ) {
             match fence.look() {
@@ -254,7 +268,7 @@ impl TaskGroup {
                 None => missing.push("counters of the cgroup around all containers".to_owned()),
             }
         }
-        match (self.before.host_oom_kills, now.host_oom_kills) {
+        match (before.host_oom_kills, now.host_oom_kills) {
             (Some(before), Some(after)) => {
                 let local = MemoryEvents {
                     oom_kill: after.saturating_sub(before),

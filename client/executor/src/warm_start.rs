@@ -4,6 +4,8 @@
 //! The process joins its cgroup and waits at its *gate*, a socket of its own, until the executor
 //! watches it. A process whose gate closes exits without running its code, so an attempt that is
 //! given up has not run.
+//!
+//! An attempt needs no new process if one of its stage waits for it, see `kept_process`.
 
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
@@ -25,7 +27,7 @@ use crate::fork_protocol::{
     DescriptorRole, ForkRequest, GATE_FAILED, GATE_READY, GATE_RUN, unicode_variables,
 };
 use crate::fork_server::{ForkJob, ForkServerFailure, ForkServerSpec, RetryUse, watched};
-use crate::launch::{LaunchContext, LaunchedTask, PreparedTask, prepare};
+use crate::launch::{LaunchContext, LaunchedTask, PreparedTask, TaskSurroundings};
 use crate::session::{GRACE_TIMEOUT, TaskControl};
 
 /// Maximum number of tries to start an attempt.
@@ -62,15 +64,18 @@ pub(crate) async fn start_by_fork_server(
         .adopt_descendants()
         .context("the executor cannot adopt the processes of a fork server")?;
     let (at_site, to_start) = (site.clone(), start.clone());
-    let prepared = spawn_blocking(move || prepare(&at_site, &to_start)).await??;
+    let prepared = match spawn_blocking(move || begin(&at_site, &to_start)).await?? {
+        BegunStart::Launched(launched) => return Ok(WarmStart::Launched(launched, Vec::new())),
+        BegunStart::Prepared(prepared) => prepared,
+    };
     let mut early = Vec::new();
     let outcome = tokio::select! {
         process = fork_attempt(site, start, &prepared) => process.map(Ok),
         cause = stop_order(orders, &mut early) => Ok(Err(cause)),
     };
     let failed = match outcome {
-        Ok(Ok((child, registered))) => {
-            let launched = Box::new(prepared.launched(child, registered));
+        Ok(Ok((child, registered, gate))) => {
+            let launched = Box::new(prepared.launched(child, registered, Some(gate)));
             return Ok(WarmStart::Launched(launched, early));
         }
         Ok(Err(cause)) => Ok(WarmStart::Stopped(cause)),
@@ -79,6 +84,35 @@ pub(crate) async fn start_by_fork_server(
     let (at_site, to_start) = (site.clone(), start.clone());
     spawn_blocking(move || prepared.discard(&at_site, &to_start)).await?;
     failed
+}
+
+/// A start whose files exist.
+enum BegunStart {
+    /// A kept process runs it.
+    Launched(Box<LaunchedTask>),
+    /// It needs a process.
+    Prepared(Box<PreparedTask>),
+}
+
+/// Creates the files of the attempt, and gives it to a kept process or creates its cgroup. Blocking.
+fn begin(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<BegunStart> {
+    let surroundings = TaskSurroundings::create(site, start)?;
+    let (process, unfit) = site.kept.take(start);
+    unfit.into_iter().for_each(|process| process.end(site));
+    if let Some(process) = process {
+        match process.serve(site, start, &surroundings) {
+            Ok(()) => {
+                let launched = surroundings.launched_again(process);
+                return Ok(BegunStart::Launched(Box::new(launched)));
+            }
+            Err(error) => {
+                tracing::debug!(attempt = %start.attempt, %error, "a kept process cannot run the attempt; another one is forked");
+                process.end(site);
+            }
+        }
+    }
+    let prepared = surroundings.with_group(site, start)?;
+    Ok(BegunStart::Prepared(Box::new(prepared)))
 }
 
 /// Waits for a stop. Other orders are kept in `early`.
@@ -95,13 +129,16 @@ async fn stop_order(
     std::future::pending().await
 }
 
+/// A forked process, its registration, and the executor's end of its gate.
+type ForkedProcess = (ChildProcess, RegisteredChild, OwnedFd);
+
 /// Tries to create the process, each time with a gate of its own: a process of an earlier try that
 /// still exists finds its gate closed.
 async fn fork_attempt(
     site: &LaunchContext,
     start: &TaskStart,
     prepared: &PreparedTask,
-) -> anyhow::Result<(ChildProcess, RegisteredChild)> {
+) -> anyhow::Result<ForkedProcess> {
     let mut tries = 1;
     loop {
         let failure = match fork_once(site, start, prepared).await? {
@@ -121,15 +158,15 @@ async fn fork_once(
     site: &LaunchContext,
     start: &TaskStart,
     prepared: &PreparedTask,
-) -> anyhow::Result<Result<(ChildProcess, RegisteredChild), ForkServerFailure>> {
+) -> anyhow::Result<Result<ForkedProcess, ForkServerFailure>> {
     let (gate, far_end) = fd_passing::pair().context("a socket cannot be created")?;
     let gate = watched(gate, Interest::READABLE).context("a socket cannot be watched")?;
     let (descriptors, roles) = descriptors(prepared, far_end)?;
     let packet = ForkRequest {
         attempt: &start.attempt,
         command: &start.command,
-        env: unicode_variables(&prepared.env),
-        cwd: &prepared.cwd,
+        env: unicode_variables(&prepared.surroundings.env),
+        cwd: &prepared.surroundings.cwd,
         oom_score_adj: site.oom_score_adj,
         grace_ms: u64::try_from(GRACE_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
         descriptors: roles,
@@ -159,13 +196,13 @@ async fn fork_once(
         }
     };
     match timeout(PREPARE_TIMEOUT, open_gate(&gate, &child)).await {
-        Ok(Ok(())) => Ok(Ok((child, registered))),
+        Ok(Ok(())) => {}
         failed @ (Ok(Err(_)) | Err(_)) => {
             let _ = child.signal(SIGKILL); // an error means that it has ended
             failed.context("the forked process was not ready in time")??;
-            Ok(Ok((child, registered)))
         }
     }
+    Ok(Ok((child, registered, gate.into_inner())))
 }
 
 /// The descriptors of a request, with their purposes.
@@ -174,9 +211,10 @@ fn descriptors(
     gate: OwnedFd,
 ) -> anyhow::Result<(Vec<OwnedFd>, Vec<DescriptorRole>)> {
     let copied = "the descriptor of a log cannot be copied";
+    let files = &prepared.surroundings.files;
     let mut descriptors = vec![
-        prepared.files.out.try_clone().context(copied)?.into(),
-        prepared.files.err.try_clone().context(copied)?.into(),
+        files.out.try_clone().context(copied)?.into(),
+        files.err.try_clone().context(copied)?.into(),
         gate,
     ];
     let mut roles = vec![

@@ -250,6 +250,48 @@ fn a_call_beyond_its_limit_is_killed_and_the_server_survives() {
 }
 
 #[test]
+fn short_calls_share_a_process_and_its_cgroup() {
+    let world = ExecutorHarness::new("warm-kept");
+    let (mut master, _) = world.accept();
+    let calls = |id: &str, code: &str| TaskStart {
+        fork_server: [&FORK_SERVER[..], &["--calls", "100"]]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+        ..call(id, code)
+    };
+    let code = "import os\nopen(os.environ['HEADROOM_VALUE_FILE'], 'w').write(str(os.getpid()))";
+    let pids: Vec<_> = (0..20)
+        .map(|index| {
+            let report = run(&mut master, calls(&format!("a/{index}@1"), code));
+            assert_eq!(report.reason, exit(0), "{report:?}");
+            report.value.expect("a value")
+        })
+        .collect();
+    let repeated = pids.windows(2).filter(|two| two[0] == two[1]).count();
+    assert!(repeated > 5, "{pids:?}");
+    assert!(world.groups().len() <= 1, "{:?}", world.groups());
+    let other_stage = run(&mut master, calls("b/0@1", code)).value;
+    assert!(!pids.contains(&other_stage.expect("a value")));
+    let report = run(&mut master, calls("a/30@1", NEEDS_96_MIB));
+    assert_eq!(report.reason, ExitReason::TaskOom, "{report:?}");
+    let failed = run(&mut master, calls("a/31@1", "raise SystemExit(7)"));
+    assert_eq!(failed.reason, exit(7), "{failed:?}");
+    assert_eq!(run(&mut master, calls("a/32@1", code)).reason, exit(0));
+    master.start(calls("a/33@1", "import time\ntime.sleep(600)"));
+    master.started("a/33@1");
+    master.send(&ToExecutor::Stop {
+        attempt: attempt("a/33@1"),
+    });
+    assert_eq!(master.result("a/33@1").reason, ExitReason::Stopped);
+    assert_eq!(run(&mut master, calls("a/34@1", code)).reason, exit(0));
+    until("a process that waits for long is ended", || {
+        world.groups().is_empty() && children(world.pid()).len() == 1
+    });
+}
+
+#[test]
 fn refused_memory_is_reported_in_the_words_of_the_exception() {
     let world = ExecutorHarness::new("warm-refused");
     let (mut master, _) = world.accept();

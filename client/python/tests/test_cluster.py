@@ -261,3 +261,17 @@ def test_an_executor_starts_its_own_cluster(monkeypatch, tmp_path):
         assert ex.submit(pow, 3, 3).result(120) == 27
         process = ex._cluster._process
     assert process.poll() is not None
+
+
+def test_tags_are_shown_while_the_task_is_listed(executor):
+    tagged = executor.with_(tags={"day": "monday"}).submit(time.sleep, 3)
+    plain = executor.submit(time.sleep, 3)
+
+    def tags():
+        rows = executor._rest.get(f"/v1/apps/{executor.app}")["job"]["tasks"]
+        return sorted(str(row.get("tags")) for row in rows)
+
+    wait_until(lambda: tags() == ["None", "{'day': 'monday'}"])
+    assert tagged.result(120) is plain.result(120) is None
+    with pytest.raises(errors.SettingsError, match="at most 16"):
+        executor.with_(tags={str(number): "" for number in range(17)})

@@ -228,6 +228,15 @@ impl EnforcedGroup {
         }
     }
 
+    /// Lets its peak begin at the present use. Cgroup v2 keeps one peak for the whole life of a
+    /// group, and a process tree has none: neither changes.
+    pub fn reset_peak(&self) -> Result<()> {
+        match self {
+            EnforcedGroup::Cgroup1(g) => g.reset_peak(),
+            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Poll(_) => Ok(()),
+        }
+    }
+
     /// Its limit, and the counters of its own level; cheaper than `facts`. `None` for a process
     /// tree.
     pub fn level(&self) -> Result<Option<(Option<Bytes>, MemoryEvents)>> {

@@ -331,6 +331,7 @@ mod tests {
             frozen: None,
             ahead: Vec::new(),
             priority: 0,
+            tags: Default::default(),
         }
     }
     fn text(tallies: &AttemptMetrics) -> String {

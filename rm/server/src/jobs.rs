@@ -392,6 +392,7 @@ mod tests {
             frozen: None,
             ahead: Vec::new(),
             priority: 0,
+            tags: Default::default(),
         }
     }
     fn patch(full: bool, tasks: Vec<TaskRow>) -> JobViewPatch {

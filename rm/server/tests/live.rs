@@ -152,6 +152,7 @@ fn task_patch(task: &str, state: TaskState, events: &[&str]) -> JobViewPatch {
         frozen: None,
         ahead: Vec::new(),
         priority: 0,
+        tags: Default::default(),
     };
     let event = |reason: &&str| JobEvent {
         time: UnixMillis(1),

@@ -109,6 +109,7 @@ impl MasterCore {
             };
             let mut task = TaskInstance::blocked(id, size, stated || item.memory.is_some());
             task.priority = item.priority;
+            task.tags = (!item.tags.is_empty()).then(|| Box::new(item.tags.clone()));
             if item.memory.is_some() {
                 task.why = "the memory that its client states".to_owned();
             }

@@ -494,6 +494,7 @@ mod tests {
             frozen: None,
             ahead: Vec::new(),
             priority: 0,
+            tags: Default::default(),
         };
         let ids = ids();
         let (began, ended) = (UnixMillis(900), UnixMillis(9000));

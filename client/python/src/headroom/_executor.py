@@ -132,11 +132,12 @@ class _CallSubmitter(concurrent.futures.Executor):
         timeout: Optional[Time] = None,
         priority: Optional[int] = None,
         idempotent: Optional[bool] = None,
+        tags: Optional[Mapping[str, str]] = None,
     ) -> ExecutorView:
         """The same executor with other options for its calls."""
         return ExecutorView(
             self._target(),
-            merge_options(self._options, memory, cpus, timeout, priority, idempotent),
+            merge_options(self._options, memory, cpus, timeout, priority, idempotent, tags),
         )
 
 
@@ -147,6 +148,7 @@ def merge_options(  # noqa: PLR0917
     timeout: Optional[Time],
     priority: Optional[int],
     idempotent: Optional[bool],
+    tags: Optional[Mapping[str, str]] = None,
 ) -> CallOptions:
     """Options with some of them replaced."""
     changes: Dict[str, Any] = {}
@@ -162,7 +164,19 @@ def merge_options(  # noqa: PLR0917
         changes["priority"] = int(priority)
     if idempotent is not None:
         changes["idempotent"] = bool(idempotent)
+    if tags is not None:
+        changes["tags"] = check_tags(tags)
     return replace(base, **changes)
+
+
+def check_tags(tags: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:
+    """The tags of a call."""
+    if len(tags) > MAX_TAGS:
+        raise SettingsError(f"tags= has {len(tags)} labels; a call has at most {MAX_TAGS}")
+    for name, value in tags.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise SettingsError(f"tags={{{name!r}: {value!r}}} of a call must be texts")
+    return tuple(sorted(tags.items()))
 
 
 def _unwrap(fn: Callable[..., Any], options: CallOptions) -> Any:
@@ -170,6 +184,12 @@ def _unwrap(fn: Callable[..., Any], options: CallOptions) -> Any:
     if isinstance(fn, TaskFunction):
         return fn.function, merge_options(options, **fn.options)
     return fn, options
+
+
+#: Most tags of a call.
+MAX_TAGS = 16
+#: Most calls of one process, if the user names no number.
+CALLS_PER_PROCESS = 1000
 
 
 class Executor(_CallSubmitter):
@@ -186,6 +206,9 @@ class Executor(_CallSubmitter):
     :param retries: attempts after a plain failure, such as a segmentation fault.
     :param imports: modules that workers import once, before the first call.
     :param warm: calls are forked from a process that has imported them already.
+    :param max_tasks_per_child: calls that one forked process may run, one after the other, while
+        they are short, succeed, and leave no memory, thread, process or open file behind; 1 gives
+        each call a new process. Without a number, up to 1,000.
     :param python: the Python of the nodes; this one if the cluster runs on this host.
     :param env: environment variables of the calls.
     :param store: directory for large data that the client and all nodes see; a private directory
@@ -212,6 +235,7 @@ class Executor(_CallSubmitter):
         retries: int = 0,
         imports: Sequence[str] = (),
         warm: bool = True,
+        max_tasks_per_child: Optional[int] = None,
         python: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         store: Union[str, bool, None] = None,
@@ -230,6 +254,11 @@ class Executor(_CallSubmitter):
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be greater than 0")
+        if max_tasks_per_child is not None:
+            if not isinstance(max_tasks_per_child, int):
+                raise TypeError("max_tasks_per_child must be an integer")
+            if max_tasks_per_child <= 0:
+                raise ValueError("max_tasks_per_child must be >= 1")
         if not cpus > 0:
             raise SettingsError(f"cpus={cpus!r} must be above 0")
         if retries < 0:
@@ -269,6 +298,7 @@ class Executor(_CallSubmitter):
                 local=on_this_host,
                 grow=grow,
                 weightless=self._cluster is not None,
+                calls_per_process=max_tasks_per_child or CALLS_PER_PROCESS,
             )
             opened = _open_store(store, on_this_host)
             app, self._layout = submit_job(rest, job)

@@ -299,9 +299,16 @@ class RestClient:
         return context
 
     def _unreachable(self, error: BaseException, call: str) -> ClusterUnreachable:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            fix = (
+                "HEADROOM_CACERT, or `ca` of the context, names the certificate of the cluster's "
+                f"authority; it is {self.settings.ca or 'not set'}"
+            )
+        else:
+            fix = "`rmctl dev` starts a cluster on this host"
         return ClusterUnreachable(
             f"no answer from {self.address} to {call}: {_cause(error)} "
-            f"(address from: {self.settings.source}); `rmctl dev` starts a cluster on this host"
+            f"(address from: {self.settings.source}); {fix}"
         )
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from headroom._http import RestClient
@@ -52,6 +52,8 @@ class CallOptions:
     priority: int = 0
     #: False for a call that must not run twice.
     idempotent: bool = True
+    #: Labels that displays show.
+    tags: Tuple[Tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class JobSettings:
     grow: bool
     #: Containers of escalated calls need next to no processor, because they only weigh less.
     weightless: bool = False
-    tags: Mapping[str, str] = field(default_factory=dict)
+    #: Calls that a forked process runs, one after the other.
+    calls_per_process: int = 1
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,8 @@ def stage_spec(
     if job.warm:
         modules = ["cloudpickle", "headroom.call", *job.imports]
         imports = [word for module in modules for word in ("--import", module)]
+        if job.calls_per_process > 1:
+            imports += ["--calls", str(job.calls_per_process)]
         spec["fork_server"] = [*python, "-m", "headroom.fork_server", *imports]
         spec["command"] = ["headroom.call:main", word]
     else:

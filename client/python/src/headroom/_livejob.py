@@ -147,7 +147,7 @@ class LiveJob(ChannelHandler):
 
     def _find_stage(self, function: PickledFunction, options: CallOptions) -> _Stage:
         """The stage of a function's name and its options. With the lock held."""
-        # Memory and priority belong to a task; the other options belong to its stage.
+        # Memory, priority and tags belong to a task; the other options belong to its stage.
         kept = CallOptions(
             slots=options.slots, timeout=options.timeout, idempotent=options.idempotent
         )
@@ -220,6 +220,8 @@ class LiveJob(ChannelHandler):
             item["memory"] = task.options.memory
         if task.options.priority:
             item["priority"] = task.options.priority
+        if task.options.tags:
+            item["tags"] = dict(task.options.tags)
         return item
 
     def hold(self, calls: List[Call]) -> int:

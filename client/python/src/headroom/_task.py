@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Mapping, Optional, TypeVar
 
 from headroom._sizes import Memory, Time, parse_memory, parse_time
 
@@ -65,6 +65,7 @@ def task(
     timeout: Optional[Time] = None,
     priority: Optional[int] = None,
     idempotent: Optional[bool] = None,
+    tags: Optional[Mapping[str, str]] = None,
 ) -> Any:
     """Gives a function options for its calls on the cluster.
 
@@ -82,6 +83,7 @@ def task(
         "timeout": None if timeout is None else parse_time(timeout, "timeout"),
         "priority": priority,
         "idempotent": idempotent,
+        "tags": None if tags is None else dict(tags),
     }
 
     def decorate(wrapped: Callable[..., T]) -> TaskFunction[T]:

@@ -15,6 +15,9 @@ The exit code is that of Python: 0, the code of ``SystemExit``, or 1 after an un
 with the traceback on standard error. An uncaught ``MemoryError`` is written to the file that
 ``HEADROOM_OOM_MARKER`` names, and the exit code is 3. SIGUSR2 prints the stack to standard error.
 
+With ``--calls N`` a process whose call ends with code 0 and leaves no thread and no open file may
+run up to N calls, one after the other.
+
 The server reads no data of users before it forks, and has one thread. Standard library only.
 """
 
@@ -55,6 +58,8 @@ SETUP_EXIT_CODE = 126
 FLUSH_EXIT_CODE = 120
 #: Maximum length of the text in the file of HEADROOM_OOM_MARKER. Characters.
 MAX_MARKER = 200
+#: Message of a process that has ended its call and can run another one.
+DONE = b"done"
 #: Time for the threads of a module to end after a fork. Seconds.
 THREAD_TIMEOUT = 0.2
 
@@ -69,7 +74,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     in_child: List[str] = list(options.in_child)
     for name in options.imports:
         if name not in in_child and not import_without_threads(name):
-            restart(number, options.imports, [*in_child, name])
+            restart(options, [*in_child, name])
     channel = socket.socket(fileno=number)
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     warnings = [
@@ -81,7 +86,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     send(channel, {"kind": "ready", "version": VERSION, "warnings": warnings})
     call = serve(channel)
     if call is not None:
-        call.run_and_exit(in_child)
+        call.run_and_exit(in_child, options.calls)
 
 
 def parse_arguments(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -105,6 +110,13 @@ def parse_arguments(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
         action="append",
         default=[],
         help="import this module in each call, because it starts threads; may be repeated",
+    )
+    parser.add_argument(
+        "--calls",
+        metavar="N",
+        type=int,
+        default=1,
+        help="let a process run up to N calls, one after the other; 1 without this option",
     )
     options = parser.parse_args(arguments)
     number = os.environ.pop(CHANNEL_VARIABLE, "")
@@ -139,12 +151,12 @@ def thread_count() -> int:
         return threading.active_count()
 
 
-def restart(number: int, imports: Sequence[str], in_child: Sequence[str]) -> NoReturn:
+def restart(options: argparse.Namespace, in_child: Sequence[str]) -> NoReturn:
     """Replaces this process by one that leaves the modules ``in_child`` to the calls."""
-    os.set_inheritable(number, True)
-    os.environ[CHANNEL_VARIABLE] = str(number)
-    command = [sys.executable, "-m", "headroom.fork_server"]
-    for name in imports:
+    os.set_inheritable(options.channel, True)
+    os.environ[CHANNEL_VARIABLE] = str(options.channel)
+    command = [sys.executable, "-m", "headroom.fork_server", "--calls", str(options.calls)]
+    for name in options.imports:
         command += ["--import", name]
     for name in in_child:
         command += ["--import-in-child", name]
@@ -266,16 +278,20 @@ def flush_output() -> bool:
 
 
 class Call:
-    """One attempt in its own process, from the fork to the end."""
+    """One attempt in its own process, from the fork to the end, and those that follow in it."""
 
     def __init__(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
+        self.accept(request, descriptors)
+
+    def accept(self, request: Dict[str, Any], descriptors: Sequence[int]) -> None:
+        """Takes the attempt of a request."""
         self.request = request
         self.descriptors = list(zip(request.get("descriptors", []), descriptors))
 
-    def run_and_exit(self, modules: Sequence[str]) -> NoReturn:
+    def run_and_exit(self, modules: Sequence[str], calls: int = 1) -> NoReturn:
         """Prepares the process, waits until the executor watches it, runs the code, and exits.
-        ``modules`` are imported before the code."""
-        gate = self.descriptor("gate")
+        ``modules`` are imported before the code. The process runs at most ``calls`` calls."""
+        gate = socket.socket(fileno=self.descriptor("gate"))
         try:
             self.prepare()
         except Exception as error:
@@ -286,7 +302,38 @@ class Call:
         # The first collection would otherwise visit, and so copy, what the fork has left.
         gc.freeze()
         gc.enable()
+        if calls <= 1:
+            gate.close()
+            exit_process(run_program(self.request["command"], modules))
+        before = ProcessState()
+        for _ in range(calls - 1):
+            code = run_program(self.request["command"], modules)
+            if code != 0 or not before.restore():
+                exit_process(code)
+            if not self.receive_next(gate):
+                exit_process(0)
+        gate.close()
         exit_process(run_program(self.request["command"], modules))
+
+    def receive_next(self, gate: socket.socket) -> bool:
+        """Ends the attempt and waits for the next one. False if there is none."""
+        if not flush_output():
+            return False
+        try:
+            gate.send(DONE)
+            packet, descriptors, _, _ = socket.recv_fds(
+                gate, MAX_MESSAGE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:
+            return False
+        request = parse_request(packet) if packet else None
+        if request is None:
+            return False
+        self.accept(request, descriptors)
+        self.redirect_output()
+        change_environment(environment_change(dict(os.environ), request["env"]))
+        os.chdir(request["cwd"])
+        return True
 
     def descriptor(self, role: str) -> int:
         """The descriptor of this role."""
@@ -305,19 +352,47 @@ class Call:
             os.close(number)
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        for number, target in (
-            (nothing, 0),
-            (self.descriptor("stdout"), 1),
-            (self.descriptor("stderr"), 2),
-        ):
-            os.dup2(number, target)
-            os.close(number)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        self.redirect_output()
         change_environment(self.request["env"])
         os.chdir(self.request["cwd"])
         # Without a new seed all calls would draw the same numbers; `random` does this by itself.
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
+
+    def redirect_output(self) -> None:
+        """Writes to the logs of the attempt from now on."""
+        for role, target in (("stdout", 1), ("stderr", 2)):
+            number = self.descriptor(role)
+            os.dup2(number, target)
+            os.close(number)
+
+
+class ProcessState:
+    """The part of a process's state that a call must leave as it was."""
+
+    def __init__(self) -> None:
+        self._files = open_file_count()
+        self._path = list(sys.path)
+        self._arguments = list(sys.argv)
+        self._main = sys.modules["__main__"]
+
+    def restore(self) -> bool:
+        """Undoes what is easily undone. False if the process must not run another call."""
+        sys.path[:] = self._path
+        sys.argv = list(self._arguments)
+        sys.modules["__main__"] = self._main
+        temporary = sys.modules.get("tempfile")
+        if temporary is not None:
+            temporary.__dict__["tempdir"] = None
+        return thread_count() == 1 and open_file_count() <= self._files
+
+
+def open_file_count() -> int:
+    """The number of open descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
 
 
 def environment_change(own: Dict[str, str], env: Dict[str, str]) -> Dict[str, Optional[str]]:
@@ -341,15 +416,13 @@ def change_environment(change: Dict[str, Optional[str]]) -> None:
         time.tzset()
 
 
-def may_run(gate: int, message: bytes = b"ready") -> bool:
-    """Sends a message on the gate and closes it. False if the executor has given up the attempt."""
+def may_run(gate: socket.socket, message: bytes = b"ready") -> bool:
+    """Sends a message on the gate. False if the executor has given up the attempt."""
     try:
-        os.write(gate, message)
-        return os.read(gate, 16) == b"run"
+        gate.send(message)
+        return gate.recv(16) == b"run"
     except OSError:
         return False
-    finally:
-        os.close(gate)
 
 
 def run_program(command: Sequence[str], modules: Sequence[str]) -> int:

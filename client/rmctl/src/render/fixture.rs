@@ -103,6 +103,7 @@ fn row(
         frozen: None,
         ahead: Vec::new(),
         priority: 0,
+        tags: Default::default(),
     }
 }
 

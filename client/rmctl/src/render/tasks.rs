@@ -26,6 +26,10 @@ pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: ListStyle) 
     if t.priority != 0 {
         text.push_str(&format!("order   priority {}\n", t.priority));
     }
+    if !t.tags.is_empty() {
+        let tags: Vec<String> = t.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        text.push_str(&format!("tags    {}\n", tags.join(" ")));
+    }
     if !t.note.is_empty() {
         text.push_str(&format!("note    {}\n", t.note));
     }

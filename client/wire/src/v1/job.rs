@@ -1,5 +1,7 @@
 //! Job views, as application masters report them: stages, tasks, rungs, verdicts.
 
+use std::collections::BTreeMap;
+
 use headroom_types::exit::MemorySample;
 use headroom_types::{
     AppliedTreatment, Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId,
@@ -234,6 +236,9 @@ pub struct TaskRow {
     /// Priority; tasks with higher values start first. The default is 0.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub priority: i32,
+    /// Labels that the client of a live job gave it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
 }
 
 /// A frozen task that waits for more memory.

@@ -248,6 +248,7 @@ pub(crate) fn patch() -> job::JobViewPatch {
             frozen: None,
             ahead: vec![Bytes::from_mib(192), Bytes::from_mib(256)],
             priority: 2,
+            tags: [("day".to_owned(), "monday".to_owned())].into(),
             attempts: vec![job::AttemptRow {
                 attempt: task_attempt(),
                 profile: profile(),

@@ -76,6 +76,7 @@ pub(crate) struct PythonResults {
 struct CallTimes {
     warm_call_ms: f64,
     warm_latency_p50_ms: f64,
+    warm_call_in_own_process_ms: f64,
     mapped_call_ms: f64,
     cold_call_ms: f64,
     pool_call_ms: f64,

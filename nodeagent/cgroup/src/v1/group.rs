@@ -329,6 +329,11 @@ impl CgroupV1Group {
         self.dir.pids()
     }
 
+    /// Lets the peak begin at the present use.
+    pub fn reset_peak(&self) -> Result<()> {
+        self.dir.write(PEAK, "0")
+    }
+
     /// Sends SIGKILL to all processes until none is left. Forks are forbidden first where pids is
     /// available.
     pub fn kill(&self) -> Result<()> {

@@ -589,5 +589,6 @@ pub(crate) fn row(
         frozen: None,
         ahead: Vec::new(),
         priority: 0,
+        tags: Default::default(),
     }
 }
