@@ -123,19 +123,30 @@ fn a_skewed_group_by_fails_on_stock_spark() -> Result<()> {
 #[test]
 fn a_skewed_group_by_finishes_with_more_heap_for_three_tasks() -> Result<()> {
     for version in versions_with(&["4.1.4"]) {
-        finishes_with_more_heap_for_three_tasks(&SparkInstallation::of(&version)?)?;
+        // Spark 4.3 collects the same groups in less than half of the heap.
+        let rows = if version.starts_with("4.3.") {
+            25_000
+        } else {
+            10_000
+        };
+        finishes_with_more_heap_for_three_tasks(&SparkInstallation::of(&version)?, rows)?;
     }
     Ok(())
 }
 
-fn finishes_with_more_heap_for_three_tasks(spark: &SparkInstallation) -> Result<()> {
+fn finishes_with_more_heap_for_three_tasks(spark: &SparkInstallation, rows: u32) -> Result<()> {
     let cluster = Cluster::start(&[shape()])?;
-    let output = spark.submit(&master_url(&cluster), &[], "skew.py", &["10000"])?;
+    let output = spark.submit(&master_url(&cluster), &[], "skew.py", &[&rows.to_string()])?;
     let app = ended_clean(&cluster, &output)?;
     let results = lines_of(&output, "RESULT");
-    ensure!(results == [SKEW_RESULT], "{results:?}");
+    ensure!(results == [skew_result(rows)], "{results:?}");
     let failed = with_memory_failures(&app);
-    ensure!(!failed.is_empty(), "no task ran out of memory");
+    ensure!(
+        !failed.is_empty(),
+        "{}: no task ran out of memory:\n{}",
+        spark.home().display(),
+        last_lines(&output.stderr, 60)
+    );
     for attempt in failed.iter().flat_map(|row| &row.attempts) {
         let right = matches!(attempt.dimension, None | Some(Dimension::Heap));
         ensure!(right, "{attempt:#?}");
@@ -154,8 +165,11 @@ fn finishes_with_more_heap_for_three_tasks(spark: &SparkInstallation) -> Result<
     Ok(())
 }
 
-/// The sum over all rows of `skew.py` with 10,000 rows in each ordinary group.
-const SKEW_RESULT: &str = "[Row(sum(key)=780, sum(n)=610000, sum(l)=40000)]";
+/// The sum over all rows of `skew.py` with `rows` rows in each ordinary group: 37 of these, and 3 of
+/// eight times as many.
+fn skew_result(rows: u32) -> String {
+    format!("[Row(sum(key)=780, sum(n)={}, sum(l)=40000)]", 61 * rows)
+}
 
 #[test]
 fn the_second_run_of_an_application_starts_with_the_sizes_that_the_first_one_needed() -> Result<()>
@@ -169,7 +183,7 @@ fn the_second_run_of_an_application_starts_with_the_sizes_that_the_first_one_nee
         let output = spark.submit(&master_url(&cluster), &settings, "skew.py", &["10000"])?;
         runs.push(ended_clean(&cluster, &output)?);
         ensure!(
-            lines_of(&output, "RESULT") == [SKEW_RESULT],
+            lines_of(&output, "RESULT") == [skew_result(10_000)],
             "{}",
             output.stdout
         );
