@@ -8,6 +8,7 @@
 //! The launch context owns the table. An attempt that no kept process can serve ends all of them, so
 //! processes that run and processes that wait are never more than the slots.
 
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,12 +18,10 @@ use headroom_types::{Bytes, Name};
 use headroom_wire::v1::task::TaskStart;
 
 use crate::children::RegisteredChild;
-use crate::fork_protocol::{DescriptorRole, ForkRequest, unicode_variables};
 use crate::growth::TaskGrowth;
-use crate::launch::{LaunchContext, TaskSurroundings};
 use crate::limits::has_remedies;
-use crate::session::GRACE_TIMEOUT;
-use crate::taskgroup::TaskGroup;
+use crate::logs::TaskFiles;
+use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
 /// Maximum time for which a process waits.
 const MAX_IDLE: Duration = Duration::from_secs(2);
@@ -89,38 +88,26 @@ pub(crate) struct KeptProcess {
 }
 
 impl KeptProcess {
-    /// Gives it another attempt.
+    /// Gives it another attempt: the request, and the logs.
     pub(crate) fn serve(
         &self,
-        site: &LaunchContext,
-        start: &TaskStart,
-        surroundings: &TaskSurroundings,
-    ) -> anyhow::Result<()> {
-        let packet = ForkRequest {
-            attempt: &start.attempt,
-            command: &start.command,
-            env: unicode_variables(&surroundings.env),
-            cwd: &surroundings.cwd,
-            oom_score_adj: site.oom_score_adj,
-            grace_ms: u64::try_from(GRACE_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
-            descriptors: vec![DescriptorRole::Stdout, DescriptorRole::Stderr],
-        }
-        .to_packet()?;
-        self.group.begin_again(&site.container);
-        let files = &surroundings.files;
-        let descriptors = [files.out.as_fd(), files.err.as_fd()];
-        Ok(fd_passing::send(&self.gate, &packet, &descriptors)?)
+        container: &ContainerCgroup,
+        packet: &[u8],
+        files: &TaskFiles,
+    ) -> io::Result<()> {
+        self.group.begin_again(container);
+        fd_passing::send(&self.gate, packet, &[files.out.as_fd(), files.err.as_fd()])
     }
 
     /// Ends the process and removes its cgroup. Blocking.
-    pub(crate) fn end(self, site: &LaunchContext) {
+    pub(crate) fn end(self, container: &ContainerCgroup) {
         drop(self.gate);
         // An error means that it has ended.
         let _ = self.child.signal(SIGKILL);
         let removed = self
             .group
             .clear()
-            .and_then(|_| site.container.remove(&self.group));
+            .and_then(|_| container.remove(&self.group));
         if let Err(error) = removed {
             tracing::warn!(%error, "the cgroup of a process without an attempt cannot be removed");
         }

@@ -26,6 +26,7 @@ use crate::session::{
 };
 use crate::task::{self, FinishedTask, TaskChannels, TaskNotification};
 use crate::verdict::not_started;
+use crate::warm_start::end_all;
 
 /// Maximum time for the last messages, and for the removal of the last cgroups.
 const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -323,9 +324,8 @@ impl ExecutorLoop {
     fn end_kept(&self, processes: Vec<KeptProcess>) {
         if !processes.is_empty() {
             let site = self.site.clone();
-            self.removals.spawn_blocking(move || {
-                processes.into_iter().for_each(|process| process.end(&site));
-            });
+            self.removals
+                .spawn_blocking(move || end_all(&site, processes));
         }
     }
 

@@ -38,7 +38,7 @@ use crate::session::{FreezePressure, GRACE_TIMEOUT, TaskControl};
 use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{TaskEndEvidence, not_started, report_of_end};
-use crate::warm_start::{WarmStart, start_by_fork_server};
+use crate::warm_start::{WarmStart, end_all, start_by_fork_server};
 
 /// Interval between two samples of a task whose limit the kernel enforces.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
@@ -166,7 +166,7 @@ async fn start_program(
     let (site, start) = (site.clone(), start.clone());
     let launched = spawn_blocking(move || {
         let (_, unfit) = site.kept.take(&start);
-        unfit.into_iter().for_each(|process| process.end(&site));
+        end_all(&site, unfit);
         launch(&site, &start)
     })
     .await

@@ -24,9 +24,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::children::RegisteredChild;
 use crate::fork_protocol::{
-    DescriptorRole, ForkRequest, GATE_FAILED, GATE_READY, GATE_RUN, unicode_variables,
+    DescriptorRole, ForkRequest, ForkRequestError, GATE_FAILED, GATE_READY, GATE_RUN,
+    unicode_variables,
 };
 use crate::fork_server::{ForkJob, ForkServerFailure, ForkServerSpec, RetryUse, watched};
+use crate::kept_process::KeptProcess;
 use crate::launch::{LaunchContext, LaunchedTask, PreparedTask, TaskSurroundings};
 use crate::session::{GRACE_TIMEOUT, TaskControl};
 
@@ -98,21 +100,49 @@ enum BegunStart {
 fn begin(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<BegunStart> {
     let surroundings = TaskSurroundings::create(site, start)?;
     let (process, unfit) = site.kept.take(start);
-    unfit.into_iter().for_each(|process| process.end(site));
+    end_all(site, unfit);
     if let Some(process) = process {
-        match process.serve(site, start, &surroundings) {
+        let roles = vec![DescriptorRole::Stdout, DescriptorRole::Stderr];
+        let packet = packet(site, start, &surroundings, roles)?;
+        match process.serve(&site.container, &packet, &surroundings.files) {
             Ok(()) => {
                 let launched = surroundings.launched_again(process);
                 return Ok(BegunStart::Launched(Box::new(launched)));
             }
             Err(error) => {
                 tracing::debug!(attempt = %start.attempt, %error, "a kept process cannot run the attempt; another one is forked");
-                process.end(site);
+                process.end(&site.container);
             }
         }
     }
     let prepared = surroundings.with_group(site, start)?;
     Ok(BegunStart::Prepared(Box::new(prepared)))
+}
+
+/// Ends kept processes. Blocking.
+pub(crate) fn end_all(site: &LaunchContext, processes: Vec<KeptProcess>) {
+    for process in processes {
+        process.end(&site.container);
+    }
+}
+
+/// The request for an attempt.
+fn packet(
+    site: &LaunchContext,
+    start: &TaskStart,
+    surroundings: &TaskSurroundings,
+    descriptors: Vec<DescriptorRole>,
+) -> Result<Vec<u8>, ForkRequestError> {
+    ForkRequest {
+        attempt: &start.attempt,
+        command: &start.command,
+        env: unicode_variables(&surroundings.env),
+        cwd: &surroundings.cwd,
+        oom_score_adj: site.oom_score_adj,
+        grace_ms: u64::try_from(GRACE_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
+        descriptors,
+    }
+    .to_packet()
 }
 
 /// Waits for a stop. Other orders are kept in `early`.
@@ -162,16 +192,7 @@ async fn fork_once(
     let (gate, far_end) = fd_passing::pair().context("a socket cannot be created")?;
     let gate = watched(gate, Interest::READABLE).context("a socket cannot be watched")?;
     let (descriptors, roles) = descriptors(prepared, far_end)?;
-    let packet = ForkRequest {
-        attempt: &start.attempt,
-        command: &start.command,
-        env: unicode_variables(&prepared.surroundings.env),
-        cwd: &prepared.surroundings.cwd,
-        oom_score_adj: site.oom_score_adj,
-        grace_ms: u64::try_from(GRACE_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
-        descriptors: roles,
-    }
-    .to_packet()?;
+    let packet = packet(site, start, &prepared.surroundings, roles)?;
     let opened = site.children.open_start();
     let forked = site.fork_servers.fork(
         &start.fork_server,
