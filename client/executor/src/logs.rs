@@ -48,7 +48,6 @@ impl TaskFiles {
         start: &TaskStart,
     ) -> io::Result<TaskFiles> {
         let tasks = dir.join("tasks");
-        std::fs::create_dir_all(&tasks)?;
         let name = start.attempt.file_name();
         let path = |ending: &str| tasks.join(format!("{name}.{ending}"));
         let (out_path, err_path) = (path("out"), path("err"));
@@ -60,8 +59,15 @@ impl TaskFiles {
                 .truncate(true)
                 .open(path)
         };
+        let out = make(&out_path).or_else(|error| match error.kind() {
+            // The first attempt.
+            io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&tasks).and_then(|()| make(&out_path))
+            }
+            _ => Err(error),
+        })?;
         Ok(TaskFiles {
-            out: make(&out_path)?,
+            out,
             err: make(&err_path)?,
             payload: payloads.take(start)?,
             out_path,

@@ -141,9 +141,8 @@ impl TaskSampler {
     }
 
     /// Total bytes read. The main process has ended and is not reaped yet.
-    pub fn last_reads(&mut self, main: i32, group: &TaskGroup) -> Option<Bytes> {
-        self.reads
-            .last(main, &group.group().pids().unwrap_or_default())
+    pub fn last_reads(&mut self, main: i32, pids: &[i32]) -> Option<Bytes> {
+        self.reads.last(main, pids)
     }
 
     /// The largest process, if an inspection is due: at half the limit or more, after growth or

@@ -586,14 +586,16 @@ impl TaskRunner {
         if !succeeded {
             self.meter.last_limits(self.child.get_ref().pid);
         }
-        let read_so_far = self.meter.last_reads(self.child.get_ref().pid, &self.group);
+        let main = self.child.get_ref().pid;
+        let pids = self.group.group().pids().unwrap_or_default();
+        let read_so_far = self.meter.last_reads(main, &pids);
         let read = read_so_far.map(|bytes| bytes.saturating_sub(self.read_before));
         let how = if self.is_offered {
             ProcessEnd::Code(0)
         } else {
             self.wait_for_process(&mut missing)
         };
-        let is_kept = self.is_offered && self.can_serve_another(&own);
+        let is_kept = self.is_offered && pids == [main] && self.can_serve_another(&own);
         let outer = match how {
             // A success needs no search for a cause.
             ProcessEnd::Code(0) if own.events.oom_kill == 0 => Vec::new(),
@@ -618,10 +620,10 @@ impl TaskRunner {
         }
         let mut measured = self.meter.close(&mut own);
         missing.append(&mut measured.missing);
-        if let (Some(heap), Some(log)) = (&mut measured.heap, self.files.gc_log()) {
-            gclog::add(&log, heap);
-        }
         if let Some(heap) = &mut measured.heap {
+            if let Some(log) = self.files.gc_log() {
+                gclog::add(&log, heap);
+            }
             heap.cached = self.files.cached();
         }
         let (heap_marker, log_tail) = match how {
@@ -683,7 +685,7 @@ impl TaskRunner {
     }
 
     /// True if the process can be kept: the attempt was short, nothing in the kernel shows more of
-    /// it than a little memory, and its process is alone.
+    /// it than a little memory. Its process must be alone.
     fn can_serve_another(&self, own: &CgroupStats) -> bool {
         let unwatched = match self.group.kind() {
             EnforcerKind::Cgroup1 => self.growth.is_none() || self.watch_due.is_some(),
@@ -699,7 +701,7 @@ impl TaskRunner {
             && ProcessPurpose::of(&self.start).is_some()
             && own.events == MemoryEvents::default()
             && own.current <= max_kept_use(self.start.limit)
-            && self.group.reset(self.child.get_ref().pid)
+            && self.group.reset()
     }
 }
 

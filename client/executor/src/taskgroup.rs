@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headroom_node_cgroup::{CgroupError, EnforcedGroup, GroupLimits, OomGroup};
 use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, Unattributed, VictimProcess};
@@ -17,6 +17,8 @@ use headroom_wire::v1::task::TaskStart;
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum memory left behind for which a task is recorded. Bytes.
 const MIN_LEFT: Bytes = Bytes::from_mib(1);
+/// Maximum age of the counters around a task that starts.
+const BASELINE_AGE: Duration = Duration::from_millis(10);
 /// Maximum number of processes in a report.
 const VICTIMS: usize = 4;
 
@@ -30,6 +32,8 @@ pub struct ContainerCgroup {
     leavers: Mutex<LeftoverOwners>,
     /// Set when a task's cgroup is removed.
     unmeasured: AtomicBool,
+    /// The last counters that a start read. They cost a short task a tenth of its time.
+    baseline: Mutex<Option<(Instant, OuterCounters)>>,
 }
 
 /// The cgroup around all containers of the node. It is read only after a kill, so that a start
@@ -89,6 +93,7 @@ impl ContainerCgroup {
             fence: FenceCgroup::around(kind, path),
             leavers: Mutex::default(),
             unmeasured: AtomicBool::new(false),
+            baseline: Mutex::default(),
         })
     }
     /// The mechanism that enforces the limits.
@@ -104,7 +109,7 @@ impl ContainerCgroup {
             oom_group: OomGroup::Yes,
             low: None,
         };
-        let before = self.outer();
+        let before = self.baseline();
         let group = self.group.create_task(&name(&start.attempt), &limits)?;
         Ok(TaskGroup {
             kind: self.kind,
@@ -140,6 +145,23 @@ impl ContainerCgroup {
     /// True if tasks have ended since the last call: each may have left a little memory.
     pub fn take_unmeasured(&self) -> bool {
         self.unmeasured.swap(false, Ordering::Relaxed)
+    }
+    /// Counters of the levels around a task that starts. They may be [`BASELINE_AGE`] old: a kill in
+    /// that time is counted for the task as well, and can only make an end uncharged.
+    fn baseline(&self) -> OuterCounters {
+        let mut last = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((at, counters)) if at.elapsed() < BASELINE_AGE => counters.clone(),
+            Some(_) | None => {
+                let counters = self.outer();
+                *last = Some((Instant::now(), counters.clone()));
+                counters
+            }
+        }
+    }
+    /// Lets the next start read the counters: a task has failed.
+    fn forget_baseline(&self) {
+        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
     /// Current counters of the levels around a task.
     fn outer(&self) -> OuterCounters {
@@ -195,12 +217,11 @@ impl TaskGroup {
     }
     /// Prepares it for the next attempt of its process.
     pub(crate) fn begin_again(&self, container: &ContainerCgroup) {
-        *self.before() = container.outer();
+        *self.before() = container.baseline();
     }
-    /// True if nothing but `main` runs in it and its counters begin anew for the next attempt.
-    pub(crate) fn reset(&self, main: i32) -> bool {
-        let alone = self.group.pids().is_ok_and(|pids| pids == [main]);
-        alone && self.group.reset_peak().is_ok()
+    /// Lets its counters begin anew for the next attempt. True if that succeeded.
+    pub(crate) fn reset(&self) -> bool {
+        self.group.reset_peak().is_ok()
     }
     /// The cgroup.
     pub fn group(&self) -> &EnforcedGroup {
@@ -230,6 +251,7 @@ impl TaskGroup {
         container: &ContainerCgroup,
         missing: &mut Vec<String>,
     ) -> Vec<OuterLevel> {
+        container.forget_baseline();
         let now = container.outer();
         let before = self.before().clone();
         let mut levels = Vec::new();
