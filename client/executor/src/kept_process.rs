@@ -16,8 +16,11 @@ use std::time::{Duration, Instant};
 use headroom_node_exec::{ChildProcess, fd_passing};
 use headroom_types::{Bytes, Name};
 use headroom_wire::v1::task::TaskStart;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use crate::children::RegisteredChild;
+use crate::fork_protocol::GATE_DONE;
 use crate::growth::TaskGrowth;
 use crate::limits::has_remedies;
 use crate::logs::TaskFiles;
@@ -166,6 +169,26 @@ impl KeptProcess {
     fn is_waiting(&self) -> bool {
         matches!(self.child.peek(), Ok(None))
     }
+}
+
+/// True when a forked process offers itself for another attempt. Pending forever without its gate,
+/// which is closed after anything else.
+pub(crate) async fn done(gate: &mut Option<AsyncFd<OwnedFd>>) -> bool {
+    let mut room = [0; GATE_DONE.len()];
+    let length = match gate {
+        Some(gate) => {
+            let received = gate.async_io(Interest::READABLE, |gate| {
+                fd_passing::receive(gate, &mut room).map(|(length, _)| length)
+            });
+            received.await.unwrap_or_default()
+        }
+        None => std::future::pending().await,
+    };
+    if room.get(..length) == Some(GATE_DONE) {
+        return true;
+    }
+    *gate = None;
+    false
 }
 
 #[cfg(test)]

@@ -59,13 +59,14 @@ impl TaskFiles {
                 .truncate(true)
                 .open(path)
         };
-        let out = make(&out_path).or_else(|error| match error.kind() {
+        let out = match make(&out_path) {
             // The first attempt.
-            io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(&tasks).and_then(|()| make(&out_path))
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&tasks)?;
+                make(&out_path)?
             }
-            _ => Err(error),
-        })?;
+            made => made?,
+        };
         Ok(TaskFiles {
             out,
             err: make(&err_path)?,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
-use headroom_node_exec::{ChildProcess, ProcessEnd, fd_passing};
-use headroom_types::exit::{CgroupStats, MemoryEvents, Unattributed};
+use headroom_node_exec::{ChildProcess, ProcessEnd};
+use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, Unattributed};
 use headroom_types::{
     Bytes, EnforcerKind, Evidence, ExitReason, StopCause, TaskAttemptId, TaskReport, UnixMillis,
 };
@@ -25,11 +25,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::children::RegisteredChild;
 use crate::clock;
-use crate::fork_protocol::GATE_DONE;
 use crate::fork_server::watched;
 use crate::growth::{self, GrowthState, TaskGrowth, UsageWatchResult, usage_watch};
 use crate::heap::HeapMonitor;
-use crate::kept_process::{KeptProcess, ProcessPurpose, max_kept_use};
+use crate::kept_process::{KeptProcess, ProcessPurpose, done, max_kept_use};
 use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
 use crate::logs::TaskFiles;
 use crate::payload::{PayloadFiles, TaskValue};
@@ -577,48 +576,11 @@ impl TaskRunner {
     /// is read first: later changes do not belong to the task.
     fn close(mut self) -> (TaskEndEvidence, Option<KeptProcess>) {
         let mut missing = std::mem::take(&mut self.missing);
-        let mut own = self.group.group().facts().unwrap_or_else(|e| {
-            missing.push(format!("counters of the task: {e}"));
-            Default::default()
-        });
-        let succeeded =
-            self.is_offered || matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Code(0))));
-        if !succeeded {
-            self.meter.last_limits(self.child.get_ref().pid);
-        }
-        let main = self.child.get_ref().pid;
-        let pids = self.group.group().pids().unwrap_or_default();
-        let read_so_far = self.meter.last_reads(main, &pids);
-        let read = read_so_far.map(|bytes| bytes.saturating_sub(self.read_before));
-        let how = if self.is_offered {
-            ProcessEnd::Code(0)
-        } else {
-            self.wait_for_process(&mut missing)
-        };
-        let is_kept = self.is_offered && pids == [main] && self.can_serve_another(&own);
-        let outer = match how {
-            // A success needs no search for a cause.
-            ProcessEnd::Code(0) if own.events.oom_kill == 0 => Vec::new(),
-            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => {
-                self.group.outer(&own, &self.site.container, &mut missing)
-            }
-        };
+        let mut end = self.read_end(&mut missing);
         let ended = clock::now();
-        if !is_kept && let Err(e) = self.group.clear() {
-            missing.push(format!("processes that the main process left behind: {e}"));
-            let payload = self.files.payload.as_mut();
-            payload.map(PayloadFiles::forbid_reuse);
-        }
-        if self.is_offered && !is_kept {
-            // It was killed just now; its attempt has ended well before.
-            let _ = self.child.get_ref().wait();
-        }
-        if let Some(dir) = tmp_on_disk(&self.site.environment.dir, &self.start)
-            && let Err(error) = std::fs::remove_dir_all(&dir)
-        {
-            tracing::debug!(attempt = %self.start.attempt, %error, "the directory for temporary files cannot be removed now");
-        }
-        let mut measured = self.meter.close(&mut own);
+        self.clean_up(&end, &mut missing);
+        let empty = TaskSampler::new(self.started_at.into_std(), None, None);
+        let mut measured = std::mem::replace(&mut self.meter, empty).close(&mut end.own);
         missing.append(&mut measured.missing);
         if let Some(heap) = &mut measured.heap {
             if let Some(log) = self.files.gc_log() {
@@ -626,24 +588,17 @@ impl TaskRunner {
             }
             heap.cached = self.files.cached();
         }
-        let (heap_marker, log_tail) = match how {
-            ProcessEnd::Code(0) => (None, self.files.log_tail()),
-            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => {
-                (self.files.heap_marker(), self.files.log_tail())
-            }
-        };
-        let payload = self.files.payload.as_ref();
-        let value = payload.map_or(TaskValue::Absent, PayloadFiles::value);
-        let (exit_code, signal) = match how {
-            ProcessEnd::Code(code) => (Some(code), None),
-            ProcessEnd::Signal(signal) => (None, Some(signal)),
+        let (exit_code, signal, heap_marker) = match end.how {
+            ProcessEnd::Code(0) => (Some(0), None, None),
+            ProcessEnd::Code(code) => (Some(code), None, self.files.heap_marker()),
+            ProcessEnd::Signal(signal) => (None, Some(signal), self.files.heap_marker()),
         };
         let evidence = Evidence {
             exit_code,
             signal,
             stop_asked: self.life.cause(),
-            own,
-            outer,
+            own: end.own,
+            outer: end.outer,
             heap: measured.heap,
             heap_marker,
             victims: measured.victims,
@@ -652,29 +607,90 @@ impl TaskRunner {
             missing,
             ..Evidence::empty(self.group.kind())
         };
+        let payload = self.files.payload.as_ref();
         let ending = TaskEndEvidence {
             evidence,
             started: self.started,
             ended,
             timeline: measured.timeline,
-            log_tail,
-            read,
-            value,
+            log_tail: self.files.log_tail(),
+            read: end
+                .read_so_far
+                .map(|bytes| bytes.saturating_sub(self.read_before)),
+            value: payload.map_or(TaskValue::Absent, PayloadFiles::value),
         };
-        let read = read_so_far.unwrap_or(self.read_before);
-        let kept = is_kept.then_some(()).and_then(|()| {
-            Some(KeptProcess {
-                purpose: ProcessPurpose::of(&self.start)?,
-                gate: self.gate?.into_inner(),
-                child: self.child.into_inner(),
-                registered: self.registered,
-                group: self.group,
-                growth: self.growth,
-                read,
-                since: std::time::Instant::now(),
-            })
+        let kept = end.is_kept.then(|| self.into_kept(end.read_so_far));
+        (ending, kept.flatten())
+    }
+
+    /// Reads the counters of the kernel, and the end of the main process.
+    fn read_end(&mut self, missing: &mut Vec<String>) -> TaskEndCounters {
+        let own = self.group.group().facts().unwrap_or_else(|e| {
+            missing.push(format!("counters of the task: {e}"));
+            Default::default()
         });
-        (ending, kept)
+        let main = self.child.get_ref().pid;
+        let succeeded =
+            self.is_offered || matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Code(0))));
+        if !succeeded {
+            self.meter.last_limits(main);
+        }
+        let pids = self.group.group().pids().unwrap_or_default();
+        let read_so_far = self.meter.last_reads(main, &pids);
+        let how = if self.is_offered {
+            ProcessEnd::Code(0)
+        } else {
+            self.wait_for_process(missing)
+        };
+        let outer = match how {
+            // A success needs no search for a cause.
+            ProcessEnd::Code(0) if own.events.oom_kill == 0 => Vec::new(),
+            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => {
+                self.group.outer(&own, &self.site.container, missing)
+            }
+        };
+        let is_kept = self.is_offered && pids == [main] && self.can_serve_another(&own);
+        TaskEndCounters {
+            own,
+            outer,
+            how,
+            read_so_far,
+            is_kept,
+        }
+    }
+
+    /// Ends what is left of the task, except a process that is kept.
+    fn clean_up(&mut self, end: &TaskEndCounters, missing: &mut Vec<String>) {
+        if !end.is_kept
+            && let Err(e) = self.group.clear()
+        {
+            missing.push(format!("processes that the main process left behind: {e}"));
+            let payload = self.files.payload.as_mut();
+            payload.map(PayloadFiles::forbid_reuse);
+        }
+        if self.is_offered && !end.is_kept {
+            // It was killed just now; its attempt has ended well before.
+            let _ = self.child.get_ref().wait();
+        }
+        if let Some(dir) = tmp_on_disk(&self.site.environment.dir, &self.start)
+            && let Err(error) = std::fs::remove_dir_all(&dir)
+        {
+            tracing::debug!(attempt = %self.start.attempt, %error, "the directory for temporary files cannot be removed now");
+        }
+    }
+
+    /// The process, for the next attempt.
+    fn into_kept(self, read_so_far: Option<Bytes>) -> Option<KeptProcess> {
+        Some(KeptProcess {
+            purpose: ProcessPurpose::of(&self.start)?,
+            gate: self.gate?.into_inner(),
+            child: self.child.into_inner(),
+            registered: self.registered,
+            group: self.group,
+            growth: self.growth,
+            read: read_so_far.unwrap_or(self.read_before),
+            since: std::time::Instant::now(),
+        })
     }
 
     fn wait_for_process(&self, missing: &mut Vec<String>) -> ProcessEnd {
@@ -705,6 +721,17 @@ impl TaskRunner {
     }
 }
 
+/// The counters at the end of a task.
+struct TaskEndCounters {
+    own: CgroupStats,
+    outer: Vec<OuterLevel>,
+    how: ProcessEnd,
+    /// Bytes that the processes have read since their start.
+    read_so_far: Option<Bytes>,
+    /// Whether its process serves the next attempt.
+    is_kept: bool,
+}
+
 /// Arms growth if the start requests it and the kernel enforces the limit.
 fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
     let (limit, freeze_timeout_ms) = (
@@ -729,26 +756,6 @@ fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
 fn create_watch(group: &Arc<TaskGroup>, limit: Bytes) -> JoinHandle<UsageWatchResult> {
     let group = group.clone();
     spawn_blocking(move || usage_watch(group.group(), limit))
-}
-
-/// True when a forked process offers itself for another attempt. Pending forever without its gate,
-/// which is closed after anything else.
-async fn done(gate: &mut Option<AsyncFd<OwnedFd>>) -> bool {
-    let mut room = [0; GATE_DONE.len()];
-    let length = match gate {
-        Some(gate) => {
-            let received = gate.async_io(Interest::READABLE, |gate| {
-                fd_passing::receive(gate, &mut room).map(|(length, _)| length)
-            });
-            received.await.unwrap_or_default()
-        }
-        None => std::future::pending().await,
-    };
-    if room.get(..length) == Some(GATE_DONE) {
-        return true;
-    }
-    *gate = None;
-    false
 }
 
 /// Waits for the watch; pending forever if none is created.
