@@ -264,11 +264,13 @@ def test_an_executor_starts_its_own_cluster(monkeypatch, tmp_path):
 
 
 def test_tags_are_shown_while_the_task_is_listed(executor):
-    tagged = executor.with_(tags={"day": "monday"}).submit(time.sleep, 3)
-    plain = executor.submit(time.sleep, 3)
+    tagged = executor.with_(tags={"day": "monday"}).submit(time.sleep, 6)
+    plain = executor.submit(time.sleep, 6)
 
     def tags():
-        rows = executor._rest.get(f"/v1/apps/{executor.app}")["job"]["tasks"]
+        # Until the first report of the master, there are no rows.
+        job = executor._rest.get(f"/v1/apps/{executor.app}").get("job") or {}
+        rows = job.get("tasks", [])
         return sorted(str(row.get("tags")) for row in rows)
 
     wait_until(lambda: tags() == ["None", "{'day': 'monday'}"])
