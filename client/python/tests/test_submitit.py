@@ -348,6 +348,8 @@ def test_a_job_is_found_again_by_its_id(executor: Any, address: str) -> None:
     found: HeadroomJob[int] = HeadroomJob(executor.folder, jobs[1].job_id)
     assert found.result() == 6
     assert wait_for(lambda: found.get_info()["State"] == "COMPLETED")
+    found.cancel()
+    assert found.get_info(mode="force")["State"] == "COMPLETED"
 
 
 def test_a_pickled_job_has_no_token(executor: Any, address: str) -> None:

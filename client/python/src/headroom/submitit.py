@@ -209,7 +209,7 @@ class HeadroomJob(core.Job[ResultType]):
         super().__setstate__({**state, "_settings": settings})
 
     def cancel(self, check: bool = True) -> None:
-        """Ends the job. In an array, only this one."""
+        """Ends the job. In an array, only this one. A job that has ended stays as it is."""
         app, index = split_job_id(self.job_id)
         self.watcher.mark_cancelled(self.job_id)
         body = {"reason": "cancelled by submitit"}
@@ -219,7 +219,8 @@ class HeadroomJob(core.Job[ResultType]):
             else:
                 self.watcher.client.post(f"{self._task_path()}/kill", body)
         except HeadroomError as error:
-            if check:
+            ended = isinstance(error, RequestRefused) and error.code == "HR0409"
+            if check and not ended:
                 raise RuntimeError(f"job {self.job_id} was not cancelled: {error}") from error
 
     def explain(self) -> str:
