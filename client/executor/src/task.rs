@@ -222,17 +222,20 @@ impl TaskRunner {
             started,
             started_at,
         } = launched;
-        let child = watched(child, Interest::READABLE).inspect_err(|_| {
-            // Without the descriptor its end would go unnoticed.
+        // Without the descriptors its end would go unnoticed.
+        let unwatched = |_: &std::io::Error| {
             let _ = group.clear().and_then(|_| site.container.remove(&group));
-        })?;
+        };
+        let child = watched(child, Interest::READABLE).inspect_err(unwatched)?;
+        let gate = gate
+            .map(|gate| watched(gate, Interest::READABLE))
+            .transpose()
+            .inspect_err(unwatched)?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
         let meter = TaskSampler::new(started_at, start.limit, managed.then(HeapMonitor::default))
             .with_limits_of(&start);
         let (life, started_at) = (TaskPhase::Running, Instant::from_std(started_at));
         let growth = grown.or_else(|| growth(&start, &group));
-        let gate = gate.map(|gate| watched(gate, Interest::READABLE));
-        let gate = gate.transpose()?;
         let watched = growth
             .as_ref()
             .filter(|_| group.kind() == EnforcerKind::Cgroup1);

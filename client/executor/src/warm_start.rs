@@ -8,6 +8,7 @@
 //! An attempt needs no new process if one of its stage waits for it, see `kept_process`.
 
 use std::fs::OpenOptions;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,8 +104,10 @@ fn begin(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<BegunStart> 
     end_all(site, unfit);
     if let Some(process) = process {
         let roles = vec![DescriptorRole::Stdout, DescriptorRole::Stderr];
-        let packet = packet(site, start, &surroundings, roles)?;
-        match process.serve(&site.container, &packet, &surroundings.files) {
+        let served = packet(site, start, &surroundings, roles)
+            .map_err(io::Error::other)
+            .and_then(|packet| process.serve(&site.container, &packet, &surroundings.files));
+        match served {
             Ok(()) => {
                 let launched = surroundings.launched_again(process);
                 return Ok(BegunStart::Launched(Box::new(launched)));

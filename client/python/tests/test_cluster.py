@@ -21,12 +21,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    from headroom._local_cluster import LocalCluster, find_rmctl
-
-    made = LocalCluster(find_rmctl(), memory=3 << 30)
-    yield made.address
-    made.stop()
+def cluster(real_cluster):
+    return real_cluster
 
 
 @pytest.fixture(params=[True, False], ids=["warm", "cold"])

@@ -15,23 +15,11 @@ from fake_cluster import MIB
 import headroom
 from headroom.errors import MemoryExhausted
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(not os.environ.get("HEADROOM_BIN_DIR"), reason="needs HEADROOM_BIN_DIR"),
-]
+pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    from headroom._local_cluster import LocalCluster, find_rmctl
-
-    made = LocalCluster(find_rmctl(), memory=3 << 30)
-    yield made.address
-    made.stop()
-
-
-def one_worker(cluster, **options):
-    return headroom.Executor(1, memory="64MiB", addr=cluster, **options)
+def one_worker(address, **options):
+    return headroom.Executor(1, memory="64MiB", addr=address, **options)
 
 
 def act(what, amount=0):
@@ -62,16 +50,16 @@ def run(executor, *arguments):
     return executor.submit(act, *arguments).result(120)
 
 
-def test_short_calls_share_a_process(cluster):
-    with one_worker(cluster) as executor:
+def test_short_calls_share_a_process(real_cluster):
+    with one_worker(real_cluster) as executor:
         pids = [run(executor, "nothing") for _ in range(40)]
     # A call that a busy machine made long ends its process.
     assert max(collections.Counter(pids).values()) > 5
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_a_process_runs_at_most_as_many_calls_as_allowed(cluster, most):
-    with one_worker(cluster, max_tasks_per_child=most) as executor:
+def test_a_process_runs_at_most_as_many_calls_as_allowed(real_cluster, most):
+    with one_worker(real_cluster, max_tasks_per_child=most) as executor:
         pids = [run(executor, "nothing") for _ in range(12)]
     counts = collections.Counter(pids).values()
     assert max(counts) <= most
@@ -81,16 +69,16 @@ def test_a_process_runs_at_most_as_many_calls_as_allowed(cluster, most):
 @pytest.mark.parametrize(
     "what", ["keep memory", "keep a thread", "keep a file", "keep a process", "sleep"]
 )
-def test_a_process_with_something_left_runs_no_other_call(cluster, what):
-    with one_worker(cluster) as executor:
+def test_a_process_with_something_left_runs_no_other_call(real_cluster, what):
+    with one_worker(real_cluster) as executor:
         for _ in range(3):
             before = run(executor, what, 24)
             after = [run(executor, "nothing") for _ in range(3)]
             assert before not in after
 
 
-def test_the_surroundings_are_those_of_the_executor(cluster):
-    with one_worker(cluster) as executor:
+def test_the_surroundings_are_those_of_the_executor(real_cluster):
+    with one_worker(real_cluster) as executor:
         before = run(executor, "look")
         for _ in range(5):
             run(executor, "change surroundings")
@@ -98,8 +86,8 @@ def test_the_surroundings_are_those_of_the_executor(cluster):
         assert before[:2] == (None, False)
 
 
-def test_a_kill_hits_one_call(cluster):
-    with one_worker(cluster, grow=False, cap="128MiB") as executor:
+def test_a_kill_hits_one_call(real_cluster):
+    with one_worker(real_cluster, grow=False, cap="128MiB") as executor:
         small = [executor.submit(act, "nothing") for _ in range(30)]
         large = executor.submit(act, "use", 90)
         too_large = executor.submit(act, "use", 400)
@@ -113,8 +101,8 @@ def test_a_kill_hits_one_call(cluster):
             assert len(future.attempts) == 1
 
 
-def test_the_peak_of_a_call_is_its_own(cluster):
-    with one_worker(cluster) as executor:
+def test_the_peak_of_a_call_is_its_own(real_cluster):
+    with one_worker(real_cluster) as executor:
         used = executor.submit(act, "use", 30)
         used.result(120)
         after = executor.submit(act, "nothing")
