@@ -244,7 +244,7 @@ pub(crate) fn exit_of(code: ErrorCode) -> CommandExitCode {
         | ErrorCode::HR0418
         | ErrorCode::HR0419 => CommandExitCode::Conflict,
         ErrorCode::HR0422 => CommandExitCode::Never,
-        ErrorCode::HR0429 | ErrorCode::HR0503 => CommandExitCode::Unreachable,
+        ErrorCode::HR0421 | ErrorCode::HR0429 | ErrorCode::HR0503 => CommandExitCode::Unreachable,
         ErrorCode::HR0500 | ErrorCode::HR0507 => CommandExitCode::Failed,
     }
 }
@@ -273,6 +273,7 @@ mod tests {
             (ErrorCode::HR0416, 2),
             (ErrorCode::HR0418, 4),
             (ErrorCode::HR0419, 4),
+            (ErrorCode::HR0421, 6),
             (ErrorCode::HR0422, 7),
             (ErrorCode::HR0426, 2),
             (ErrorCode::HR0429, 6),

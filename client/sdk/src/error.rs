@@ -96,6 +96,7 @@ impl ClientError {
             | ErrorCode::HR0413
             | ErrorCode::HR0416
             | ErrorCode::HR0418
+            | ErrorCode::HR0421
             | ErrorCode::HR0422
             | ErrorCode::HR0426
             | ErrorCode::HR0429
@@ -219,6 +220,7 @@ mod tests {
             ErrorCode::HR0413,
             ErrorCode::HR0416,
             ErrorCode::HR0418,
+            ErrorCode::HR0421,
             ErrorCode::HR0422,
             ErrorCode::HR0426,
             ErrorCode::HR0429,

@@ -30,6 +30,8 @@ pub enum ErrorCode {
     HR0418,
     /// The application has ended.
     HR0419,
+    /// This resource manager is a standby, and the header `headroom-leader` names the leader.
+    HR0421,
     /// Infeasible on every node or in the queue.
     HR0422,
     /// The call needs another protocol on its connection, named by the header `Upgrade`.
@@ -46,7 +48,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [ErrorCode; 17] = [
+    pub const ALL: [ErrorCode; 18] = [
         ErrorCode::HR0400,
         ErrorCode::HR0401,
         ErrorCode::HR0403,
@@ -58,6 +60,7 @@ impl ErrorCode {
         ErrorCode::HR0416,
         ErrorCode::HR0418,
         ErrorCode::HR0419,
+        ErrorCode::HR0421,
         ErrorCode::HR0422,
         ErrorCode::HR0426,
         ErrorCode::HR0429,
@@ -80,6 +83,7 @@ impl ErrorCode {
             ErrorCode::HR0410 | ErrorCode::HR0411 | ErrorCode::HR0419 => 410,
             ErrorCode::HR0413 => 413,
             ErrorCode::HR0416 => 416,
+            ErrorCode::HR0421 => 421,
             ErrorCode::HR0422 => 422,
             ErrorCode::HR0426 => 426,
             ErrorCode::HR0429 => 429,
@@ -102,6 +106,7 @@ impl ErrorCode {
             ErrorCode::HR0416 => "Beyond the end of the log",
             ErrorCode::HR0418 => "Not a live job",
             ErrorCode::HR0419 => "The application has ended",
+            ErrorCode::HR0421 => "Not the leader",
             ErrorCode::HR0422 => "Can never be scheduled",
             ErrorCode::HR0426 => "Upgrade required",
             ErrorCode::HR0429 => "Too many requests",
@@ -113,7 +118,11 @@ impl ErrorCode {
     /// Whether the same call may succeed later.
     pub fn retryable(self) -> bool {
         match self {
-            ErrorCode::HR0416 | ErrorCode::HR0429 | ErrorCode::HR0500 | ErrorCode::HR0503 => true,
+            ErrorCode::HR0416
+            | ErrorCode::HR0421
+            | ErrorCode::HR0429
+            | ErrorCode::HR0500
+            | ErrorCode::HR0503 => true,
             // Space becomes free after hours, not after a short wait.
             ErrorCode::HR0507 => false,
             ErrorCode::HR0400

@@ -55,6 +55,7 @@ fn cause_and_remedies(code: ErrorCode) -> CauseAndRemedies {
         ErrorCode::HR0416 => HR0416,
         ErrorCode::HR0418 => HR0418,
         ErrorCode::HR0419 => HR0419,
+        ErrorCode::HR0421 => HR0421,
         ErrorCode::HR0422 => HR0422,
         ErrorCode::HR0426 => HR0426,
         ErrorCode::HR0429 => HR0429,
@@ -159,6 +160,16 @@ const HR0422: CauseAndRemedies = (
         "Compare the nodes, rmctl node list, and the maximum of the queue, rmctl queue list.",
         "Add a node that is large enough, or raise the maximum of the queue.",
         "Check labels, racks and attributes of the request: perhaps no node matches all of them.",
+    ],
+);
+const HR0421: CauseAndRemedies = (
+    "Several resource managers serve the cluster, and one of them leads. The one that was called is a standby. \
+             Nothing was changed.",
+    &[
+        "Give the addresses of all resource managers, separated by commas: --addr, HEADROOM_ADDR, or resourcemanager in the \
+             configuration of a node agent. Headroom's own programs then find the leader.",
+        "Call the address in the header `headroom-leader`; `Location` is the same call there.",
+        "rmctl operator leader shows all resource managers and which of them leads.",
     ],
 );
 const HR0426: CauseAndRemedies = (
