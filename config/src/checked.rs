@@ -10,6 +10,7 @@ use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBac
 use headroom_wire::v1::queues::QueueSpec;
 
 use crate::aux_services::AuxServiceConfig;
+use crate::etcd::EtcdConfig;
 use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
 use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry, UploadLimits};
 use crate::toml_reader::parse_duration;
@@ -19,6 +20,8 @@ use crate::toml_reader::parse_duration;
 pub struct ResourceManagerConfig {
     /// Address of the TCP listener.
     pub listen: SocketAddr,
+    /// URL at which callers and other resource managers reach it; that of the listener if absent.
+    pub advertise: Option<String>,
     /// Path of the Unix socket listener; the kernel reports the identity of its peers.
     pub socket: Option<PathBuf>,
     /// Permissions of unauthenticated TCP callers.
@@ -57,6 +60,8 @@ pub struct ResourceManagerConfig {
     pub history: HistoryBounds,
     /// Limits of uploaded files.
     pub uploads: UploadLimits,
+    /// State of several resource managers.
+    pub etcd: EtcdConfig,
     /// The tree of queues; `None` for the single queue `default`. Each key is valid by itself; the
     /// tree as a whole is not checked here.
     pub queues: Option<QueueSpec>,
@@ -132,6 +137,7 @@ impl Default for ResourceManagerConfig {
     fn default() -> Self {
         ResourceManagerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
+            advertise: None,
             socket: None,
             anonymous: AnonymousAccess::default(),
             tls: None,
@@ -151,6 +157,7 @@ impl Default for ResourceManagerConfig {
             audit: RetentionLimits::default(),
             history: HistoryBounds::default(),
             uploads: UploadLimits::default(),
+            etcd: EtcdConfig::default(),
             queues: None,
         }
     }

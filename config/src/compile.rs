@@ -13,7 +13,7 @@ use crate::toml_reader::{
     self, KeyHint, TomlSection, absolute_path, boolean, duration, hint, nonzero_size, parsed, size,
     texts, thousandths,
 };
-use crate::{aux_services, node, queues, telemetry};
+use crate::{aux_services, etcd, node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
 const MAX_ATTRIBUTE_CHARS: usize = 256;
@@ -47,6 +47,7 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         audit: telemetry::kept(&mut root, "audit"),
         history: telemetry::history(&mut root),
         uploads: telemetry::uploads(&mut root),
+        etcd: etcd::read(&mut root),
         queues: queues::read(&mut root),
         ..base
     };
@@ -71,6 +72,10 @@ fn base_settings(root: &mut TomlSection<'_>) -> ResourceManagerConfig {
     let listen = hint(
         "the resource manager listens at this address",
         "write an address and a port: listen = \"127.0.0.1:7070\"",
+    );
+    let advertise = hint(
+        "callers and other resource managers use this URL",
+        "write advertise = \"https://rm1.example:7070\", or leave it out",
     );
     let socket = hint(
         "local callers are authenticated at this socket",
@@ -102,6 +107,7 @@ fn base_settings(root: &mut TomlSection<'_>) -> ResourceManagerConfig {
     );
     ResourceManagerConfig {
         listen: root.read_or("listen", listen, usual.listen, parsed),
+        advertise: root.read_value("advertise", advertise, collector),
         socket: root.read_value("socket", socket, absolute_path),
         anonymous: root.read_or("anonymous", anonymous, usual.anonymous, parsed),
         tls: root.read_value("tls", tls, absolute_path),
@@ -372,7 +378,12 @@ fn http_url(value: &DeValue<'_>) -> Result<String, String> {
 
 /// Parses the URL of a collector, which may contain a path.
 fn collector(value: &DeValue<'_>) -> Result<String, String> {
-    let url = toml_reader::text(value)?.trim_end_matches('/').to_owned();
+    server_url(&toml_reader::text(value)?)
+}
+
+/// Parses the URL of a server, without a path.
+pub(crate) fn server_url(text: &str) -> Result<String, String> {
+    let url = text.trim_end_matches('/').to_owned();
     match url
         .strip_prefix("http://")
         .or_else(|| url.strip_prefix("https://"))

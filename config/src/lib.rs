@@ -13,6 +13,7 @@
 mod aux_services;
 pub mod checked;
 pub mod compile;
+pub mod etcd;
 pub mod job;
 pub mod load;
 mod node;

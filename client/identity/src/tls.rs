@@ -188,6 +188,28 @@ impl TlsIdentity {
     }
 }
 
+/// TLS configuration for calls to a server of another system. Its certificate must be of the
+/// authorities in the PEM text `ca` and name the host; it has no role. Without `ca`, every
+/// certificate is rejected.
+///
+/// # Errors
+/// `ca` is unusable, or the caller's certificate and key do not match.
+pub fn foreign_client(
+    ca: Option<&str>,
+    own: Option<(&str, &str)>,
+) -> Result<ClientConfig, TlsFileError> {
+    let roots = ca.map_or_else(|| Ok(RootCertStore::empty()), roots)?;
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    Ok(match own {
+        Some((cert, secret)) => {
+            config.with_client_auth_cert(certificates(cert).map_err(damaged)?, key(secret)?)?
+        }
+        None => config.with_no_client_auth(),
+    })
+}
+
 /// TLS configuration of a caller. The peer must have a certificate of the authorities `roots` and
 /// the expected role.
 ///

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use super::key::{ConfigKey, fence, key, live_key, part, path, quoted, size, time};
+use super::key::{ConfigKey, fence, key, list, live_key, part, path, quoted, size, time};
 use crate::aux_services::AuxServiceConfig;
 use crate::checked::NodeAgentConfig;
 use crate::node_settings::RunAsUser;
@@ -81,11 +81,6 @@ pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = &[
         Some(quoted(c.telemetry.cardinality.as_str()))
     }),
 ];
-
-fn list<T: Display>(words: impl IntoIterator<Item = T>) -> String {
-    let words: Vec<String> = words.into_iter().map(quoted).collect();
-    format!("[{}]", words.join(", "))
-}
 
 fn table<K: Display + Ord>(named: &BTreeMap<K, String>) -> Option<String> {
     let pairs: Vec<String> = named

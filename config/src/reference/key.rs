@@ -55,6 +55,12 @@ pub(super) fn quoted(text: impl std::fmt::Display) -> String {
     format!("{:?}", text.to_string())
 }
 
+/// A list of quoted strings.
+pub(super) fn list<T: std::fmt::Display>(words: impl IntoIterator<Item = T>) -> String {
+    let words: Vec<String> = words.into_iter().map(quoted).collect();
+    format!("[{}]", words.join(", "))
+}
+
 /// A quoted path; `None` if there is none.
 pub(super) fn path(path: &Option<PathBuf>) -> Option<String> {
     path.as_ref().map(|path| quoted(path.display()))

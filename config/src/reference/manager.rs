@@ -1,10 +1,11 @@
 //! Keys of `resourcemanager.toml`, in the order of the shipped file.
 
-use super::key::{ConfigKey, key, live_key, part, path, quoted, size, time};
+use super::key::{ConfigKey, key, list, live_key, part, path, quoted, size, time};
 use crate::checked::ResourceManagerConfig;
 
 pub(super) const KEYS: &[ConfigKey<ResourceManagerConfig>] = &[
     key("listen", |c| Some(quoted(c.listen))),
+    key("advertise", |c| c.advertise.as_ref().map(quoted)),
     key("socket", |c| path(&c.socket)),
     key("anonymous", |c| Some(quoted(c.anonymous.as_str()))),
     key("tls", |c| path(&c.tls)),
@@ -55,4 +56,14 @@ pub(super) const KEYS: &[ConfigKey<ResourceManagerConfig>] = &[
     key("uploads.max_file", |c| Some(size(c.uploads.max_file))),
     key("uploads.max_total", |c| Some(size(c.uploads.max_total))),
     key("uploads.keep", |c| Some(time(c.uploads.keep))),
+    key("etcd.endpoints", |c| {
+        c.etcd.is_used().then(|| list(&c.etcd.endpoints))
+    }),
+    key("etcd.prefix", |c| Some(quoted(&c.etcd.prefix))),
+    key("etcd.lease", |c| Some(time(c.etcd.lease))),
+    key("etcd.tls", |c| path(&c.etcd.tls)),
+    key("etcd.login", |c| path(&c.etcd.login)),
+    key("etcd.compact", |c| {
+        Some(c.etcd.compact.map_or_else(|| quoted("never"), time))
+    }),
 ];

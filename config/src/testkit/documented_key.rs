@@ -2,7 +2,7 @@
 
 use super::value_range::ValueKind::{
     Address, Cores, Number, Octal, Part, Path, Percent, Size, Switch, Table, Tables, Text, Time,
-    Url, Word, Words,
+    Url, Urls, Word, Words,
 };
 use super::value_range::ValueRange::{Any, Between, From, OneOf};
 use super::value_range::{ValueKind, ValueRange};
@@ -67,6 +67,12 @@ pub fn documented<C>(
 /// Keys of `resourcemanager.toml`, without those of queues.
 pub const MANAGER_DOCUMENTATION: &[DocumentedKey] = &[
     key("listen", Address, Any("\"127.0.0.1:7171\""), "7070"),
+    key(
+        "advertise",
+        Url,
+        Any("\"https://rm1.example:7070\""),
+        "\"rm1\"",
+    ),
     key("socket", Path, Any("\"/run/rm.sock\""), "\"rm.sock\""),
     key(
         "anonymous",
@@ -140,6 +146,22 @@ pub const MANAGER_DOCUMENTATION: &[DocumentedKey] = &[
     key("uploads.max_file", Size, From("1"), "0"),
     key("uploads.max_total", Size, Any("\"100GiB\""), "\"all\""),
     key("uploads.keep", Time, Any("\"72h\""), "24"),
+    key(
+        "etcd.endpoints",
+        Urls,
+        Any("[\"http://10.0.0.1:2379\", \"http://10.0.0.2:2379\"]"),
+        "\"http://10.0.0.1:2379\"",
+    ),
+    key(
+        "etcd.prefix",
+        Text,
+        Any("\"/headroom/prod\""),
+        "\"headroom\"",
+    ),
+    key("etcd.lease", Time, Between("\"2s\"", "\"1m\""), "\"1s\""),
+    key("etcd.tls", Path, Any("\"/etc/headroom/etcd\""), "\"etcd\""),
+    key("etcd.login", Path, Any("\"/etc/headroom/etcd-login\""), "7"),
+    key("etcd.compact", Time, Any("\"never\""), "\"0s\""),
 ];
 
 /// Keys of `nodeagent.toml`.

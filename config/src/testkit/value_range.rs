@@ -15,6 +15,8 @@ pub enum ValueKind {
     Address,
     /// A URL that begins with `http://`, quoted.
     Url,
+    /// A list of URLs.
+    Urls,
     /// A duration with its unit, quoted.
     Time,
     /// A size: a number of bytes, or a quoted text with a unit.
@@ -47,6 +49,7 @@ impl ValueKind {
             ValueKind::Path => "absolute path",
             ValueKind::Address => "address:port",
             ValueKind::Url => "URL: http, https, unix",
+            ValueKind::Urls => "list of URLs",
             ValueKind::Time => "time: ms, s, m, h, d",
             ValueKind::Size => "size: bytes, KiB, MiB, GiB, TiB",
             ValueKind::Number => "whole number",

@@ -9,11 +9,13 @@
 
 #![forbid(unsafe_code)]
 
+mod etcd;
 mod received;
 mod resource_manager;
 mod server;
 mod state;
 
+pub use etcd::EtcdCluster;
 pub use received::{ReceivedReports, ReportedEnd};
 pub use resource_manager::{FakeResourceManager, run_order};
 pub use state::{DesiredStateStream, EndHandling, FakeManagerSettings, Faults};

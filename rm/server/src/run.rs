@@ -15,7 +15,7 @@ use headroom_rm_core::{
     CallId, CallResult, Cluster, ClusterEffect, ClusterEvent, ClusterSettings, DurableRecord,
     EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
 };
-use headroom_rm_store::{DiskStore, MAX_VALUE, OpenedStore, RecordJournal, StoreError};
+use headroom_rm_store::{DatabaseStore, MAX_VALUE, OpenedStore, RecordJournal, StoreError};
 use headroom_types::{AppId, Reason, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobViewPatch;
@@ -63,7 +63,7 @@ pub(crate) enum ManagerLoopError {
 pub(crate) struct ManagerLoop {
     clock: ManagerClock,
     cluster: Cluster,
-    journal: RecordJournal<DiskStore>,
+    journal: RecordJournal<DatabaseStore>,
     inbox: MainLoopInbox,
     shared: SharedState,
     dispatch: MailboxDispatcher,

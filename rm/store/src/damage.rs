@@ -28,3 +28,14 @@ pub(crate) fn corrupt(dir: &Path, database: &Path, what: &dyn std::fmt::Display)
         advice,
     }
 }
+
+/// An error for damaged content in etcd.
+pub(crate) fn corrupt_in_etcd(database: &Path, what: &dyn std::fmt::Display) -> StoreError {
+    let advice =
+        "Restore a backup: rmctl operator state restore --config FILE --from FILE --replace";
+    StoreError::Corrupt {
+        file: database.to_owned(),
+        what: what.to_string(),
+        advice: advice.to_owned(),
+    }
+}

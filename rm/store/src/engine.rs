@@ -1,6 +1,6 @@
 //! The supported databases: ordered entries, written in atomic and durable batches.
 //!
-//! [`crate::disk::DiskStore`] owns it. It handles bytes only; [`crate::scan`] interprets the
+//! [`crate::database::DatabaseStore`] owns it. It handles bytes only; [`crate::scan`] interprets the
 //! entries.
 
 use std::path::{Path, PathBuf};
@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use headroom_types::StoreBackend;
 
 use crate::StoreError;
+use crate::damage::{corrupt, corrupt_in_etcd};
 use crate::engine_error::EngineError;
 use crate::entry::{KeyRange, RecordEntry};
+use crate::etcd::EtcdEngine;
 use crate::redb::RedbEngine;
 use crate::sled::SledEngine;
 
@@ -20,6 +22,8 @@ pub enum StorageEngine {
     Sled(SledEngine),
     /// redb 4.
     Redb(RedbEngine),
+    /// etcd 3.4 or later.
+    Etcd(EtcdEngine),
 }
 
 /// The path of a backend's database in a state directory: a directory for sled, a file for redb.
@@ -70,6 +74,7 @@ impl StorageEngine {
         match self {
             StorageEngine::Sled(engine) => engine.write(entries),
             StorageEngine::Redb(engine) => engine.write(&entries),
+            StorageEngine::Etcd(engine) => engine.write(entries),
         }
     }
 
@@ -78,6 +83,7 @@ impl StorageEngine {
         match self {
             StorageEngine::Sled(engine) => engine.get(key),
             StorageEngine::Redb(engine) => engine.get(key),
+            StorageEngine::Etcd(engine) => engine.get(key),
         }
     }
 
@@ -90,6 +96,20 @@ impl StorageEngine {
         match self {
             StorageEngine::Sled(engine) => engine.walk(keys, see),
             StorageEngine::Redb(engine) => engine.walk(keys, see),
+            StorageEngine::Etcd(engine) => engine.walk(keys, see),
+        }
+    }
+
+    /// The error for damaged content, with the next step of the operator.
+    pub(crate) fn damaged(
+        &self,
+        dir: &Path,
+        database: &Path,
+        what: &dyn std::fmt::Display,
+    ) -> StoreError {
+        match self {
+            StorageEngine::Sled(_) | StorageEngine::Redb(_) => corrupt(dir, database, what),
+            StorageEngine::Etcd(_) => corrupt_in_etcd(database, what),
         }
     }
 }

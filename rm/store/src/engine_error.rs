@@ -13,6 +13,9 @@ pub enum EngineError {
     /// An error of redb.
     #[error("{0}")]
     Redb(Box<::redb::Error>),
+    /// An error of etcd.
+    #[error(transparent)]
+    Etcd(#[from] headroom_rm_etcd::EtcdError),
     /// The file could not be synced.
     #[error("{0}")]
     Sync(io::Error),
@@ -30,7 +33,7 @@ impl EngineError {
                     None
                 }
             }
-            EngineError::Sled(_) => None,
+            EngineError::Sled(_) | EngineError::Etcd(_) => None,
         }
     }
 

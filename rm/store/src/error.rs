@@ -44,6 +44,28 @@ pub enum StoreError {
         /// The requested backend.
         asked: StoreBackend,
     },
+    /// The state in etcd is empty, and the directory contains a state.
+    #[error("there is no state in {} yet, and {} has one in {local}; move it: rmctl operator state migrate --state {} --config FILE", state.display(), dir.display(), dir.display())]
+    NotMigrated {
+        /// The directory.
+        dir: PathBuf,
+        /// Its database.
+        local: StoreBackend,
+        /// The state in etcd.
+        state: PathBuf,
+    },
+    /// The state in etcd belongs to another cluster.
+    #[error("the state in {} belongs to cluster {stored}, and this resource manager to cluster {own}; set etcd.prefix to the one of its own cluster, or remove {} to join the other cluster", state.display(), file.display())]
+    OtherCluster {
+        /// The state.
+        state: PathBuf,
+        /// The identity in etcd.
+        stored: String,
+        /// The identity in the state directory.
+        own: String,
+        /// The file with the own identity.
+        file: PathBuf,
+    },
     /// An earlier write failed.
     #[error("an earlier write to the state in {} failed; no change is accepted until the next start", dir.display())]
     Failed {

@@ -17,11 +17,12 @@ pub mod access;
 pub mod anchor;
 pub mod backup;
 pub mod check;
-pub mod disk;
+pub mod database;
 pub mod engine;
 pub mod engine_error;
 pub mod entry;
 pub mod error;
+pub mod etcd;
 pub mod frame;
 pub mod history;
 pub mod idempotency;
@@ -40,15 +41,16 @@ pub mod scan;
 pub mod sled;
 pub mod snapshot;
 
+mod cluster_identity;
 mod damage;
 
 pub use access::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
-pub use disk::{DiskStore, Documents};
+pub use database::{DatabaseStore, Documents};
 pub use error::StoreError;
 pub use history::{SavedEnlargedTask, SavedJobHistory, SavedKind};
 pub use idempotency::SavedResponse;
 pub use journal::RecordJournal;
-pub use open::{OpenedStore, open};
+pub use open::{OpenedStore, open, open_in_etcd};
 pub use profiles::{SavedProfile, SavedProfiles};
 
 use std::path::PathBuf;

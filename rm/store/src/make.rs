@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use headroom_types::{Epoch, StoreBackend};
 
 use crate::anchor::AnchorFile;
-use crate::disk::DiskStore;
+use crate::database::DatabaseStore;
 use crate::engine::{StorageEngine, database_path};
 use crate::integrity::{remove, with_suffix};
 use crate::record::{META, MetaRecord};
@@ -98,7 +98,7 @@ pub(crate) struct NewDatabase {
     dir: PathBuf,
     path: PathBuf,
     database: PathBuf,
-    store: DiskStore,
+    store: DatabaseStore,
 }
 
 impl NewDatabase {
@@ -114,7 +114,7 @@ impl NewDatabase {
         remove(&path)?;
         let engine = StorageEngine::open(backend, &path)
             .map_err(|source| StoreError::database(dir, &path, source))?;
-        let store = DiskStore::new(dir, &path, engine, ScanResult::default(), commit);
+        let store = DatabaseStore::new(dir, &path, engine, ScanResult::default(), commit);
         Ok(NewDatabase {
             dir: dir.to_owned(),
             path,

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use headroom_rm_store::disk::DiskStore;
+use headroom_rm_store::database::DatabaseStore;
 use headroom_rm_store::{RecordChange, RecordStore as _};
 use headroom_types::StoreBackend;
 use serde::Serialize;
@@ -86,7 +86,7 @@ pub(crate) fn measure() -> Result<StoreRateResults> {
     })
 }
 
-fn open(dir: &Path, backend: StoreBackend) -> Result<DiskStore> {
+fn open(dir: &Path, backend: StoreBackend) -> Result<DatabaseStore> {
     Ok(headroom_rm_store::open(dir, backend)?.journal.into_store())
 }
 

@@ -1,4 +1,4 @@
-//! Records in a database on the local disk.
+//! Records in a database: on the local disk, or in etcd.
 //!
 //! The journal owns it; other threads read documents concurrently. After a failed write it accepts
 //! no more writes, and the next start checks the disk.
@@ -18,7 +18,7 @@ use crate::{RecordChange, RecordStore, StoreError, frame};
 
 /// The store in use.
 #[derive(Debug)]
-pub struct DiskStore {
+pub struct DatabaseStore {
     dir: PathBuf,
     database: PathBuf,
     engine: StorageEngine,
@@ -39,7 +39,7 @@ enum WriteHealth {
     Failed,
 }
 
-impl DiskStore {
+impl DatabaseStore {
     /// Wraps an open and scanned database. Its commits continue from `commit`.
     pub(crate) fn new(
         dir: &Path,
@@ -49,7 +49,7 @@ impl DiskStore {
         commit: u64,
     ) -> Self {
         let (dir, database) = (dir.to_owned(), database.to_owned());
-        DiskStore {
+        DatabaseStore {
             dir,
             database,
             engine,
@@ -64,7 +64,7 @@ impl DiskStore {
     /// From now on the directory records every commit and belongs to this process.
     pub(crate) fn in_use(self, lock: File) -> Result<Self, StoreError> {
         let anchor = AnchorFile::open(&self.dir)?;
-        Ok(DiskStore {
+        Ok(DatabaseStore {
             anchor: Some(anchor),
             _lock: Some(lock),
             ..self
@@ -131,7 +131,7 @@ impl DiskStore {
     }
 }
 
-impl RecordStore for DiskStore {
+impl RecordStore for DatabaseStore {
     fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
         if self.state == WriteHealth::Failed {
             return Err(StoreError::Failed {
@@ -147,7 +147,7 @@ impl RecordStore for DiskStore {
 
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         scan::without_documents(&self.engine)
-            .map_err(|e| crate::damage::corrupt(&self.dir, &self.database, &e))
+            .map_err(|e| self.engine.damaged(&self.dir, &self.database, &e))
     }
 
     fn snapshot(&mut self) -> Result<PathBuf, StoreError> {

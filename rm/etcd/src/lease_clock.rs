@@ -1,0 +1,101 @@
+//! How long a leader can be sure that it leads.
+//!
+//! The clock is the kernel's time since boot, which continues while the process is stopped and
+//! while the host sleeps. Nobody can set it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The time until which a lease is certain. Threads share it.
+#[derive(Debug)]
+pub struct LeaseClock {
+    /// Milliseconds since boot.
+    until: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl LeaseClock {
+    /// A lease that is certain until `until`, in milliseconds since boot.
+    pub fn until(until: u64) -> Self {
+        LeaseClock {
+            until: AtomicU64::new(until),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Extends the lease after a renewal that was sent at `sent`, in milliseconds since boot.
+    pub(crate) fn renew(&self, sent: u64, lease: Duration) {
+        self.until.fetch_max(certain(sent, lease), Ordering::AcqRel);
+    }
+
+    /// Ends the lease for good.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Time for which the lease is still certain; zero once it is not.
+    pub fn remaining(&self) -> Duration {
+        self.remaining_at(now())
+    }
+
+    fn remaining_at(&self, now: u64) -> Duration {
+        if self.ended.load(Ordering::Acquire) {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(self.until.load(Ordering::Acquire).saturating_sub(now))
+    }
+
+    /// Whether no other manager can lead now.
+    pub fn is_certain(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+}
+
+/// Milliseconds since the boot of the host, with the time that it slept.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let millis = u64::try_from(time.tv_nsec / 1_000_000).unwrap_or(0);
+    seconds * 1000 + millis
+}
+
+/// The end of a lease whose renewal was sent at `sent`. etcd counts from the arrival of the renewal,
+/// which is later. A tenth less bounds the difference between two clocks.
+pub(crate) fn certain(sent: u64, lease: Duration) -> u64 {
+    let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX / 4);
+    sent.saturating_add(lease - lease / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_certain_for_less_than_its_time_and_never_again_after_its_end() {
+        let clock = LeaseClock::until(certain(1_000, Duration::from_secs(3)));
+        assert_eq!(clock.remaining_at(1_000), Duration::from_millis(2_700));
+        assert_eq!(clock.remaining_at(3_700), Duration::ZERO);
+        clock.renew(2_000, Duration::from_secs(3));
+        assert_eq!(clock.remaining_at(3_700), Duration::from_millis(1_000));
+        clock.renew(500, Duration::from_secs(3));
+        assert_eq!(
+            clock.remaining_at(3_700),
+            Duration::from_millis(1_000),
+            "a late answer to an earlier renewal shortens nothing"
+        );
+        clock.end();
+        clock.renew(4_000, Duration::from_secs(3));
+        assert_eq!(clock.remaining_at(3_700), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_clock_runs() {
+        let before = now();
+        assert!(before > 0);
+        while now() == before {
+            std::thread::yield_now();
+        }
+    }
+}

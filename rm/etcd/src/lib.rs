@@ -1,0 +1,30 @@
+//! etcd as the resource manager uses it: guarded transactions, leases, the election of the leader.
+//!
+//! Calls go through etcd's gRPC gateway as JSON. All of them run on a thread of their own
+//! ([`EtcdThread`]), so that a busy server delays neither a lease nor a transaction.
+//!
+//! *Architecture Invariant*: every write of state names the creation revision of the leader's key.
+//! A manager whose key is gone cannot write, however late its request arrives.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod election;
+mod error;
+mod follow;
+mod keys;
+mod lease_clock;
+mod message;
+mod settings;
+mod thread;
+mod transaction;
+
+pub use client::{EtcdClient, KeyPage, KeyPages};
+pub use election::{Candidate, ElectionView, Leadership, ManagerRecord};
+pub use error::EtcdError;
+pub use follow::{StateFollower, StateImage};
+pub use keys::EtcdKeys;
+pub use lease_clock::LeaseClock;
+pub use settings::EtcdSettings;
+pub use thread::EtcdThread;
+pub use transaction::{LeaderFence, StateWriter};

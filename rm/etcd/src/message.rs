@@ -1,0 +1,303 @@
+//! Messages of etcd's gRPC gateway: bytes in base64, 64-bit numbers as strings, zero left out.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Bytes of a key or a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EncodedBytes(pub(crate) Vec<u8>);
+
+impl Serialize for EncodedBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for EncodedBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        STANDARD
+            .decode(text.as_bytes())
+            .map(EncodedBytes)
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// A 64-bit number, which JSON carries as a string.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EncodedNumber(pub(crate) i64);
+
+impl Serialize for EncodedNumber {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for EncodedNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse()
+            .map(EncodedNumber)
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ResponseHeader {
+    #[serde(default)]
+    pub(crate) revision: EncodedNumber,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct KeyValue {
+    #[serde(default)]
+    pub(crate) key: EncodedBytes,
+    #[serde(default)]
+    pub(crate) value: EncodedBytes,
+    #[serde(default)]
+    pub(crate) create_revision: EncodedNumber,
+    #[serde(default)]
+    pub(crate) lease: EncodedNumber,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct RangeRequest {
+    pub(crate) key: EncodedBytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) range_end: Option<EncodedBytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<EncodedNumber>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) revision: Option<EncodedNumber>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct RangeResponse {
+    #[serde(default)]
+    pub(crate) header: ResponseHeader,
+    #[serde(default)]
+    pub(crate) kvs: Vec<KeyValue>,
+    #[serde(default)]
+    pub(crate) more: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PutRequest {
+    pub(crate) key: EncodedBytes,
+    pub(crate) value: EncodedBytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lease: Option<EncodedNumber>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DeleteRequest {
+    pub(crate) key: EncodedBytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) range_end: Option<EncodedBytes>,
+}
+
+/// One operation of a transaction.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) enum RequestOp {
+    #[serde(rename = "request_put")]
+    Put(PutRequest),
+    #[serde(rename = "request_delete_range")]
+    Delete(DeleteRequest),
+    #[serde(rename = "request_range")]
+    Range(RangeRequest),
+}
+
+/// A condition: the key has this creation revision; 0 for a key that does not exist.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Compare {
+    pub(crate) key: EncodedBytes,
+    pub(crate) target: &'static str,
+    pub(crate) result: &'static str,
+    pub(crate) create_revision: EncodedNumber,
+}
+
+impl Compare {
+    pub(crate) fn created(key: Vec<u8>, revision: i64) -> Self {
+        Compare {
+            key: EncodedBytes(key),
+            target: "CREATE",
+            result: "EQUAL",
+            create_revision: EncodedNumber(revision),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct TxnRequest {
+    pub(crate) compare: Vec<Compare>,
+    pub(crate) success: Vec<RequestOp>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failure: Vec<RequestOp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct TxnResponse {
+    #[serde(default)]
+    pub(crate) header: ResponseHeader,
+    #[serde(default)]
+    pub(crate) succeeded: bool,
+    #[serde(default)]
+    pub(crate) responses: Vec<ResponseOp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ResponseOp {
+    pub(crate) response_range: Option<RangeResponse>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LeaseGrantRequest {
+    #[serde(rename = "TTL")]
+    pub(crate) ttl: EncodedNumber,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LeaseRequest {
+    #[serde(rename = "ID")]
+    pub(crate) id: EncodedNumber,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct LeaseResponse {
+    #[serde(rename = "ID", default)]
+    pub(crate) id: EncodedNumber,
+    /// Seconds; absent for a lease that has expired.
+    #[serde(rename = "TTL", default)]
+    pub(crate) ttl: EncodedNumber,
+}
+
+/// One message of a streaming call.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StreamMessage<T> {
+    Result(T),
+    Error(StreamRefusal),
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct StreamRefusal {
+    #[serde(default)]
+    pub(crate) grpc_code: i64,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+/// The body of a refused call.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Refusal {
+    #[serde(default)]
+    pub(crate) code: i64,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct WatchRequest {
+    pub(crate) create_request: WatchCreate,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct WatchCreate {
+    pub(crate) key: EncodedBytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) range_end: Option<EncodedBytes>,
+    pub(crate) start_revision: EncodedNumber,
+    pub(crate) progress_notify: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct WatchResponse {
+    #[serde(default)]
+    pub(crate) header: ResponseHeader,
+    #[serde(default)]
+    pub(crate) canceled: bool,
+    #[serde(default)]
+    pub(crate) compact_revision: EncodedNumber,
+    #[serde(default)]
+    pub(crate) events: Vec<WatchEvent>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct WatchEvent {
+    #[serde(rename = "type", default)]
+    pub(crate) kind: WatchEventKind,
+    #[serde(default)]
+    pub(crate) kv: KeyValue,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum WatchEventKind {
+    #[default]
+    Put,
+    Delete,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct AuthenticateRequest {
+    pub(crate) name: String,
+    pub(crate) password: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct AuthenticateResponse {
+    pub(crate) token: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct CompactionRequest {
+    pub(crate) revision: EncodedNumber,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct EmptyResponse {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_form_of_the_gateway() {
+        let request = TxnRequest {
+            compare: vec![Compare::created(b"lead".to_vec(), 7)],
+            success: vec![RequestOp::Put(PutRequest {
+                key: EncodedBytes(b"k".to_vec()),
+                value: EncodedBytes(vec![0, 255]),
+                lease: None,
+            })],
+            failure: Vec::new(),
+        };
+        assert_eq!(
+            serde_json::to_value(&request).expect("encodes"),
+            serde_json::json!({
+                "compare": [{"key": "bGVhZA==", "target": "CREATE", "result": "EQUAL", "create_revision": "7"}],
+                "success": [{"request_put": {"key": "aw==", "value": "AP8="}}],
+            })
+        );
+    }
+
+    #[test]
+    fn answers_without_their_zeros_are_read() {
+        let answer: TxnResponse = serde_json::from_str(
+            r#"{"header":{"revision":"2"},"responses":[{"response_range":{"kvs":[{"key":"bGVhZA==",
+                "create_revision":"2","value":"bWU=","lease":"23"}],"count":"1"}}]}"#,
+        )
+        .expect("reads");
+        let range = answer.responses[0]
+            .response_range
+            .as_ref()
+            .expect("a range");
+        assert_eq!((answer.succeeded, answer.header.revision.0), (false, 2));
+        assert_eq!(range.kvs[0].value.0, b"me");
+        assert_eq!(range.kvs[0].lease.0, 23);
+        let gone: StreamMessage<LeaseResponse> =
+            serde_json::from_str(r#"{"result":{"ID":"23"}}"#).expect("reads");
+        assert!(matches!(gone, StreamMessage::Result(LeaseResponse { ttl, .. }) if ttl.0 == 0));
+    }
+}
