@@ -61,7 +61,10 @@ metrics! {
     /// Metrics of the resource manager.
     RM;
     RM_BUILD_INFO Gauge "headroom_rm_build_info" ["version"] "Always 1; the version of the resource manager is in the label."
-    RM_LEADER Gauge "headroom_rm_leader" [] "1 while this resource manager serves the cluster, 0 after a restart until its nodes have registered."
+    RM_LEADER Gauge "headroom_rm_leader" [] "1 while this resource manager serves the cluster; 0 on a standby, and after a start until the nodes have registered."
+    RM_MANAGERS Gauge "headroom_rm_managers" [] "Running resource managers of the cluster, with standbys; absent without an election."
+    RM_LEASE Gauge "headroom_rm_lease_remaining_seconds" [] "Time for which the lease of the leader is certain; absent on a standby and without an election."
+    RM_STANDBY_BEHIND Gauge "headroom_rm_standby_behind_revisions" [] "Revisions of the state that a standby has not copied yet; absent on the leader."
     RM_EPOCH Gauge "headroom_rm_epoch" [] "Epoch of the resource manager: increases by one with every start."
     RM_NODES Gauge "headroom_rm_nodes" ["state"] "Nodes by state."
     RM_JOBS Gauge "headroom_rm_jobs" ["state"] "Known applications by state."

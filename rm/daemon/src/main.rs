@@ -69,7 +69,13 @@ async fn run(
         says: options.config.log,
     };
     let (operator, mut requests) = operator::line();
-    let started = start_for(options, Some(operator), &[headroom_rm_yarn::routes]).await;
+    let starting = start_for(options, Some(operator), &[headroom_rm_yarn::routes]);
+    // A standby waits here until it leads.
+    let started = tokio::select! {
+        started = starting => started,
+        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+        _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+    };
     let mut parent = if args.attached {
         ParentProcess::report_start(&report(&started)?)
             .context("cannot report the start to the parent process")?

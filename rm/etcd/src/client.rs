@@ -101,6 +101,17 @@ impl EtcdClient {
         self.call("kv/range", &request).await
     }
 
+    /// The current revision of etcd.
+    pub async fn revision(&self, key: Vec<u8>) -> Result<i64, EtcdError> {
+        Ok(self.get(key).await?.header.revision.0)
+    }
+
+    /// The revision of etcd at which a key was written last; 0 if there is none.
+    pub async fn changed_at(&self, key: Vec<u8>) -> Result<i64, EtcdError> {
+        let found = self.get(key).await?.kvs.pop();
+        Ok(found.map_or(0, |found| found.mod_revision.0))
+    }
+
     /// The value of a key.
     pub async fn value(&self, key: Vec<u8>) -> Result<Option<Vec<u8>>, EtcdError> {
         Ok(self.get(key).await?.kvs.pop().map(|found| found.value.0))

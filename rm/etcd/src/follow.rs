@@ -46,15 +46,17 @@ pub struct StateFollower {
 }
 
 impl StateFollower {
-    /// Starts to follow the state. The leader and the managers go to `view`.
+    /// Starts to follow the state. The leader and the managers go to `view`, the revision that the
+    /// image has reached to `progress`.
     pub fn start(
         thread: &EtcdThread,
         client: EtcdClient,
         keys: EtcdKeys,
         view: watch::Sender<ElectionView>,
+        progress: watch::Sender<i64>,
     ) -> Self {
         let image = Arc::new(Mutex::new(StateImage::default()));
-        let (progress, reached) = watch::channel(0);
+        let reached = progress.subscribe();
         let task = FollowTask {
             client,
             keys,
@@ -82,11 +84,6 @@ impl StateFollower {
                 within.as_millis()
             ))),
         }
-    }
-
-    /// The revision that the image has reached.
-    pub fn revision(&self) -> i64 {
-        *self.reached.borrow()
     }
 
     /// Ends the watch and returns the image.

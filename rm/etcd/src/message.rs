@@ -58,6 +58,8 @@ pub(crate) struct KeyValue {
     #[serde(default)]
     pub(crate) create_revision: EncodedNumber,
     #[serde(default)]
+    pub(crate) mod_revision: EncodedNumber,
+    #[serde(default)]
     pub(crate) lease: EncodedNumber,
 }
 

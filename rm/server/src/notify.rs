@@ -51,6 +51,20 @@ impl ManagerWatchdog {
     }
 }
 
+/// Notifies the watchdog while this manager is a standby, whose main loop does not run yet.
+pub(crate) async fn keep_standby() -> std::convert::Infallible {
+    say(&[NotifyState::Status(
+        "standby: another resource manager leads",
+    )]);
+    let every = sd_notify::watchdog_enabled().map(|d| d / 3);
+    loop {
+        tokio::time::sleep(every.unwrap_or(STATUS_EVERY)).await;
+        if every.is_some() {
+            say(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
 /// Notifies systemd that the daemon is ready.
 pub(crate) fn ready() {
     say(&[NotifyState::Ready]);

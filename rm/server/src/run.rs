@@ -9,12 +9,14 @@
 //! only after all of them. The thread may block, and does so for the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headroom_rm_core::{
     CallId, CallResult, Cluster, ClusterEffect, ClusterEvent, ClusterSettings, DurableRecord,
     EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
 };
+use headroom_rm_etcd::LeaseClock;
 use headroom_rm_store::{DatabaseStore, MAX_VALUE, OpenedStore, RecordJournal, StoreError};
 use headroom_types::{AppId, Reason, Tick};
 use headroom_wire::v1::events;
@@ -56,6 +58,11 @@ pub(crate) enum ManagerLoopError {
     /// The state could not be saved.
     #[error("the state could not be saved, so nothing more is accepted")]
     Store(#[from] StoreError),
+    /// The lease has ended, or is not certain any more.
+    #[error(
+        "this resource manager leads no longer: its lease was not renewed in time, so another one may lead now"
+    )]
+    Deposed,
 }
 
 /// Owner of all state.
@@ -68,6 +75,8 @@ pub(crate) struct ManagerLoop {
     shared: SharedState,
     dispatch: MailboxDispatcher,
     watchdog: ManagerWatchdog,
+    /// The lease of this manager; `None` without an election.
+    lease: Option<Arc<LeaseClock>>,
     effects: Vec<ClusterEffect>,
     waiting: BTreeMap<CallId, PendingCall>,
     /// Inputs that are processed after the batch.
@@ -105,7 +114,7 @@ impl ManagerLoop {
         settings: ClusterSettings,
         clock: ManagerClock,
         inbox: MainLoopInbox,
-        shared: SharedState,
+        (shared, lease): (SharedState, Option<Arc<LeaseClock>>),
     ) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
@@ -118,6 +127,7 @@ impl ManagerLoop {
             shared,
             dispatch: MailboxDispatcher::new(epoch),
             watchdog: ManagerWatchdog::from_environment(),
+            lease,
             effects: Vec::new(),
             waiting: BTreeMap::new(),
             later: Vec::new(),
@@ -258,6 +268,10 @@ impl ManagerLoop {
         let ended = self.append_records(&effects, touched)?;
         self.documents.append(&mut self.journal)?;
         self.commit()?;
+        // Grants are not in the journal, so its fence does not stop them.
+        if self.lease.as_ref().is_some_and(|lease| !lease.is_certain()) {
+            return Err(ManagerLoopError::Deposed);
+        }
         ended.iter().for_each(|app| self.shared.jobs.forget(app));
         self.carry_out(effects);
         self.dispatch.send();

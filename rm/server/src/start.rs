@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::Router;
 use headroom_config::{AnonymousAccess, ResourceManagerConfig};
 use headroom_identity::CertificateRole;
+use headroom_rm_etcd::LeaseClock;
 use headroom_rm_store::OpenedStore;
+use headroom_rm_store::etcd::EtcdEngine;
 use headroom_transport::ReloadingKeys;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
@@ -23,6 +24,7 @@ use crate::activation;
 use crate::audit::{self, AuditRecorder};
 use crate::clock::ManagerClock;
 use crate::eventlog::EventLog;
+use crate::front::{Elected, Front, elect};
 use crate::handle::MainLoopHandle;
 use crate::http::idempotency::IdempotencyStore;
 use crate::http::limits::ConnectionLimits;
@@ -31,9 +33,10 @@ use crate::http::service::InterfaceRoutes;
 use crate::http::signer::CertificateSigner;
 use crate::http::tonodes::NodeHttpClients;
 use crate::http::web::WebHandlerState;
-use crate::http::{DESCRIPTION, RequestLimits, addresses, listen, router};
+use crate::http::{DESCRIPTION, RequestLimits, addresses, router};
 use crate::inbox;
 use crate::jobs::JobRowStore;
+use crate::manager_group::Term;
 use crate::metrics::ManagerCounters;
 use crate::notify;
 use crate::operator::OperatorHandle;
@@ -69,6 +72,8 @@ pub struct RunningManager {
     pub epoch: Epoch,
     pub(crate) handle: MainLoopHandle,
     owner: LoopOutcome,
+    /// The leadership; `None` without an election.
+    term: Option<Term>,
     server: JoinHandle<()>,
     closing: CancellationToken,
     pub(crate) events: Arc<EventLog>,
@@ -100,7 +105,56 @@ pub async fn start_for(
         "{}://{address}",
         if keys.is_some() { "https" } else { "http" }
     );
-    let opened = open_state(config).await?;
+    let counters = Arc::new(ManagerCounters::new(addresses()));
+    let closing = CancellationToken::new();
+    let unfinished = closing.clone().drop_guard();
+    let front = Front {
+        port: TcpServerListener {
+            listener,
+            anonymous: config.anonymous,
+            keys: keys.clone(),
+        },
+        socket,
+        limits: ConnectionLimits::new(config.limits, counters.turned.clone()),
+        header_time: options.header_time,
+        closing: closing.clone(),
+    };
+    let elected = elect(config, &url, front).await?;
+    let bound = BoundManager {
+        url,
+        address,
+        keys,
+        authority,
+        operator,
+        counters,
+        closing,
+    };
+    let running = lead(options, bound, elected, interfaces).await?;
+    // From now on its owner ends it.
+    unfinished.disarm();
+    Ok(running)
+}
+
+/// A manager with its listeners, before it leads.
+struct BoundManager {
+    url: String,
+    address: SocketAddr,
+    keys: Option<Arc<ReloadingKeys>>,
+    authority: Option<Arc<CertificateSigner>>,
+    operator: Option<OperatorHandle>,
+    counters: Arc<ManagerCounters>,
+    closing: CancellationToken,
+}
+
+/// Opens the state, and serves as the leader.
+async fn lead(
+    options: ManagerOptions,
+    bound: BoundManager,
+    elected: Elected,
+    interfaces: &[InterfaceRoutes],
+) -> anyhow::Result<RunningManager> {
+    let (config, closing) = (&options.config, bound.closing);
+    let opened = open_state(config, elected.etcd).await?;
     let (clock, epoch, documents) = (
         ManagerClock::start(),
         opened.restored.epoch,
@@ -108,14 +162,13 @@ pub async fn start_for(
     );
     let once = IdempotencyStore::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
-    let (logs, closing) = (config.state.join(LOGS), CancellationToken::new());
-    let shared = shared_state(&opened, config, &logs, clock)?;
+    let logs = config.state.join(LOGS);
+    let shared = shared_state(&opened, config, &logs, (clock, bound.counters))?;
     let nodes_called = Arc::new(
-        NodeHttpClients::new(keys.clone())
-            .context("cannot create the client for calls to nodes")?,
+        NodeHttpClients::new(bound.keys).context("cannot create the client for calls to nodes")?,
     );
-    let turned = shared.counters.turned.clone();
-    let (handle, owner) = start_loop(opened, &options, clock, shared.clone())?;
+    let lease = elected.term.as_ref().map(Term::clock);
+    let (handle, owner) = start_loop(opened, &options, clock, (shared.clone(), lease.clone()))?;
     let (events, audit) = (
         shared.events.clone(),
         Arc::new(AuditRecorder::open(&logs, config.audit)),
@@ -129,36 +182,35 @@ pub async fn start_for(
         clock,
     };
     let uploads = open_uploads(config, &reader, &closing).await?;
-    let web = web(
-        config,
-        reader,
-        (nodes_called, uploads),
-        (authority, operator),
-        &audit,
-        &closing,
-    );
+    let web = WebHandlerState {
+        url: bound.url.as_str().into(),
+        election: elected.group.zip(lease),
+        ..web(
+            config,
+            reader,
+            (nodes_called, uploads),
+            (bound.authority, bound.operator),
+            &audit,
+            &closing,
+        )
+    };
     let routes = router(
         web,
         once,
-        address,
+        bound.address,
         RequestLimits {
             limits: config.limits,
             body_time: options.body_time,
         },
         interfaces,
     );
-    let limit = ConnectionLimits::new(config.limits, turned);
-    let port = TcpServerListener {
-        listener,
-        anonymous: config.anonymous,
-        keys,
-    };
-    let server = answer(routes, port, socket, (limit, options.header_time), &closing);
+    let server = elected.server.lead(routes);
     let running = RunningManager {
-        url,
+        url: bound.url,
         epoch,
         handle,
         owner,
+        term: elected.term,
         server,
         closing,
         events,
@@ -188,7 +240,7 @@ fn shared_state(
     opened: &OpenedStore,
     config: &ResourceManagerConfig,
     logs: &Path,
-    clock: ManagerClock,
+    (clock, counters): (ManagerClock, Arc<ManagerCounters>),
 ) -> anyhow::Result<SharedState> {
     let epoch = opened.restored.epoch;
     Ok(SharedState {
@@ -203,7 +255,7 @@ fn shared_state(
         access: watch::Sender::new(Arc::new(
             AccessControl::restored(&opened.access).context("cannot create the key for tokens")?,
         )),
-        counters: Arc::new(ManagerCounters::new(addresses())),
+        counters,
     })
 }
 
@@ -212,11 +264,17 @@ fn start_loop(
     opened: OpenedStore,
     options: &ManagerOptions,
     clock: ManagerClock,
-    shared: SharedState,
+    (shared, lease): (SharedState, Option<Arc<LeaseClock>>),
 ) -> anyhow::Result<(MainLoopHandle, LoopOutcome)> {
     let (lines, inbox) = inbox::lines();
     let handle = MainLoopHandle::new(lines, shared.published.clone(), clock);
-    let owner = ManagerLoop::new(opened, options.settings(clock), clock, inbox, shared);
+    let owner = ManagerLoop::new(
+        opened,
+        options.settings(clock),
+        clock,
+        inbox,
+        (shared, lease),
+    );
     let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
     Ok((handle, owner))
 }
@@ -250,14 +308,23 @@ fn web(
         operator,
         description: &DESCRIPTION,
         uploads,
+        url: "".into(),
+        election: None,
         state: config.state.clone().into(),
     }
 }
 
-/// Opens the state on disk, and logs its anomalies.
-async fn open_state(config: &ResourceManagerConfig) -> anyhow::Result<OpenedStore> {
+/// Opens the state on disk or in etcd, and logs its anomalies.
+async fn open_state(
+    config: &ResourceManagerConfig,
+    etcd: Option<EtcdEngine>,
+) -> anyhow::Result<OpenedStore> {
     let (state, store) = (config.state.clone(), config.store);
-    let opened = tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store))
+    let open = move || match etcd {
+        Some(etcd) => headroom_rm_store::open_in_etcd(&state, etcd),
+        None => headroom_rm_store::open(&state, store),
+    };
+    let opened = tokio::task::spawn_blocking(open)
         .await
         .context("cannot open the state")??;
     opened
@@ -333,31 +400,6 @@ fn places(
     ))
 }
 
-/// Serves both listeners until `closing`. Each has its own connection limits; `headers` is the
-/// timeout for request headers.
-fn answer(
-    routes: Router,
-    port: TcpServerListener,
-    socket: Option<UnixSocketListener>,
-    (limits, headers): (ConnectionLimits, Duration),
-    closing: &CancellationToken,
-) -> JoinHandle<()> {
-    let by_port = listen::serve(
-        port,
-        routes.clone(),
-        limits.another(),
-        headers,
-        closing.clone(),
-    );
-    let Some(socket) = socket else {
-        return tokio::spawn(by_port);
-    };
-    let by_socket = listen::serve(socket, routes, limits, headers, closing.clone());
-    tokio::spawn(async move {
-        tokio::join!(by_port, by_socket);
-    })
-}
-
 /// Runs the loop on its own thread. The receiver gets the outcome.
 fn on_its_thread(owner: ManagerLoop) -> std::io::Result<LoopOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -411,6 +453,9 @@ impl RunningManager {
             )
         })?;
         last.context("the main loop failed")??;
+        if let Some(term) = self.term {
+            term.resign().await;
+        }
         self.server.await.context("the server failed")?;
         let events = self.events;
         tokio::task::spawn_blocking(move || events.close())

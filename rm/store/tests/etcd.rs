@@ -150,7 +150,13 @@ fn a_standby_opens_the_state_from_the_image_that_it_followed() {
     let mut opened = first.open(&dir.path().join("a"), &won).expect("opens");
     let view = watch::Sender::new(ElectionView::default());
     let (client, keys) = (second.client.clone(), second.keys.clone());
-    let mut follower = StateFollower::start(&second.thread, client, keys, view.clone());
+    let mut follower = StateFollower::start(
+        &second.thread,
+        client,
+        keys,
+        view.clone(),
+        watch::Sender::new(0),
+    );
     for n in 0..300 {
         opened.journal.append(&node(n)).expect("appends");
     }

@@ -89,6 +89,8 @@ fn failure(error: StoreError) -> CommandFailure {
     let exit = match &error {
         StoreError::Locked { .. }
         | StoreError::NotEmpty { .. }
+        | StoreError::NotMigrated { .. }
+        | StoreError::OtherCluster { .. }
         | StoreError::OtherBackend { .. } => CommandExitCode::Conflict,
         StoreError::Nothing { .. } => CommandExitCode::NotFound,
         StoreError::Directory { .. }

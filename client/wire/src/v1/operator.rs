@@ -70,6 +70,12 @@ pub struct LeaderView {
     /// Epoch of the leader; absent while none is known.
     #[serde(default)]
     pub epoch: Option<Epoch>,
+    /// Time for which the leader's lease is certain, if the leader answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+    /// Reason why this manager cannot follow or lead, such as an etcd without quorum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// All managers that take part, the one that answers among them.
     #[serde(default)]
     pub managers: Vec<ManagerView>,
@@ -83,7 +89,10 @@ pub struct ManagerView {
     pub url: String,
     /// Its role.
     pub state: ManagerRole,
-    /// Time since which it has this role.
+    /// Start of its process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<UnixMillis>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }

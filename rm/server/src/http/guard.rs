@@ -32,7 +32,7 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => CallRequirement::Nothing,
         [
             "v1",
-            "version" | "openapi.json" | "errors" | "ca" | "join" | "session",
+            "version" | "leader" | "openapi.json" | "errors" | "ca" | "join" | "session",
             ..,
         ] => CallRequirement::Nothing,
         // The bootstrap handler accepts only the host of the resource manager, and once. Any caller

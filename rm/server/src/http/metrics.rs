@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use headroom_telemetry::ExpositionFormat;
+use headroom_telemetry::names::RM_LEASE;
 
 use super::describe::Bad;
 use super::error::HandlerResult;
@@ -26,7 +27,11 @@ pub(crate) async fn metrics(
 ) -> HandlerResult<Response> {
     let format =
         ExpositionFormat::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
-    let page = crate::metrics::page(&web.reader, web.state.clone()).await?;
+    let mut page = crate::metrics::page(&web.reader, web.state.clone()).await?;
+    if let Some((group, clock)) = &web.election {
+        group.count(&mut page);
+        page.number(&RM_LEASE, &[], clock.remaining().as_secs_f64());
+    }
     Ok((
         [(header::CONTENT_TYPE, format.content_type())],
         page.write(format),

@@ -19,6 +19,7 @@ pub(crate) mod families;
 pub(crate) mod guard;
 pub(crate) mod idempotency;
 pub(crate) mod join;
+pub(crate) mod leader;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod listeners;
@@ -37,10 +38,12 @@ pub(crate) mod report;
 mod rows;
 pub(crate) mod service;
 pub(crate) mod signer;
+pub(crate) mod standby;
 pub(crate) mod stream;
 mod stream_authorization;
 pub(crate) mod submission_channel;
 pub(crate) mod suggestions;
+pub(crate) mod switch;
 pub(crate) mod tasks;
 pub(crate) mod tonodes;
 pub(crate) mod topic_stream;
@@ -145,6 +148,7 @@ fn people() -> OpenApiRouter<WebHandlerState> {
         .routes(routes!(topic_stream::stream))
         .routes(routes!(cluster::status))
         .routes(routes!(cluster::version))
+        .routes(routes!(leader::leader))
         .routes(routes!(cluster::description))
         .routes(routes!(metrics::metrics))
         .routes(routes!(cluster::live))

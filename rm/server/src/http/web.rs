@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use headroom_rm_core::ClusterCall;
+use headroom_rm_etcd::LeaseClock;
 use headroom_wire::v1::error::ProblemResult;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,7 @@ use super::tonodes::NodeHttpClients;
 use crate::audit::AuditRecorder;
 use crate::call_reply::CallReply;
 use crate::limit_warnings::LimitWarnings;
+use crate::manager_group::ManagerGroup;
 use crate::operator::OperatorHandle;
 use crate::peaks::NodePeaks;
 use crate::reader::ClusterReader;
@@ -59,6 +61,10 @@ pub(crate) struct WebHandlerState {
     pub(crate) description: &'static LazyLock<String>,
     /// Files that users uploaded.
     pub(crate) uploads: Arc<UploadStore>,
+    /// URL at which callers reach this manager.
+    pub(crate) url: Arc<str>,
+    /// The managers of the cluster and the lease of this one; `None` without an election.
+    pub(crate) election: Option<(ManagerGroup, Arc<LeaseClock>)>,
     /// State directory; only its size is read.
     pub(crate) state: Arc<Path>,
 }

@@ -1,0 +1,86 @@
+//! Answers of a standby: it refers callers to the leader, and reports its own health.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use headroom_telemetry::names::{RM_BUILD_INFO, RM_LEADER, RM_STANDBY_BEHIND};
+use headroom_telemetry::{ExpositionFormat, MetricsPage, process};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::operator::LeaderView;
+
+use super::error::ProblemResponse;
+use crate::manager_group::ManagerGroup;
+
+/// Names the leader in an answer of a standby.
+const LEADER: HeaderName = HeaderName::from_static("headroom-leader");
+/// Marks the answer of a standby that knows no leader.
+const STANDBY: HeaderName = HeaderName::from_static("headroom-standby");
+
+/// Routes of a standby.
+pub(crate) fn router(group: ManagerGroup) -> Router {
+    Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/v1/leader", get(leader))
+        .route("/metrics", get(metrics))
+        .fallback(refer)
+        .with_state(group)
+}
+
+async fn leader(State(group): State<ManagerGroup>) -> Json<LeaderView> {
+    Json(group.report(None))
+}
+
+/// Refers a call to the leader. `/readyz` is such a call: a load balancer then prefers the leader.
+async fn refer(State(group): State<ManagerGroup>, request: Request) -> Response {
+    let view = group.election();
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str());
+    let leader = view.leader.filter(|leader| leader.url != group.url());
+    let Some(leader) = leader else {
+        let why = view
+            .problem
+            .unwrap_or_else(|| "the next one is being elected".to_owned());
+        let problem = ProblemDetails::unavailable(format!("no resource manager leads: {why}"));
+        let mut response = ProblemResponse(problem).into_response();
+        response
+            .headers_mut()
+            .insert(STANDBY, HeaderValue::from_static("true"));
+        return response;
+    };
+    let problem = ProblemDetails::new(
+        ErrorCode::HR0421,
+        format!("{} is a standby; {} leads", group.url(), leader.url),
+    );
+    let mut response = ProblemResponse(problem).into_response();
+    for (name, value) in [
+        (LEADER, leader.url.clone()),
+        (header::LOCATION, format!("{}{path}", leader.url)),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+async fn metrics(State(group): State<ManagerGroup>, request: Request) -> Response {
+    let accepted = request.headers().get(header::ACCEPT);
+    let format = ExpositionFormat::wanted(accepted.and_then(|a| a.to_str().ok()));
+    let mut page = MetricsPage::new();
+    page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
+    page.count(&RM_LEADER, &[], 0);
+    group.count(&mut page);
+    if let Some(behind) = group.revisions_behind().await {
+        page.count(&RM_STANDBY_BEHIND, &[], behind);
+    }
+    process::add_process_metrics(&mut page, group.started_seconds());
+    (
+        [(header::CONTENT_TYPE, format.content_type())],
+        page.write(format),
+    )
+        .into_response()
+}
