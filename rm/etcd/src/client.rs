@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use headroom_config::etcd::EtcdConfig;
 use headroom_identity::{files, tls};
 use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
@@ -19,7 +20,6 @@ use crate::message::{
     EncodedNumber, LeaseGrantRequest, LeaseRequest, LeaseResponse, RangeRequest, RangeResponse,
     Refusal, StreamMessage, TxnRequest, TxnResponse,
 };
-use crate::settings::EtcdSettings;
 
 /// Longest wait for the answer of one member.
 const CALL: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ pub struct KeyPages {
 
 impl EtcdClient {
     /// A client with these settings. Nothing is called yet.
-    pub fn new(settings: &EtcdSettings) -> Result<Self, EtcdError> {
+    pub fn new(settings: &EtcdConfig) -> Result<Self, EtcdError> {
         let builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)

@@ -15,7 +15,6 @@ mod follow;
 mod keys;
 mod lease_clock;
 mod message;
-mod settings;
 mod thread;
 mod transaction;
 
@@ -25,6 +24,5 @@ pub use error::EtcdError;
 pub use follow::{StateFollower, StateImage};
 pub use keys::EtcdKeys;
 pub use lease_clock::LeaseClock;
-pub use settings::EtcdSettings;
 pub use thread::EtcdThread;
 pub use transaction::{LeaderFence, StateWriter};

@@ -280,7 +280,8 @@ fn take<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Candidate, ElectionView, EtcdSettings, EtcdThread, Leadership, ManagerRecord};
+    use crate::{Candidate, ElectionView, EtcdThread, Leadership, ManagerRecord};
+    use headroom_config::etcd::EtcdConfig;
     use headroom_test_fakes::EtcdCluster;
     use proptest::prelude::*;
     use tokio::sync::watch;
@@ -322,12 +323,10 @@ mod tests {
         id: &str,
     ) -> (StateWriter, Leadership, EtcdClient) {
         let lease = Duration::from_secs(10);
-        let settings = EtcdSettings {
+        let settings = EtcdConfig {
             endpoints,
             prefix: "/test".into(),
-            tls: None,
-            login: None,
-            lease,
+            ..EtcdConfig::default()
         };
         let client = EtcdClient::new(&settings).expect("a client");
         let keys = EtcdKeys::new(&settings.prefix);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_config::ResourceManagerConfig;
 use headroom_rm_etcd::{
-    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdSettings, EtcdThread, Leadership,
+    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership,
     LeaseClock, ManagerRecord, StateFollower, StateWriter,
 };
 use headroom_rm_store::etcd::EtcdEngine;
@@ -55,18 +55,11 @@ impl ManagerGroup {
         clock: ManagerClock,
     ) -> anyhow::Result<Self> {
         let etcd = &config.etcd;
-        let settings = EtcdSettings {
-            endpoints: etcd.endpoints.clone(),
-            prefix: etcd.prefix.clone(),
-            tls: etcd.tls.clone(),
-            login: etcd.login.clone(),
-            lease: etcd.lease,
-        };
         let url = config.advertise.clone().unwrap_or_else(|| url.to_owned());
         Ok(ManagerGroup {
             thread: Arc::new(EtcdThread::start().context("cannot start the thread for etcd")?),
-            client: EtcdClient::new(&settings)?,
-            keys: EtcdKeys::new(&settings.prefix),
+            client: EtcdClient::new(etcd)?,
+            keys: EtcdKeys::new(&etcd.prefix),
             view: watch::Sender::new(ElectionView::default()),
             copied: watch::Sender::new(0),
             own: ManagerRecord {
@@ -77,7 +70,7 @@ impl ManagerGroup {
                 lease: 0,
                 since: clock.unix_at_zero().0,
             },
-            lease: settings.lease,
+            lease: etcd.lease,
             compact: etcd.compact,
         })
     }

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use headroom_config::etcd::EtcdConfig;
 use headroom_rm_core::DurableRecord;
 use headroom_rm_etcd::{
-    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdSettings, EtcdThread, Leadership,
+    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership,
     ManagerRecord, StateFollower, StateWriter,
 };
 use headroom_rm_store::etcd::EtcdEngine;
@@ -29,12 +30,10 @@ struct Manager {
 
 impl Manager {
     fn new(etcd: &EtcdCluster, prefix: &str, id: &'static str) -> Self {
-        let settings = EtcdSettings {
+        let settings = EtcdConfig {
             endpoints: etcd.endpoints(),
             prefix: prefix.into(),
-            tls: None,
-            login: None,
-            lease: Duration::from_secs(10),
+            ..EtcdConfig::default()
         };
         Manager {
             runtime: tokio::runtime::Builder::new_current_thread()

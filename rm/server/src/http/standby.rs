@@ -39,7 +39,11 @@ async fn refer(State(group): State<ManagerGroup>, request: Request) -> Response 
         .uri()
         .path_and_query()
         .map_or("/", |path| path.as_str());
-    let leader = view.leader.filter(|leader| leader.url != group.url());
+    // Without etcd, this standby does not know whether the leader still leads.
+    let known = view.problem.is_none();
+    let leader = view
+        .leader
+        .filter(|leader| known && leader.url != group.url());
     let Some(leader) = leader else {
         let why = view
             .problem
