@@ -32,6 +32,32 @@ pub const fn hint(why: &'static str, fix: &'static str) -> KeyHint {
     KeyHint { why, fix }
 }
 
+/// Reads keys into the fields of the same name of `$value`, whose other fields keep their values.
+/// Each row is `key: parser => purpose, correct form;`, as in [`KeyHint`]; keys of one kind share
+/// a row. A key that is absent or wrong leaves its field as it is.
+macro_rules! read_keys {
+    ($section:expr, $value:expr, {
+        $($($key:ident)|+ : $parse:expr => $why:expr, $fix:expr;)+
+    }) => {{
+        let mut value = $value;
+        $($(value.$key = $section.read_or(
+            stringify!($key),
+            $crate::toml_reader::hint($why, $fix),
+            value.$key,
+            $parse,
+        );)+)+
+        value
+    }};
+}
+pub(crate) use read_keys;
+
+/// A parser for a key whose field is empty by default.
+pub(crate) fn some<'a, T>(
+    parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
+) -> impl FnOnce(&DeValue<'a>) -> Result<Option<T>, String> {
+    |value| parse(value).map(Some)
+}
+
 /// A table of a file while it is read.
 #[derive(Debug)]
 pub struct TomlSection<'a> {
@@ -202,10 +228,10 @@ impl<'a> TomlSection<'a> {
     pub fn read_table<T: Default>(
         &mut self,
         key: &'static str,
-        hint: KeyHint,
+        (why, fix): (&'static str, &'static str),
         read: impl FnOnce(&mut TomlSection<'a>) -> T,
     ) -> T {
-        let Some(mut table) = self.table(key, hint) else {
+        let Some(mut table) = self.table(key, hint(why, fix)) else {
             return T::default();
         };
         let value = read(&mut table);
