@@ -38,7 +38,7 @@ pub use runtime::{GcLogSetting, MemoryQuantities, RuntimeFlags, TaskRuntime};
 pub use spec::{
     ExecutorProgram, ExecutorSpec, GibibyteHours, GrowthSetting, Idempotent, InputHosts,
     InputLocality, InputSizes, JobSpec, MAX_TASKS, RetrySpec, SizingMode, StageSpec, TaskGroups,
-    TaskLimit,
+    TaskLimit, mode_learns_sizes,
 };
 pub use template::{Placeholder, PlaceholderTemplate};
 pub use treatments::Treatments;
@@ -150,14 +150,7 @@ fn sizes(root: &mut TomlSection<'_>, mode: MemoryFailureMode) -> Option<SizingMo
         "write sizes = \"stated\", \"learned\" or \"shadow\"",
     );
     let sizes = root.read("sizes", hint, parsed::<SizingMode>)?;
-    let knows = match mode {
-        MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
-        MemoryFailureMode::Pinterest
-        | MemoryFailureMode::Uber
-        | MemoryFailureMode::Databricks
-        | MemoryFailureMode::Fixed => false,
-    };
-    if !knows && *sizes.get_ref() == SizingMode::Learned {
+    if !mode_learns_sizes(mode) && *sizes.get_ref() == SizingMode::Learned {
         let what = format!("sizes = \"learned\" in mode {}", mode.as_str());
         let why = "that mode starts every task with the size of its stage";
         root.problems().add(

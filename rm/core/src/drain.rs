@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headroom_types::spelling::counted_noun;
-use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis, millis};
 
 use crate::cluster::Cluster;
 use crate::event::{AfterDrain, CallAnswer, CallRefusal, LogSeverity, UpdateKind};
@@ -223,8 +223,4 @@ impl Cluster {
     fn apps_on(&self, id: &NodeId) -> BTreeSet<AppId> {
         self.alive_on(id).into_iter().map(|c| c.app).collect()
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
