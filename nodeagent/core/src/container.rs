@@ -571,5 +571,4 @@ impl LifecycleEvent {
 }
 
 #[cfg(test)]
-#[path = "container_tests.rs"]
 mod tests;
