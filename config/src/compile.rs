@@ -10,47 +10,62 @@ use toml::de::DeValue;
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{FileProblem, ProblemCollector};
 use crate::toml_reader::{
-    self, KeyHint, TomlSection, absolute_path, boolean, duration, hint, nonzero_size, parsed, size,
-    texts, thousandths,
+    self, TomlSection, absolute_path, boolean, count, duration, hint, nonzero_size, parsed,
+    read_keys, server_url, size, some, texts, thousandths,
 };
 use crate::{aux_services, etcd, node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
 const MAX_ATTRIBUTE_CHARS: usize = 256;
-const AGENT_PATH: KeyHint = hint("the agent opens it", "write an absolute path in quotes");
+const OPTIONAL_PATH: &str = "write an absolute path in quotes, or leave it out";
+const TLS_FILES: &str = "the directory has ca.pem, cert.pem and key.pem";
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
 pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
     let report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &report);
     let mut root = TomlSection::root(&table, &report);
-    let usual = ResourceManagerConfig::default();
-    let traces = hint(
-        "masters send traces to this address",
-        "write traces = \"http://127.0.0.1:4318\", or leave it out",
-    );
-    let silence = hint(
-        "the time since the last heartbeat is compared with it",
-        "write a time with its unit, such as \"10s\"",
-    );
-    let base = base_settings(&mut root);
     let config = ResourceManagerConfig {
-        suspect: root.read_or("suspect", silence, usual.suspect, duration),
-        unreachable: root.read_or("unreachable", silence, usual.unreachable, duration),
-        lost: root.read_or("lost", silence, usual.lost, duration),
-        master_silence: root.read_or("master_silence", silence, usual.master_silence, duration),
         scheduling: scheduling(&mut root),
         limits: limits(&mut root),
         telemetry: telemetry::telemetry(&mut root),
-        traces: root.read_value("traces", traces, collector),
         events: telemetry::kept(&mut root, "events"),
         audit: telemetry::kept(&mut root, "audit"),
         history: telemetry::history(&mut root),
         uploads: telemetry::uploads(&mut root),
         etcd: etcd::read(&mut root),
         queues: queues::read(&mut root),
-        ..base
+        ..ResourceManagerConfig::default()
     };
+    let config = read_keys!(root, config, {
+        listen: parsed =>
+            "the resource manager listens at this address",
+            "write an address and a port: listen = \"127.0.0.1:7070\"";
+        advertise: some(server_url) =>
+            "callers and other resource managers use this URL",
+            "write advertise = \"https://rm1.example:7070\", or leave it out";
+        socket: some(absolute_path) =>
+            "local callers are authenticated at this socket",
+            OPTIONAL_PATH;
+        anonymous: parsed =>
+            "it sets the rights of unauthenticated TCP callers",
+            "write \"all\", \"read\" or \"nothing\"";
+        tls: some(absolute_path) => TLS_FILES, OPTIONAL_PATH;
+        authority: some(absolute_path) => "it signs certificates of joining hosts", OPTIONAL_PATH;
+        state: absolute_path =>
+            "the durable state is kept there",
+            "write an absolute path in quotes";
+        store: parsed => "the durable state is kept in this database", "write \"sled\" or \"redb\"";
+        log: parsed =>
+            "it sets the level of the log",
+            "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
+        suspect | unreachable | lost | master_silence: duration =>
+            "the time since the last heartbeat is compared with it",
+            "write a time with its unit, such as \"10s\"";
+        traces: some(server_url) =>
+            "masters send traces to this address",
+            "write traces = \"http://127.0.0.1:4318\", or leave it out";
+    });
     check_ascending(
         &root,
         ("suspect", config.suspect),
@@ -65,135 +80,43 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     report.finish(Some(config))
 }
 
-/// Reads the listeners, the certificates, the state and the log level; all other values are
-/// defaults.
-fn base_settings(root: &mut TomlSection<'_>) -> ResourceManagerConfig {
-    let usual = ResourceManagerConfig::default();
-    let listen = hint(
-        "the resource manager listens at this address",
-        "write an address and a port: listen = \"127.0.0.1:7070\"",
-    );
-    let advertise = hint(
-        "callers and other resource managers use this URL",
-        "write advertise = \"https://rm1.example:7070\", or leave it out",
-    );
-    let socket = hint(
-        "local callers are authenticated at this socket",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let anonymous = hint(
-        "it sets the rights of unauthenticated TCP callers",
-        "write \"all\", \"read\" or \"nothing\"",
-    );
-    let tls = hint(
-        "the directory has ca.pem, cert.pem and key.pem",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let authority = hint(
-        "it signs certificates of joining hosts",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let state = hint(
-        "the durable state is kept there",
-        "write an absolute path in quotes",
-    );
-    let store = hint(
-        "the durable state is kept in this database",
-        "write \"sled\" or \"redb\"",
-    );
-    let log = hint(
-        "it sets the level of the log",
-        "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
-    );
-    ResourceManagerConfig {
-        listen: root.read_or("listen", listen, usual.listen, parsed),
-        advertise: root.read_value("advertise", advertise, collector),
-        socket: root.read_value("socket", socket, absolute_path),
-        anonymous: root.read_or("anonymous", anonymous, usual.anonymous, parsed),
-        tls: root.read_value("tls", tls, absolute_path),
-        authority: root.read_value("authority", authority, absolute_path),
-        state: root.read_or("state", state, usual.state, absolute_path),
-        store: root.read_or("store", store, usual.store, parsed),
-        log: root.read_or("log", log, usual.log, parsed),
-        ..usual
-    }
-}
-
 fn scheduling(root: &mut TomlSection<'_>) -> Scheduling {
-    let usual = Scheduling::default();
-    let whole = hint(
+    let whole = (
         "it sets how the scheduler serves waiting requests",
         "write a table: [scheduling]",
     );
     root.read_table("scheduling", whole, |table| {
-        let reserve_after = hint(
-            "a request that waited this long gets a reserved node",
-            "write a time with its unit, such as \"2s\"",
-        );
-        let warning = hint(
-            "a master can save its work in this time",
-            "write a time with its unit, such as \"15s\"",
-        );
-        let every = hint(
-            "containers are preempted in rounds",
-            "write a time with its unit, such as \"3s\"",
-        );
-        let part = hint(
-            "one round preempts at most this part",
-            "write a part of the cluster such as \"10%\", or \"0%\" for never",
-        );
-        Scheduling {
-            reserve_after: table.read_or(
-                "reserve_after",
-                reserve_after,
-                usual.reserve_after,
-                duration,
-            ),
-            preempt_warning: table.read_or(
-                "preempt_warning",
-                warning,
-                usual.preempt_warning,
-                duration,
-            ),
-            preempt_every: table.read_or("preempt_every", every, usual.preempt_every, duration),
-            preempt_part: table.read_or("preempt_part", part, usual.preempt_part, thousandths),
-        }
+        read_keys!(table, Scheduling::default(), {
+            reserve_after: duration =>
+                "a request that waited this long gets a reserved node",
+                "write a time with its unit, such as \"2s\"";
+            preempt_warning: duration =>
+                "a master can save its work in this time",
+                "write a time with its unit, such as \"15s\"";
+            preempt_every: duration =>
+                "containers are preempted in rounds",
+                "write a time with its unit, such as \"3s\"";
+            preempt_part: thousandths =>
+                "one round preempts at most this part",
+                "write a part of the cluster such as \"10%\", or \"0%\" for never";
+        })
     })
 }
 
 fn limits(root: &mut TomlSection<'_>) -> CallerLimits {
-    let usual = CallerLimits::default();
-    let whole = hint(
+    let whole = (
         "it limits the load from one caller",
         "write a table: [limits]",
     );
     root.read_table("limits", whole, |table| {
-        let number = hint(
-            "it limits the load from one caller",
-            "write a whole number from 1",
-        );
-        let switch = hint(
-            "it sets whether programs on this host are counted",
-            "write true or false",
-        );
-        let count = || toml_reader::count(1, 1_000_000);
-        CallerLimits {
-            calls_per_second: table.read_or(
-                "calls_per_second",
-                number,
-                usual.calls_per_second,
-                count(),
-            ),
-            calls_at_once: table.read_or("calls_at_once", number, usual.calls_at_once, count()),
-            connections_per_peer: table.read_or(
-                "connections_per_peer",
-                number,
-                usual.connections_per_peer,
-                count(),
-            ),
-            streams: table.read_or("streams", number, usual.streams, count()),
-            loopback: table.read_or("loopback", switch, usual.loopback, boolean),
-        }
+        read_keys!(table, CallerLimits::default(), {
+            calls_per_second | calls_at_once | connections_per_peer | streams: count(1, 1_000_000) =>
+                whole.0,
+                "write a whole number from 1";
+            loopback: boolean =>
+                "it sets whether programs on this host are counted",
+                "write true or false";
+        })
     })
 }
 
@@ -202,117 +125,79 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
     let report = ProblemCollector::new(file, text);
     let table = toml_reader::parse(text, &report);
     let mut root = TomlSection::root(&table, &report);
-    let usual = NodeAgentConfig::default();
-    let memory = hint(
-        "the node offers this memory",
-        "write a size such as memory = \"14GiB\", or leave it out",
-    );
-    let cpus = hint(
-        "the node offers these processors",
-        "write a number of cores such as cpus = 4, or leave it out",
-    );
-    let reserve = hint(
-        "this memory stays with the host",
-        "write a size such as reserve = \"512MiB\"",
-    );
-    let fence = hint(
-        "a disconnected node ends its containers after this time",
-        "write a time such as \"10m\", or \"never\"",
-    );
-    let enforcer = hint(
-        "it enforces the limits of containers",
-        "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out",
-    );
-    let addresses = addresses(&mut root);
     let config = NodeAgentConfig {
-        memory: root.read_value("memory", memory, nonzero_size),
-        cpus: root.read_value("cpus", cpus, toml_reader::cpus),
-        reserve: root.read_or("reserve", reserve, usual.reserve, size),
-        enforcer: root.read_value("enforcer", enforcer, parsed),
-        cgroup_root: root.read_value("cgroup_root", AGENT_PATH, absolute_path),
-        bin_dir: root.read_value("bin_dir", AGENT_PATH, absolute_path),
-        self_fence: root.read_or("self_fence", fence, usual.self_fence, |v| {
-            toml_reader::text(v)?.parse()
-        }),
         aux_services: aux_services::read(&mut root),
         isolation: node::isolation(&mut root),
         logs: node::logs(&mut root),
         health: node::health(&mut root),
         cache: node::cache(&mut root),
         telemetry: telemetry::telemetry(&mut root),
-        ..traits(&mut root, addresses)
+        ..traits(&mut root)
     };
+    let (why, fix) = ("the agent opens it", "write an absolute path in quotes");
+    let config = read_keys!(root, config, {
+        rm: http_url => "the node registers at this URL", "write rm = \"http://127.0.0.1:7070\"";
+        name: some(parsed) =>
+            "it names the node",
+            "write a host name such as \"worker-01\", or leave it out for this host's";
+        state: absolute_path => why, fix;
+        listen: parsed =>
+            "logs and health are read at this address",
+            "write an address and a port: listen = \"127.0.0.1:7072\"";
+        tls: some(absolute_path) => TLS_FILES, OPTIONAL_PATH;
+        advertise: some(host) =>
+            "other hosts connect to this name",
+            "write a host name or an address without a port, or leave it out";
+        memory: some(nonzero_size) =>
+            "the node offers this memory",
+            "write a size such as memory = \"14GiB\", or leave it out";
+        cpus: some(toml_reader::cpus) =>
+            "the node offers these processors",
+            "write a number of cores such as cpus = 4, or leave it out";
+        reserve: size =>
+            "this memory stays with the host",
+            "write a size such as reserve = \"512MiB\"";
+        enforcer: some(parsed) =>
+            "it enforces the limits of containers",
+            "write \"cgroup2\", \"cgroup1\" or \"poll\", or leave it out";
+        cgroup_root | bin_dir: some(absolute_path) => why, fix;
+        self_fence: |v| toml_reader::text(v)?.parse() =>
+            "a disconnected node ends its containers after this time",
+            "write a time such as \"10m\", or \"never\"";
+    });
     node::check_tmpfs_sizes(&root, &config);
     aux_services::check_memory(&root, config.memory, &config.aux_services);
     root.reject_unknown_keys();
     report.finish(Some(config))
 }
 
-/// Reads the names, addresses and directories of the agent; all other values are defaults.
-fn addresses(root: &mut TomlSection<'_>) -> NodeAgentConfig {
-    let usual = NodeAgentConfig::default();
-    let rm = hint(
-        "the node registers at this URL",
-        "write rm = \"http://127.0.0.1:7070\"",
-    );
-    let name = hint(
-        "it names the node",
-        "write a host name such as \"worker-01\", or leave it out for this host's",
-    );
-    let listen = hint(
-        "logs and health are read at this address",
-        "write an address and a port: listen = \"127.0.0.1:7072\"",
-    );
-    let tls = hint(
-        "the directory has ca.pem, cert.pem and key.pem",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let advertise = hint(
-        "other hosts connect to this name",
-        "write a host name or an address without a port, or leave it out",
-    );
-    NodeAgentConfig {
-        rm: root.read_or("rm", rm, usual.rm, http_url),
-        name: root.read_value("name", name, parsed),
-        state: root.read_or("state", AGENT_PATH, usual.state, absolute_path),
-        listen: root.read_or("listen", listen, usual.listen, parsed),
-        tls: root.read_value("tls", tls, absolute_path),
-        advertise: root.read_value("advertise", advertise, host),
-        ..usual
-    }
-}
-
-/// Reads rack, labels, attributes and `exclusive`; all other values are those of `base`.
-fn traits(root: &mut TomlSection<'_>, base: NodeAgentConfig) -> NodeAgentConfig {
-    let rack = hint(
-        "nodes of one rack fail together",
-        "write a word such as rack = \"r12\"",
-    );
-    let words = hint(
-        "requests can require these words",
-        "write words in a list: labels = [\"ssd\", \"spark\"]",
-    );
-    let truth = hint(
-        "it reserves the node for requests with one of its labels",
-        "write exclusive = true and some labels",
-    );
+/// Reads rack, labels, attributes and `exclusive`; all other values are defaults.
+fn traits(root: &mut TomlSection<'_>) -> NodeAgentConfig {
     let values = hint(
         "requests compare these values",
         "write a word and a short text: attributes = { kernel = \"6.1\" }",
     );
+    let attributes = root.named_values("attributes", values, attribute);
     let config = NodeAgentConfig {
-        rack: root.read_value("rack", rack, parsed),
-        labels: root.read_or("labels", words, BTreeSet::new(), labels),
-        exclusive: root.read_or("exclusive", truth, false, boolean),
-        attributes: root
-            .named_values("attributes", values, attribute)
-            .into_iter()
-            .collect(),
-        ..base
+        attributes: attributes.into_iter().collect(),
+        ..NodeAgentConfig::default()
     };
+    let (why, fix) = (
+        "it reserves the node for requests with one of its labels",
+        "write exclusive = true and some labels",
+    );
+    let config = read_keys!(root, config, {
+        rack: some(parsed) =>
+            "nodes of one rack fail together",
+            "write a word such as rack = \"r12\"";
+        labels: labels =>
+            "requests can require these words",
+            "write words in a list: labels = [\"ssd\", \"spark\"]";
+        exclusive: boolean => why, fix;
+    });
     if config.exclusive && config.labels.is_empty() {
         let what = "exclusive without labels: no request could ever use the node";
-        root.reject("exclusive", what, truth.why, truth.fix);
+        root.reject("exclusive", what, why, fix);
     }
     config
 }
@@ -372,31 +257,6 @@ fn http_url(value: &DeValue<'_>) -> Result<String, String> {
         Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
         Some(_) | None => Err(format!(
             "{url:?} does not have the form http://HOST:PORT, https://HOST:PORT or unix:/PATH"
-        )),
-    }
-}
-
-/// Parses the URL of a collector, which may contain a path.
-fn collector(value: &DeValue<'_>) -> Result<String, String> {
-    server_url(&toml_reader::text(value)?)
-}
-
-/// Parses the URL of a server, without a path.
-pub(crate) fn server_url(text: &str) -> Result<String, String> {
-    let url = text.trim_end_matches('/').to_owned();
-    match url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"))
-    {
-        Some(rest)
-            if !rest.is_empty()
-                && !rest.starts_with('/')
-                && !rest.contains([' ', '?', '#', '@']) =>
-        {
-            Ok(url)
-        }
-        Some(_) | None => Err(format!(
-            "{url:?} does not have the form http://HOST:PORT or https://HOST:PORT"
         )),
     }
 }

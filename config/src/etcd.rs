@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use crate::compile::server_url;
-use crate::toml_reader::{TomlSection, absolute_path, duration, hint, parse_duration, text, texts};
+use crate::toml_reader::{
+    TomlSection, absolute_path, duration, parse_duration, read_keys, server_urls, some, text,
+};
 
 /// Shortest lease: etcd itself grants none below two seconds.
 const MIN_LEASE: Duration = Duration::from_secs(2);
@@ -52,12 +53,28 @@ impl EtcdConfig {
 
 /// Reads the table `[etcd]`.
 pub(crate) fn read(root: &mut TomlSection<'_>) -> EtcdConfig {
-    let whole = hint(
+    let whole = (
         "several resource managers keep their state there",
         "write a table: [etcd]",
     );
     root.read_table("etcd", whole, |table| {
-        let config = fields(table);
+        let config = read_keys!(table, EtcdConfig::default(), {
+            endpoints: server_urls =>
+                "the resource manager calls these members of etcd",
+                "write a list of URLs: [\"http://10.0.0.1:2379\"]";
+            prefix: key_prefix =>
+                "all keys of the cluster begin with it",
+                "write a path such as \"/headroom/prod\"";
+            lease: lease_time =>
+                "another resource manager leads after this time without a renewal",
+                "write a time from \"2s\" to \"60s\"";
+            tls | login: some(absolute_path) =>
+                "the resource manager reads it",
+                "write an absolute path in quotes, or leave it out";
+            compact: interval =>
+                "the leader removes the history of etcd at this interval",
+                "write a time with its unit, such as \"5m\", or \"never\"";
+        });
         let encrypted = |url: &String| url.starts_with("https://");
         if config.endpoints.iter().any(encrypted) && config.tls.is_none() {
             table.reject(
@@ -69,46 +86,6 @@ pub(crate) fn read(root: &mut TomlSection<'_>) -> EtcdConfig {
         }
         config
     })
-}
-
-fn fields(table: &mut TomlSection<'_>) -> EtcdConfig {
-    let usual = EtcdConfig::default();
-    let endpoints = hint(
-        "the resource manager calls these members of etcd",
-        "write a list of URLs: [\"http://10.0.0.1:2379\"]",
-    );
-    let prefix = hint(
-        "all keys of the cluster begin with it",
-        "write a path such as \"/headroom/prod\"",
-    );
-    let lease = hint(
-        "another resource manager leads after this time without a renewal",
-        "write a time from \"2s\" to \"60s\"",
-    );
-    let path = hint(
-        "the resource manager reads it",
-        "write an absolute path in quotes, or leave it out",
-    );
-    let compact = hint(
-        "the leader removes the history of etcd at this interval",
-        "write a time with its unit, such as \"5m\", or \"never\"",
-    );
-    EtcdConfig {
-        endpoints: table.read_or("endpoints", endpoints, usual.endpoints, urls),
-        prefix: table.read_or("prefix", prefix, usual.prefix, key_prefix),
-        lease: table.read_or("lease", lease, usual.lease, lease_time),
-        tls: table.read_value("tls", path, absolute_path),
-        login: table.read_value("login", path, absolute_path),
-        compact: table.read_or("compact", compact, usual.compact, interval),
-    }
-}
-
-fn urls(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let urls = texts(value)?;
-    if urls.is_empty() {
-        return Err("the list is empty".to_owned());
-    }
-    urls.into_iter().map(|url| server_url(&url)).collect()
 }
 
 fn key_prefix(value: &DeValue<'_>) -> Result<String, String> {

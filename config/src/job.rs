@@ -38,13 +38,15 @@ pub use runtime::{GcLogSetting, MemoryQuantities, RuntimeFlags, TaskRuntime};
 pub use spec::{
     ExecutorProgram, ExecutorSpec, GibibyteHours, GrowthSetting, Idempotent, InputHosts,
     InputLocality, InputSizes, JobSpec, MAX_TASKS, RetrySpec, SizingMode, StageSpec, TaskGroups,
-    TaskLimit,
+    TaskLimit, mode_learns_sizes,
 };
 pub use template::{Placeholder, PlaceholderTemplate};
 pub use treatments::Treatments;
 
 use crate::problem::{FileProblem, ProblemCollector};
-use crate::toml_reader::{self, TomlSection, count, duration, hint, integer, nonzero_size, parsed};
+use crate::toml_reader::{
+    self, TomlSection, count, duration, hint, integer, nonzero_size, parsed, read_keys, some,
+};
 
 /// Version of the job file format.
 pub const VERSION: i64 = 1;
@@ -148,14 +150,7 @@ fn sizes(root: &mut TomlSection<'_>, mode: MemoryFailureMode) -> Option<SizingMo
         "write sizes = \"stated\", \"learned\" or \"shadow\"",
     );
     let sizes = root.read("sizes", hint, parsed::<SizingMode>)?;
-    let knows = match mode {
-        MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
-        MemoryFailureMode::Pinterest
-        | MemoryFailureMode::Uber
-        | MemoryFailureMode::Databricks
-        | MemoryFailureMode::Fixed => false,
-    };
-    if !knows && *sizes.get_ref() == SizingMode::Learned {
+    if !mode_learns_sizes(mode) && *sizes.get_ref() == SizingMode::Learned {
         let what = format!("sizes = \"learned\" in mode {}", mode.as_str());
         let why = "that mode starts every task with the size of its stage";
         root.problems().add(
@@ -185,59 +180,33 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibibyteHours, String> {
 }
 
 fn retry(root: &mut TomlSection<'_>) -> RetrySpec {
-    let usual = RetrySpec::default();
-    root.read_table("retry",
-        hint("it limits the attempts of a task", "write a table [retry]"),
-    |s| {
-    let tries = hint(
-        "a task that always fails must end",
-        "write a whole number, such as 4",
-    );
-    let cap = hint(
-        "no task grows beyond this size",
-        "write a size such as cap = \"4GiB\", or leave it out for the largest node",
-    );
-    let breaker = hint(
-        "a stage is marked badly sized if more of its tasks need another size",
-        "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no limit",
-    );
-    let budget = hint(
-        "no task of the job grows after memory failures have cost this much",
-        "write GiB·h as a number above 0, such as budget_gib_h = 2.5, or leave it out for no limit",
-    );
-    let drain = hint(
-        "an executor of the job then ends and frees memory for the task's own container",
-        "write a duration such as drain_after = \"1s\", or \"0s\" for at once",
-    );
-    let cpus = hint(
-        "processors of an escalated task's own container",
-        "write a number of cores, such as cpus = 0.5, or leave it out",
-    );
-    RetrySpec {
-        max_attempts: s.read_or("max_attempts",
-            tries,
-            usual.max_attempts,
-            count(1, 100),
-        ),
-        memory_attempts: s.read_or("memory_attempts",
-            tries,
-            usual.memory_attempts,
-            count(1, 20),
-        ),
-        transient: s.read_or("transient",
-            tries,
-            usual.transient,
-            count(0, 100),
-        ),
-        cap: s.read_value("cap", cap, nonzero_size),
-        breaker: s.read_value("breaker", breaker, count(1, 100)),
-        budget: s.read_value("budget_gib_h", budget, gib_hours),
-        drain_after: s.read_or("drain_after",
-            drain,
-            usual.drain_after,
-            duration,
-        ),
-        cpus: s.read_value("cpus", cpus, toml_reader::cpus),
-    }
+    let whole = ("it limits the attempts of a task", "write a table [retry]");
+    root.read_table("retry", whole, |s| {
+        let budget = hint(
+            "no task of the job grows after memory failures have cost this much",
+            "write GiB·h as a number above 0, such as budget_gib_h = 2.5, or leave it out for no limit",
+        );
+        let budget = s.read_value("budget_gib_h", budget, gib_hours);
+        let (why, fix) = (
+            "a task that always fails must end",
+            "write a whole number, such as 4",
+        );
+        read_keys!(s, RetrySpec { budget, ..RetrySpec::default() }, {
+            max_attempts: count(1, 100) => why, fix;
+            memory_attempts: count(1, 20) => why, fix;
+            transient: count(0, 100) => why, fix;
+            cap: some(nonzero_size) =>
+                "no task grows beyond this size",
+                "write a size such as cap = \"4GiB\", or leave it out for the largest node";
+            breaker: some(count(1, 100)) =>
+                "a stage is marked badly sized if more of its tasks need another size",
+                "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no limit";
+            drain_after: duration =>
+                "an executor of the job then ends and frees memory for the task's own container",
+                "write a duration such as drain_after = \"1s\", or \"0s\" for at once";
+            cpus: some(toml_reader::cpus) =>
+                "processors of an escalated task's own container",
+                "write a number of cores, such as cpus = 0.5, or leave it out";
+        })
     })
 }

@@ -7,175 +7,111 @@ use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetentio
 use crate::telemetry::segment;
 use crate::toml_reader::{
     self, TomlSection, absolute_path, boolean, count, duration, hint, nonzero_size, parsed,
-    thousandths,
+    read_keys, some, thousandths,
 };
 
 pub(crate) fn isolation(root: &mut TomlSection<'_>) -> Isolation {
-    let usual = Isolation::default();
-    let whole = hint(
+    let whole = (
         "it sets the rights of programs",
         "write a table: [isolation]",
     );
     root.read_table("isolation", whole, |t| {
-        let switch = hint("it is a switch", "write true or false");
-        let ipc = hint(
-            "programs share IPC and /dev/shm within this scope only",
-            "write \"task\", \"container\" or \"host\"",
+        let names = hint(
+            "a submitter of that name runs as this user",
+            "write users = { \"ann@example\" = \"ann\" }",
         );
-        let tmpfs = hint(
-            "it limits the size of a tmpfs",
-            "write a size such as \"256MiB\", or leave it out",
-        );
-        let mask = hint(
-            "these mode bits are removed from new files",
-            "write them in octal, in quotes: umask = \"027\"",
-        );
-        let number = hint(
-            "it limits the open files of one process",
-            "write a whole number from 64",
-        );
-        let cpu = hint(
-            "it sets whether programs may use idle processors",
-            "write \"share\" or \"limit\"",
-        );
-        let users = users(t);
-        Isolation {
-            private_tmp: t.read_or("private_tmp", switch, usual.private_tmp, boolean),
-            tmp_size: t.read_value("tmp_size", tmpfs, nonzero_size),
-            ipc: t.read_or("ipc", ipc, usual.ipc, parsed),
-            shm_size: t.read_value("shm_size", tmpfs, nonzero_size),
-            umask: t.read_or("umask", mask, usual.umask, octal),
-            open_files: t.read_or("open_files", number, usual.open_files, count(64, 1 << 30)),
-            cpu: t.read_or("cpu", cpu, usual.cpu, parsed),
-            ..users
-        }
+        let users = t.named_values("users", names, pair).into_iter().collect();
+        read_keys!(t, Isolation { users, ..Isolation::default() }, {
+            run_as: parsed =>
+                "programs run as this user",
+                "write \"submitter\", \"agent\" or the name of a user";
+            min_uid: count(0, u32::MAX - 1) =>
+                "system accounts must not run jobs",
+                "write the number of the first user, such as 1000";
+            allow_root | private_tmp: boolean => "it is a switch", "write true or false";
+            tmp_size | shm_size: some(nonzero_size) =>
+                "it limits the size of a tmpfs",
+                "write a size such as \"256MiB\", or leave it out";
+            ipc: parsed =>
+                "programs share IPC and /dev/shm within this scope only",
+                "write \"task\", \"container\" or \"host\"";
+            umask: octal =>
+                "these mode bits are removed from new files",
+                "write them in octal, in quotes: umask = \"027\"";
+            open_files: count(64, 1 << 30) =>
+                "it limits the open files of one process",
+                "write a whole number from 64";
+            cpu: parsed =>
+                "it sets whether programs may use idle processors",
+                "write \"share\" or \"limit\"";
+        })
     })
 }
 
-/// Reads the users of programs; all other values are defaults.
-fn users(t: &mut TomlSection<'_>) -> Isolation {
-    let usual = Isolation::default();
-    let who = hint(
-        "programs run as this user",
-        "write \"submitter\", \"agent\" or the name of a user",
-    );
-    let names = hint(
-        "a submitter of that name runs as this user",
-        "write users = { \"ann@example\" = \"ann\" }",
-    );
-    let uid = hint(
-        "system accounts must not run jobs",
-        "write the number of the first user, such as 1000",
-    );
-    let switch = hint("it is a switch", "write true or false");
-    Isolation {
-        run_as: t.read_or("run_as", who, usual.run_as, parsed),
-        users: t.named_values("users", names, pair).into_iter().collect(),
-        min_uid: t.read_or("min_uid", uid, usual.min_uid, count(0, u32::MAX - 1)),
-        allow_root: t.read_or("allow_root", switch, usual.allow_root, boolean),
-        ..usual
-    }
-}
-
 pub(crate) fn logs(root: &mut TomlSection<'_>) -> LogRetention {
-    let usual = LogRetention::default();
-    let whole = hint(
+    let whole = (
         "it sets how much of the logs of programs is kept",
         "write a table: [logs]",
     );
     root.read_table("logs", whole, |t| {
-        let size = hint(
-            "it limits the size of logs",
-            "write a size such as \"16MiB\", at least 64KiB",
-        );
-        let number = hint(
-            "this number of the newest segments is kept",
-            "write a whole number from 2",
-        );
-        let keep = hint(
-            "logs are removed after this time",
-            "write a time such as \"3d\"",
-        );
-        LogRetention {
-            size: t.read_or("size", size, usual.size, segment),
-            count: t.read_or("count", number, usual.count, count(2, 10_000)),
-            container: t.read_or("container", size, usual.container, segment),
-            keep: t.read_or("keep", keep, usual.keep, duration),
-        }
+        read_keys!(t, LogRetention::default(), {
+            size | container: segment =>
+                "it limits the size of logs",
+                "write a size such as \"16MiB\", at least 64KiB";
+            count: count(2, 10_000) =>
+                "this number of the newest segments is kept",
+                "write a whole number from 2";
+            keep: duration => "logs are removed after this time", "write a time such as \"3d\"";
+        })
     })
 }
 
 pub(crate) fn health(root: &mut TomlSection<'_>) -> HealthChecks {
-    let usual = HealthChecks::default();
-    let whole = hint(
+    let whole = (
         "it sets when the node is unhealthy",
         "write a table: [health]",
     );
     root.read_table("health", whole, |t| {
-        let percent = hint(
-            "a node with a fuller disk is unhealthy",
-            "write percent, from 1 to 100",
-        );
-        let part = hint(
-            "a node with more unattributed memory is unhealthy",
-            "write a part from \"0.1%\" to \"100%\", such as \"25%\"",
-        );
-        let time = hint(
-            "the check is repeated at this interval",
-            "write a time such as \"10s\"",
-        );
-        let path = hint(
-            "the agent runs this program",
-            "write an absolute path in quotes, or leave it out",
-        );
-        HealthChecks {
-            disk_full: t.read_or("disk_full", percent, usual.disk_full, count(1, 100)),
-            inodes_full: t.read_or("inodes_full", percent, usual.inodes_full, count(1, 100)),
-            max_unattributed: t.read_or(
-                "max_unattributed",
-                part,
-                usual.max_unattributed,
-                some_part,
-            ),
-            every: t.read_or("every", time, usual.every, duration),
-            script: t.read_value("script", path, absolute_path),
-            script_every: t.read_or("script_every", time, usual.script_every, duration),
-            script_timeout: t.read_or("script_timeout", time, usual.script_timeout, duration),
-        }
+        read_keys!(t, HealthChecks::default(), {
+            disk_full | inodes_full: count(1, 100) =>
+                "a node with a fuller disk is unhealthy",
+                "write percent, from 1 to 100";
+            max_unattributed: some_part =>
+                "a node with more unattributed memory is unhealthy",
+                "write a part from \"0.1%\" to \"100%\", such as \"25%\"";
+            every | script_every | script_timeout: duration =>
+                "the check is repeated at this interval",
+                "write a time such as \"10s\"";
+            script: some(absolute_path) =>
+                "the agent runs this program",
+                "write an absolute path in quotes, or leave it out";
+        })
     })
 }
 
 pub(crate) fn cache(root: &mut TomlSection<'_>) -> FileCacheLimits {
-    let usual = FileCacheLimits::default();
-    let whole = hint(
+    let whole = (
         "it sets how files of jobs are fetched and kept",
         "write a table: [cache]",
     );
     root.read_table("cache", whole, |t| {
-        let size = hint(
+        let (why, fix) = (
             "containers need the disk too",
             "write a size such as \"10GiB\"",
         );
-        let number = hint(
-            "an archive must not use all inodes of the disk",
-            "write a whole number from 1",
-        );
-        let time = hint(
-            "a container that waits for its files holds its memory",
-            "write a time such as \"10m\"",
-        );
-        let trust = hint(
-            "servers whose certificates it has signed are trusted",
-            "write an absolute path in quotes, or leave it out",
-        );
-        FileCacheLimits {
-            size: t.read_or("size", size, usual.size, toml_reader::size),
-            file: t.read_or("file", size, usual.file, nonzero_size),
-            unpacked: t.read_or("unpacked", size, usual.unpacked, nonzero_size),
-            entries: t.read_or("entries", number, usual.entries, count(1, 10_000_000)),
-            deadline: t.read_or("deadline", time, usual.deadline, duration),
-            ca_file: t.read_value("ca_file", trust, absolute_path),
-        }
+        read_keys!(t, FileCacheLimits::default(), {
+            size: toml_reader::size => why, fix;
+            file | unpacked: nonzero_size => why, fix;
+            entries: count(1, 10_000_000) =>
+                "an archive must not use all inodes of the disk",
+                "write a whole number from 1";
+            deadline: duration =>
+                "a container that waits for its files holds its memory",
+                "write a time such as \"10m\"";
+            ca_file: some(absolute_path) =>
+                "servers whose certificates it has signed are trusted",
+                "write an absolute path in quotes, or leave it out";
+        })
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, word_enum};
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, duration, hint, nonzero_size, parsed};
+use crate::toml_reader::{self, TomlSection, count, duration, nonzero_size, parsed, read_keys};
 
 /// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,47 +91,34 @@ impl Default for UploadLimits {
 
 /// Reads the table `[telemetry]`.
 pub(crate) fn telemetry(root: &mut TomlSection<'_>) -> Telemetry {
-    let usual = Telemetry::default();
-    let whole = hint(
+    let whole = (
         "it sets the granularity of the metrics",
         "write a table: [telemetry]",
     );
     root.read_table("telemetry", whole, |table| {
-        let fine = hint(
-            "each value of a label is a series that must be stored",
-            "write \"profile\", \"job\" or \"task\"",
-        );
-        Telemetry {
-            cardinality: table.read_or("cardinality", fine, usual.cardinality, parsed),
-        }
+        read_keys!(table, Telemetry::default(), {
+            cardinality: parsed =>
+                "each value of a label is a series that must be stored",
+                "write \"profile\", \"job\" or \"task\"";
+        })
     })
 }
 
 /// Reads the table `[events]` or `[audit]`.
 pub(crate) fn kept(root: &mut TomlSection<'_>, name: &'static str) -> RetentionLimits {
-    let usual = RetentionLimits::default();
-    let whole = hint(
+    let whole = (
         "it limits the size on the disk",
         "write a table with segment and segments",
     );
     root.read_table(name, whole, |table| {
-        let size = hint(
-            "a file is closed at this size and the next one is started",
-            "write a size from 64KiB, such as \"8MiB\"",
-        );
-        let count = hint(
-            "the oldest file is removed when there are more",
-            "write a whole number from 2",
-        );
-        RetentionLimits {
-            segment: table.read_or("segment", size, usual.segment, segment),
-            segments: table.read_or(
-                "segments",
-                count,
-                usual.segments,
-                toml_reader::count(2, 10_000),
-            ),
-        }
+        read_keys!(table, RetentionLimits::default(), {
+            segment: segment =>
+                "a file is closed at this size and the next one is started",
+                "write a size from 64KiB, such as \"8MiB\"";
+            segments: count(2, 10_000) =>
+                "the oldest file is removed when there are more",
+                "write a whole number from 2";
+        })
     })
 }
 
@@ -147,54 +134,43 @@ pub(crate) fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
 
 /// Reads the table `[history]`.
 pub(crate) fn history(root: &mut TomlSection<'_>) -> HistoryBounds {
-    let usual = HistoryBounds::default();
-    let whole = hint(
+    let whole = (
         "it limits the number of ended objects",
         "write a table: [history]",
     );
     root.read_table("history", whole, |table| {
-        let number = hint(
+        let (why, fix) = (
             "the oldest are removed first",
             "write a whole number from 1",
         );
-        let age = hint(
-            "older applications are forgotten",
-            "write a time with its unit, such as \"720h\"",
-        );
-        HistoryBounds {
-            apps: table.read_or("apps", number, usual.apps, toml_reader::count(1, 100_000)),
-            containers: table.read_or(
-                "containers",
-                number,
-                usual.containers,
-                toml_reader::count(1, 1_000_000),
-            ),
-            age: table.read_or("age", age, usual.age, duration),
-        }
+        read_keys!(table, HistoryBounds::default(), {
+            apps: count(1, 100_000) => why, fix;
+            containers: count(1, 1_000_000) => why, fix;
+            age: duration =>
+                "older applications are forgotten",
+                "write a time with its unit, such as \"720h\"";
+        })
     })
 }
 
 /// Reads the table `[uploads]`.
 pub(crate) fn uploads(root: &mut TomlSection<'_>) -> UploadLimits {
-    let usual = UploadLimits::default();
-    let whole = hint(
+    let whole = (
         "it limits the files that users upload",
         "write a table: [uploads]",
     );
     root.read_table("uploads", whole, |table| {
-        let size = hint(
+        let (why, fix) = (
             "uploaded files are on the disk of the resource manager",
             "write a size such as \"1GiB\"",
         );
-        let time = hint(
-            "an unused file is removed after this time",
-            "write a time with its unit, such as \"24h\"",
-        );
-        UploadLimits {
-            max_file: table.read_or("max_file", size, usual.max_file, nonzero_size),
-            max_total: table.read_or("max_total", size, usual.max_total, toml_reader::size),
-            keep: table.read_or("keep", time, usual.keep, duration),
-        }
+        read_keys!(table, UploadLimits::default(), {
+            max_file: nonzero_size => why, fix;
+            max_total: toml_reader::size => why, fix;
+            keep: duration =>
+                "an unused file is removed after this time",
+                "write a time with its unit, such as \"24h\"";
+        })
     })
 }
 

@@ -32,6 +32,32 @@ pub const fn hint(why: &'static str, fix: &'static str) -> KeyHint {
     KeyHint { why, fix }
 }
 
+/// Reads keys into the fields of the same name of `$value`, whose other fields keep their values.
+/// Each row is `key: parser => purpose, correct form;`, as in [`KeyHint`]; keys of one kind share
+/// a row. A key that is absent or wrong leaves its field as it is.
+macro_rules! read_keys {
+    ($section:expr, $value:expr, {
+        $($($key:ident)|+ : $parse:expr => $why:expr, $fix:expr;)+
+    }) => {{
+        let mut value = $value;
+        $($(value.$key = $section.read_or(
+            stringify!($key),
+            $crate::toml_reader::hint($why, $fix),
+            value.$key,
+            $parse,
+        );)+)+
+        value
+    }};
+}
+pub(crate) use read_keys;
+
+/// A parser for a key whose field is empty by default.
+pub(crate) fn some<'a, T>(
+    parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
+) -> impl FnOnce(&DeValue<'a>) -> Result<Option<T>, String> {
+    |value| parse(value).map(Some)
+}
+
 /// A table of a file while it is read.
 #[derive(Debug)]
 pub struct TomlSection<'a> {
@@ -202,10 +228,10 @@ impl<'a> TomlSection<'a> {
     pub fn read_table<T: Default>(
         &mut self,
         key: &'static str,
-        hint: KeyHint,
+        (why, fix): (&'static str, &'static str),
         read: impl FnOnce(&mut TomlSection<'a>) -> T,
     ) -> T {
-        let Some(mut table) = self.table(key, hint) else {
+        let Some(mut table) = self.table(key, hint(why, fix)) else {
             return T::default();
         };
         let value = read(&mut table);
@@ -382,6 +408,39 @@ pub fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
         .iter()
         .map(|item| text(item.get_ref()).map_err(|e| format!("an element: {e}")))
         .collect()
+}
+
+/// The URL of a server, which may contain a path: `http://HOST:PORT`.
+pub(crate) fn server_url(value: &DeValue<'_>) -> Result<String, String> {
+    plain_url(&text(value)?)
+}
+
+/// A list of URLs of servers, not empty.
+pub(crate) fn server_urls(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let urls = texts(value)?;
+    if urls.is_empty() {
+        return Err("the list is empty".to_owned());
+    }
+    urls.iter().map(|url| plain_url(url)).collect()
+}
+
+fn plain_url(text: &str) -> Result<String, String> {
+    let url = text.trim_end_matches('/').to_owned();
+    match url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"))
+    {
+        Some(rest)
+            if !rest.is_empty()
+                && !rest.starts_with('/')
+                && !rest.contains([' ', '?', '#', '@']) =>
+        {
+            Ok(url)
+        }
+        Some(_) | None => Err(format!(
+            "{url:?} does not have the form http://HOST:PORT or https://HOST:PORT"
+        )),
+    }
 }
 
 /// An absolute path.

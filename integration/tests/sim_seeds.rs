@@ -108,11 +108,11 @@ fn a_seed_always_gives_the_same_run() {
 }
 
 /// Escalated tasks of a job that fills its nodes must start within a bound that depends on the task
-/// run time. `HEADROOM_SIM_CROWDED=N` runs more seeds.
+/// run time. `HEADROOM_SIM_FULL_NODES=N` runs more seeds.
 #[test]
 fn escalated_tasks_do_not_wait_behind_their_own_job() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let count = number("HEADROOM_SIM_CROWDED").unwrap_or(60);
+    let count = number("HEADROOM_SIM_FULL_NODES").unwrap_or(60);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
         let outcome = run_scenario(seed, Scenario::full_nodes(seed), PlantedBug::Nothing);
         assert!(

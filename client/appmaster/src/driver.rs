@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use headroom_types::exit::Unattributed;
-use headroom_types::{AttemptId, Bytes, ContainerId, Tick, UnixMillis};
+use headroom_types::{AttemptId, Bytes, ContainerId, Tick};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -172,13 +172,9 @@ impl MasterDriver {
     }
 
     fn now(&self) -> EventTimestamp {
-        let tick = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let unix = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
         EventTimestamp {
-            tick: Tick(tick),
-            unix: UnixMillis(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)),
+            tick: Tick(0).plus(self.started.elapsed()),
+            unix: std::time::SystemTime::now().into(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_types::{Bytes, ExitCharge, UnixMillis};
+use headroom_types::{Bytes, ExitCharge, UnixMillis, millis};
 use headroom_wire::v1::job::{
     AttemptRow, DataLocality, InputGap, JobTotals, MemoryFailureMode, ShadowOutcome, StageInputs,
 };
@@ -213,9 +213,8 @@ pub fn changes_size(before: &AttemptSize, next: &TaskDecision) -> bool {
 
 /// Run time of an attempt that has ended. Milliseconds.
 pub fn runtime_ms(row: &AttemptRow) -> u64 {
-    row.ended.map_or(0, |ended| {
-        u64::try_from(ended.since(row.started).as_millis()).unwrap_or(u64::MAX)
-    })
+    row.ended
+        .map_or(0, |ended| millis(ended.since(row.started)))
 }
 
 /// Memory limit × time of one attempt, summed over its limits.

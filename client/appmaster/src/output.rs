@@ -425,5 +425,4 @@ pub fn remove_leftovers(dir: &Path, owner: &OutputOwner) {
 }
 
 #[cfg(test)]
-#[path = "output_tests.rs"]
 mod tests;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use headroom_config::{
     ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec,
@@ -11,7 +10,7 @@ use headroom_config::{
 };
 use headroom_types::{
     Bytes, Cpus, FetchedFile, LaunchSpec, Profile, Remedy, RequestId, Resource, TaskAttemptId,
-    TaskId,
+    TaskId, millis,
 };
 use headroom_wire::v1::submission::SubmittedTask;
 use headroom_wire::v1::task::TaskStart;
@@ -330,8 +329,4 @@ fn jvm_size(bytes: Bytes) -> String {
     } else {
         format!("{}k", bytes.get() >> 10)
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -66,17 +66,13 @@ pub struct ExecutorSettings {
     pub for_tasks: Vec<(OsString, OsString)>,
 }
 
-impl std::fmt::Debug for ExecutorSettings {
-    /// Omits the secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Environment")
-            .field("master", &self.master)
-            .field("container", &self.container)
-            .field("slots", &self.slots)
-            .field("enforcer", &self.enforcer)
-            .finish_non_exhaustive()
-    }
-}
+// Omits the secret.
+headroom_types::debug_fields!(ExecutorSettings {
+    master,
+    container,
+    slots,
+    enforcer
+});
 
 /// The error of a missing or invalid variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

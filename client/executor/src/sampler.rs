@@ -12,7 +12,7 @@ use headroom_node_core::{MemoryTimeline, maps};
 use headroom_types::exit::{
     CgroupStats, HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess,
 };
-use headroom_types::{Bytes, OwnLimit, StopCause, TaskAttemptId, Tick};
+use headroom_types::{Bytes, OwnLimit, StopCause, TaskAttemptId, Tick, millis};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 
 use crate::growth::is_pressed;
@@ -261,7 +261,7 @@ impl TaskSampler {
     }
 
     fn age_ms(&self) -> u64 {
-        u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.started_at.elapsed())
     }
 
     fn push(&mut self, facts: &CgroupStats, current: Bytes, mark: Option<TimelineMark>) {

@@ -118,16 +118,12 @@ pub struct ExecutorIdentity {
     pub enforcer: EnforcerKind,
 }
 
-impl std::fmt::Debug for ExecutorIdentity {
-    /// Omits the secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExecutorIdentity")
-            .field("container", &self.container)
-            .field("slots", &self.slots)
-            .field("enforcer", &self.enforcer)
-            .finish_non_exhaustive()
-    }
-}
+// Omits the secret.
+headroom_types::debug_fields!(ExecutorIdentity {
+    container,
+    slots,
+    enforcer
+});
 
 /// The session of one executor.
 #[derive(Debug)]

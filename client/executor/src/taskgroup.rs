@@ -219,7 +219,7 @@ impl TaskGroup {
     pub(crate) fn begin_again(&self, container: &ContainerCgroup) {
         *self.before() = container.baseline();
     }
-    /// Lets its counters begin anew for the next attempt. True if that succeeded.
+    /// Resets its counters for the next attempt. True if that succeeded.
     pub(crate) fn reset(&self) -> bool {
         self.group.reset_peak().is_ok()
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use headroom_node_exec::{ChildProcess, fd_passing};
-use headroom_types::{Bytes, StopCause};
+use headroom_types::{Bytes, StopCause, millis};
 use headroom_wire::v1::task::TaskStart;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -142,7 +142,7 @@ fn packet(
         env: unicode_variables(&surroundings.env),
         cwd: &surroundings.cwd,
         oom_score_adj: site.oom_score_adj,
-        grace_ms: u64::try_from(GRACE_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
+        grace_ms: millis(GRACE_TIMEOUT),
         descriptors,
     }
     .to_packet()

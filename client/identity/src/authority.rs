@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use headroom_types::UnixMillis;
+use headroom_types::{UnixMillis, millis};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
@@ -260,7 +260,6 @@ fn params(now: UnixMillis, lifetime: Duration) -> Result<CertificateParams, Auth
     let at = |millis: u64| {
         OffsetDateTime::from_unix_timestamp(i64::try_from(millis / 1000).unwrap_or(i64::MAX))
     };
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     // Out-of-range times become the first or the last representable time.
     params.not_before = at(now.0.saturating_sub(millis(CLOCK_SKEW_TOLERANCE)))
         .unwrap_or(OffsetDateTime::UNIX_EPOCH);

@@ -145,26 +145,6 @@ impl FromStr for SecretToken {
     }
 }
 
-impl fmt::Display for TokenAccessor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", HexDigits(&self.0))
-    }
-}
-
-impl fmt::Debug for TokenAccessor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", HexDigits(&self.0))
-    }
-}
-
-impl FromStr for TokenAccessor {
-    type Err = ParseTokenError;
-
-    fn from_str(text: &str) -> Result<Self, ParseTokenError> {
-        bytes(text).map(TokenAccessor).ok_or(ParseTokenError)
-    }
-}
-
 impl Sha256Digest {
     /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
@@ -193,26 +173,30 @@ impl Sha256Digest {
     }
 }
 
-impl fmt::Display for Sha256Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", HexDigits(&self.0))
-    }
+/// Implements the text of a type that wraps an array of bytes: lower-case hexadecimal digits.
+macro_rules! hex_text {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", HexDigits(&self.0))
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+        impl FromStr for $name {
+            type Err = ParseTokenError;
+
+            fn from_str(text: &str) -> Result<Self, ParseTokenError> {
+                bytes(text).map($name).ok_or(ParseTokenError)
+            }
+        }
+    )*};
 }
 
-impl fmt::Debug for Sha256Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", HexDigits(&self.0))
-    }
-}
-
-impl FromStr for Sha256Digest {
-    type Err = ParseTokenError;
-
-    fn from_str(text: &str) -> Result<Self, ParseTokenError> {
-        bytes(text).map(Sha256Digest).ok_or(ParseTokenError)
-    }
-}
-
+hex_text!(TokenAccessor, Sha256Digest);
 headroom_types::textual!(TokenAccessor, Sha256Digest);
 
 /// Creates and verifies application tokens.

@@ -1,7 +1,7 @@
 //! The context of a verb: address of the server, output format, terminal.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use headroom_client::{Client, ClientCredentials, SendDecision, TaskRowScope, TokenSource};
 use headroom_types::UnixMillis;
@@ -211,10 +211,7 @@ fn curl(
 
 /// The present time.
 pub(crate) fn now() -> UnixMillis {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now().into()
 }
 
 /// The user name: `USER` in the environment, else the name of the account.

@@ -19,35 +19,25 @@ impl ProgressLine {
     }
     /// A line that counts ended containers on a node.
     pub(crate) fn containers(term: &TerminalOutput, node: &str) -> Self {
-        let progress = ProgressLine::new(
-            term,
-            "{spinner} {bar:24} {msg}: {pos} of {len} containers have ended, {elapsed}",
-        );
-        if let Some(bar) = &progress.bar {
-            bar.set_message(node.to_owned());
-        }
-        progress
+        let template = "{spinner} {bar:24} {msg}: {pos} of {len} containers have ended, {elapsed}";
+        ProgressLine::new(term, template).named(node)
     }
     /// A line that counts bytes.
     pub(crate) fn bytes(term: &TerminalOutput, what: &str) -> Self {
-        let progress = ProgressLine::new(
-            term,
-            "{spinner} {bar:24} {msg} {binary_bytes} of {binary_total_bytes}",
-        );
-        if let Some(bar) = &progress.bar {
-            bar.set_message(what.to_owned());
-        }
-        progress
+        let template = "{spinner} {bar:24} {msg} {binary_bytes} of {binary_total_bytes}";
+        ProgressLine::new(term, template).named(what)
     }
-
     /// A line that counts other objects.
     #[cfg(feature = "dev")]
     pub(crate) fn keys(term: &TerminalOutput, what: &str) -> Self {
-        let progress = ProgressLine::new(term, "{spinner} {bar:24} {msg} {percent}%");
-        if let Some(bar) = &progress.bar {
-            bar.set_message(what.to_owned());
+        ProgressLine::new(term, "{spinner} {bar:24} {msg} {percent}%").named(what)
+    }
+
+    fn named(self, name: &str) -> Self {
+        if let Some(bar) = &self.bar {
+            bar.set_message(name.to_owned());
         }
-        progress
+        self
     }
 
     fn new(term: &TerminalOutput, template: &str) -> Self {

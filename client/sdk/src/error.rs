@@ -105,16 +105,20 @@ impl ClientError {
             | ErrorCode::HR0507 => CallFailureKind::Refused,
         }
     }
-    /// The stable error code, if the server sent one.
-    pub fn code(&self) -> Option<ErrorCode> {
+    /// The problem document, if the server sent one.
+    pub fn problem(&self) -> Option<&ProblemDetails> {
         match self {
-            ClientError::Problem(p) => Some(p.code),
+            ClientError::Problem(problem) => Some(problem),
             ClientError::Address { .. }
             | ClientError::Trust { .. }
             | ClientError::Unreachable { .. }
             | ClientError::NotSent
             | ClientError::Answer { .. } => None,
         }
+    }
+    /// The stable error code, if the server sent one.
+    pub fn code(&self) -> Option<ErrorCode> {
+        self.problem().map(|problem| problem.code)
     }
     /// True if no answer came: refused, unreachable, too late, or a silent stream.
     pub fn unreachable(&self) -> bool {

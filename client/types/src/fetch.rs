@@ -72,8 +72,7 @@ word_enum! {
 }
 
 /// A SHA-256 digest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256([u8; 32]);
 
 impl Sha256 {
@@ -114,17 +113,7 @@ impl FromStr for Sha256 {
         Ok(Sha256(bytes))
     }
 }
-impl TryFrom<String> for Sha256 {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-impl From<Sha256> for String {
-    fn from(sum: Sha256) -> String {
-        sum.to_string()
-    }
-}
+crate::textual!(Sha256);
 
 #[cfg(test)]
 mod tests {

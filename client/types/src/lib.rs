@@ -58,5 +58,5 @@ pub use reason::{EventTopic, Reason};
 pub use resource::{ExtraResources, Resource};
 pub use signal::Signal;
 pub use store::StoreBackend;
-pub use time::{Tick, UnixMillis};
+pub use time::{Tick, UnixMillis, millis};
 pub use treatment::{AppliedTreatment, Remedy, Treatment};

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// Names of the Linux signals on the supported processors, from number 1.
 const NAMES: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
@@ -15,8 +13,7 @@ const NAMES: [&str; 31] = [
 const MAX_SIGNAL: u8 = 64;
 
 /// A signal, written as its name (`SIGTERM`), or as its number if it has no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signal(u8);
 
 impl Signal {
@@ -83,18 +80,7 @@ impl FromStr for Signal {
     }
 }
 
-impl TryFrom<String> for Signal {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Signal> for String {
-    fn from(signal: Signal) -> String {
-        signal.to_string()
-    }
-}
+crate::textual!(Signal);
 
 #[cfg(test)]
 mod tests {

@@ -44,30 +44,26 @@ pub struct JobSpec {
     pub live: Option<Box<LiveJob>>,
 }
 
+/// True in the modes that can start tasks with learned sizes.
+pub fn mode_learns_sizes(mode: MemoryFailureMode) -> bool {
+    match mode {
+        MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
+        MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Fixed => false,
+    }
+}
+
 impl JobSpec {
     /// The effective `sizes`. Only two modes have learned sizes: `tovar` always, `headroom` on
     /// request.
     pub fn sizes(&self) -> SizingMode {
-        match (self.sizes, self.mode) {
-            (Some(SizingMode::Shadow), _) => SizingMode::Shadow,
-            (Some(SizingMode::Stated), _) => SizingMode::Stated,
-            (Some(SizingMode::Learned), MemoryFailureMode::Headroom | MemoryFailureMode::Tovar)
-            | (None, MemoryFailureMode::Tovar) => SizingMode::Learned,
-            (
-                Some(SizingMode::Learned),
-                MemoryFailureMode::Pinterest
-                | MemoryFailureMode::Uber
-                | MemoryFailureMode::Databricks
-                | MemoryFailureMode::Fixed,
-            )
-            | (
-                None,
-                MemoryFailureMode::Headroom
-                | MemoryFailureMode::Pinterest
-                | MemoryFailureMode::Uber
-                | MemoryFailureMode::Databricks
-                | MemoryFailureMode::Fixed,
-            ) => SizingMode::Stated,
+        match self.sizes {
+            Some(SizingMode::Shadow) => SizingMode::Shadow,
+            Some(SizingMode::Learned) if mode_learns_sizes(self.mode) => SizingMode::Learned,
+            None if self.mode == MemoryFailureMode::Tovar => SizingMode::Learned,
+            Some(SizingMode::Learned | SizingMode::Stated) | None => SizingMode::Stated,
         }
     }
     /// The executor set of a stage. Never `None` for a stage of this job.

@@ -182,7 +182,8 @@ impl NodeAgentLoop {
             AgentInput::Answered(id, answer) => self.answered(id, answer),
             AgentInput::Silent(id) => {
                 warn!(container_id = %id, "the shim did not report the start of the program");
-                self.jobs.abort_launch(id.clone(), self.group(&id));
+                // The silent and killed shim may have started processes.
+                self.jobs.kill(id.clone(), self.group(&id));
                 self.on_container_event(
                     id,
                     container::LifecycleEvent::Failed(LaunchFailure::new(

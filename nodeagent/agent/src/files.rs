@@ -278,5 +278,4 @@ fn row(
 }
 
 #[cfg(test)]
-#[path = "files_tests.rs"]
 mod tests;

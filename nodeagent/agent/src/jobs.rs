@@ -310,14 +310,6 @@ impl JobStarter {
         self.blocking(move |site| Some(AgentInput::Collected(collect::collect(site, remains))));
     }
 
-    /// Ends the processes that a silent and killed shim may have started.
-    pub(crate) fn abort_launch(&self, id: ContainerId, group: Option<Arc<EnforcedGroup>>) {
-        self.blocking(move |site| {
-            stop::kill(site, &id, group.as_ref());
-            None
-        });
-    }
-
     /// Starts an auxiliary service and follows it to its end.
     pub(crate) fn start_aux_service(&self, service: Name, run: u32) {
         if let Some(process) = self.aux_service_run(service, run) {

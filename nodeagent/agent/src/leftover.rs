@@ -167,7 +167,7 @@ fn files(dir: &Path) -> Vec<FoundIpcObject> {
         Some(FoundIpcObject {
             object: IpcObject::File(entry.path().to_str()?.to_owned()),
             uid: facts.uid(),
-            made: clock::unix_of(made),
+            made: made.into(),
             bytes: Bytes::new(facts.blocks().saturating_mul(512)),
             in_use: false,
         })

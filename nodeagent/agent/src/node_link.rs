@@ -354,26 +354,16 @@ fn is_unknown_node_error(error: &ClientError) -> bool {
 /// Whether the resource manager refuses the node as decommissioned. Other conflicts at registration
 /// are faults.
 fn is_dismissal(error: &ClientError) -> bool {
-    match error {
-        ClientError::Problem(problem) => problem.reason == Some(ProblemReason::NodeDecommissioned),
-        ClientError::Address { .. }
-        | ClientError::Trust { .. }
-        | ClientError::Unreachable { .. }
-        | ClientError::NotSent
-        | ClientError::Answer { .. } => false,
-    }
+    let problem = error.problem();
+    problem.is_some_and(|problem| problem.reason == Some(ProblemReason::NodeDecommissioned))
 }
 
 /// The serial number that a registration must exceed; 0 if the refusal had another reason.
 fn above(error: &ClientError) -> u64 {
-    match error {
-        ClientError::Problem(problem) => problem.above.unwrap_or_default(),
-        ClientError::Address { .. }
-        | ClientError::Trust { .. }
-        | ClientError::Unreachable { .. }
-        | ClientError::NotSent
-        | ClientError::Answer { .. } => 0,
-    }
+    let problem = error.problem();
+    problem
+        .and_then(|problem| problem.above)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use headroom_node_core::{MemoryTimeline, OwnLimits, hsperf, maps};
 use headroom_types::exit::{
     HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess,
 };
-use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
+use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick, millis};
 
 /// Interval between samples.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
@@ -155,7 +155,7 @@ impl ContainerSampler {
                 return None;
             }
         };
-        let at_ms = u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX);
+        let at_ms = millis(now.since(self.started));
         let mark = self.read_heap(at_ms);
         let limit = self.subject.limit;
         let sample = MemorySample {

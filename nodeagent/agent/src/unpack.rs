@@ -357,5 +357,4 @@ fn extension(entry: &mut impl Read) -> anyhow::Result<(Option<PathBuf>, Option<P
 }
 
 #[cfg(test)]
-#[path = "unpack_tests.rs"]
 mod tests;

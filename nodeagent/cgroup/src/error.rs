@@ -177,4 +177,10 @@ impl CgroupError {
             text: text.chars().take(200).collect(),
         }
     }
+
+    /// The number of bytes in the text of a file; the error names the file and its text.
+    pub(crate) fn bytes_in(dir: &Path, file: &str, text: &str) -> Result<Bytes> {
+        let number = text.trim().parse().map(Bytes::new);
+        number.map_err(|_| CgroupError::parse(&dir.join(file), text))
+    }
 }

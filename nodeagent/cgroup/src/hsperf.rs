@@ -256,7 +256,7 @@ mod tests {
     /// A `/tmp` with one directory of counters.
     fn tmp() -> (tempfile::TempDir, PathBuf) {
         let tmp = tempfile::tempdir().expect("tempdir");
-        let dir = tmp.path().join("hsperfdata_somebody");
+        let dir = tmp.path().join("hsperfdata_alice");
         std::fs::create_dir(&dir).expect("mkdir");
         (tmp, dir)
     }

@@ -34,11 +34,7 @@ pub struct PollEnforcer {
 impl PollEnforcer {
     /// Creates a group without processes.
     pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<PollGroup> {
-        Ok(PollGroup::new(
-            checked(name)?,
-            limits.memory,
-            Arc::clone(&self.host),
-        ))
+        PollGroup::new(name, limits, &self.host)
     }
 
     /// Processes killed for lack of memory on the host, since this enforcer was created. Kills for
@@ -66,11 +62,17 @@ struct ProcessTree {
 }
 
 impl PollGroup {
-    fn new(name: &str, limit: Option<Bytes>, host: Arc<HostKills>) -> PollGroup {
-        let limit = AtomicU64::new(limit.map_or(NONE, Bytes::get));
+    fn new(name: &str, limits: &GroupLimits, host: &Arc<HostKills>) -> Result<PollGroup> {
+        let group = PollGroup::unchecked(checked(name)?, Arc::clone(host));
+        let limit = limits.memory.map_or(NONE, Bytes::get);
+        group.limit.store(limit, Ordering::Relaxed);
+        Ok(group)
+    }
+
+    fn unchecked(name: &str, host: Arc<HostKills>) -> PollGroup {
         PollGroup {
             name: name.to_owned(),
-            limit,
+            limit: AtomicU64::new(NONE),
             peak: AtomicU64::new(0),
             tree: Mutex::default(),
             host,
@@ -79,7 +81,7 @@ impl PollGroup {
 
     /// The process tree of the caller.
     pub fn own() -> PollGroup {
-        let group = PollGroup::new("own", None, Arc::default());
+        let group = PollGroup::unchecked("own", Arc::default());
         group.set_root_pid(i32::try_from(std::process::id()).unwrap_or_default());
         group
     }
@@ -191,11 +193,7 @@ impl PollGroup {
 
     /// Creates the tree of a task, without processes.
     pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<PollGroup> {
-        Ok(PollGroup::new(
-            checked(name)?,
-            limits.memory,
-            Arc::clone(&self.host),
-        ))
+        PollGroup::new(name, limits, &self.host)
     }
 
     /// Kills the remaining members; there is no directory to remove.

@@ -308,7 +308,7 @@ impl CgroupV2Group {
 
     /// Memory use and its kinds; cheap.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
-        let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
+        let current = CgroupError::bytes_in(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, parse::stat_v2(&self.dir.read(STAT)?)))
     }
 
@@ -426,7 +426,7 @@ pub fn facts_from(
     mut read: impl FnMut(&str) -> Result<Option<String>>,
 ) -> Result<CgroupStats> {
     let current = match read(USAGE)? {
-        Some(text) => amount(path, USAGE, &text)?,
+        Some(text) => CgroupError::bytes_in(path, USAGE, &text)?,
         None => {
             let source = nix::errno::Errno::ENOENT.into();
             return Err(CgroupError::Read {
@@ -455,12 +455,6 @@ pub fn facts_from(
         events,
         local,
     })
-}
-
-fn amount(path: &Path, file: &str, text: &str) -> Result<Bytes> {
-    parse::number(text)
-        .map(Bytes::new)
-        .ok_or_else(|| CgroupError::parse(&path.join(file), text))
 }
 
 #[cfg(test)]

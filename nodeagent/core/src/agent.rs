@@ -506,5 +506,4 @@ fn stop_of(c: &AgentContainer, cause: StopCause, now: Tick) -> Option<container:
 }
 
 #[cfg(test)]
-#[path = "agent_tests.rs"]
 mod tests;

@@ -340,5 +340,4 @@ fn runtime_verdict(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {
 }
 
 #[cfg(test)]
-#[path = "classify_tests.rs"]
 mod tests;

@@ -200,23 +200,14 @@ pub enum ContainerEffect {
 }
 
 /// An event that this state does not accept. The state does not change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a container in the state {state} does not accept the event `{event}`")]
 pub struct IllegalEvent {
     /// The state's name.
     pub state: &'static str,
     /// The event's name.
     pub event: &'static str,
 }
-impl std::fmt::Display for IllegalEvent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "a container in the state {} does not accept the event `{}`",
-            self.state, self.event
-        )
-    }
-}
-impl std::error::Error for IllegalEvent {}
 
 /// The answer of a state to an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -580,5 +571,4 @@ impl LifecycleEvent {
 }
 
 #[cfg(test)]
-#[path = "container_tests.rs"]
 mod tests;

@@ -90,5 +90,4 @@ pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
 }
 
 #[cfg(test)]
-#[path = "diagnose_tests.rs"]
 mod tests;

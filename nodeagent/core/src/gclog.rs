@@ -132,29 +132,21 @@ fn size(text: &str) -> Option<Bytes> {
     }
 }
 
-/// A number of seconds with a point or, in some locales, a comma: `1.234` or `1,234`.
-fn seconds(text: &str) -> Option<Duration> {
+/// A number with a point or, in some locales, a comma, in thousandths: `1.234` or `1,234`.
+fn thousandths(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once(['.', ','])?;
-    let millis: u64 = part.get(..3)?.parse().ok()?;
-    Some(Duration::from_millis(
-        whole
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(1000)?
-            .checked_add(millis)?,
-    ))
+    let whole: u64 = whole.parse().ok()?;
+    whole
+        .checked_mul(1000)?
+        .checked_add(part.get(..3)?.parse().ok()?)
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    thousandths(text).map(Duration::from_millis)
 }
 
 fn millis(text: &str) -> Option<Duration> {
-    let (whole, part) = text.split_once(['.', ','])?;
-    let micros: u64 = part.get(..3)?.parse().ok()?;
-    Some(Duration::from_micros(
-        whole
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(1000)?
-            .checked_add(micros)?,
-    ))
+    thousandths(text).map(Duration::from_micros)
 }
 
 #[cfg(test)]

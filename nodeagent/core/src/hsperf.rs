@@ -26,54 +26,36 @@ const COLLECTORS: usize = 3;
 const FULL: usize = 1;
 
 /// The reason why bytes are not the counters of a JVM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HsperfError {
     /// There are fewer bytes than a header has, or an entry reaches beyond the end.
+    #[error("the JVM's counters end in the middle of an entry")]
     Truncated,
     /// The first four bytes are not the magic of hsperfdata.
+    #[error("the file has no JVM counters")]
     Magic,
     /// The header names neither byte order.
+    #[error("the JVM's counters name no byte order")]
     ByteOrder,
     /// The version is not 2.
+    #[error("JVM counters have version {major}; Headroom reads version 2")]
     Version {
         /// The version in the header.
         major: u8,
     },
     /// The JVM is still filling in the counters: try again later.
+    #[error("the JVM has not initialized its counters yet")]
     NotReady,
     /// More entries than any JVM has.
+    #[error("the JVM's counters have {entries} entries; the maximum is {MAX_ENTRIES}")]
     TooMany {
         /// The number in the header.
         entries: u32,
     },
     /// There are no heap counters among the entries.
+    #[error("the JVM's counters contain no heap counters")]
     NoHeap,
 }
-
-impl std::fmt::Display for HsperfError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            HsperfError::Truncated => {
-                f.write_str("the JVM's counters end in the middle of an entry")
-            }
-            HsperfError::Magic => f.write_str("the file has no JVM counters"),
-            HsperfError::ByteOrder => f.write_str("the JVM's counters name no byte order"),
-            HsperfError::Version { major } => write!(
-                f,
-                "JVM counters have version {major}; Headroom reads version 2"
-            ),
-            HsperfError::NotReady => f.write_str("the JVM has not initialized its counters yet"),
-            HsperfError::TooMany { entries } => {
-                write!(
-                    f,
-                    "the JVM's counters have {entries} entries; the maximum is {MAX_ENTRIES}"
-                )
-            }
-            HsperfError::NoHeap => f.write_str("the JVM's counters contain no heap counters"),
-        }
-    }
-}
-impl std::error::Error for HsperfError {}
 
 /// Parses the heap counters in `bytes`.
 pub fn parse(bytes: &[u8]) -> Result<HeapReport, HsperfError> {

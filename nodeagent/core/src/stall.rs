@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use headroom_types::exit::MemoryStat;
-use headroom_types::{Bytes, Tick};
+use headroom_types::{Bytes, Tick, millis};
 
 /// Minimum duration of a stall. With the samples around it and the end itself, the report exists
 /// within five seconds.
@@ -131,8 +131,8 @@ impl StallDetector {
 
 /// True when almost no page was read again since that sample.
 fn is_rest(before: &StallCounters, now: &StallCounters) -> bool {
-    let ms = u64::try_from(now.at.since(before.at).as_millis()).unwrap_or(u64::MAX);
-    let min_ms = u64::try_from(MIN_STALL_DURATION.as_millis()).unwrap_or(u64::MAX);
+    let ms = millis(now.at.since(before.at));
+    let min_ms = millis(MIN_STALL_DURATION);
     // The threshold is a tenth of the rate that counts as a stall.
     now.refaults
         .saturating_sub(before.refaults)

@@ -603,5 +603,4 @@ fn lossy(text: &OsStr) -> String {
 }
 
 #[cfg(test)]
-#[path = "record_tests.rs"]
 mod tests;

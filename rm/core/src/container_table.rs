@@ -74,6 +74,7 @@ impl ContainerTable {
         self.rows.iter().flatten()
     }
     /// All containers with their positions.
+    #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RowPosition, &Container)> {
         let rows = (0u32..).map(RowPosition::new).zip(&self.rows);
         rows.filter_map(|(row, c)| Some((row, c.as_ref()?)))

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headroom_types::spelling::counted_noun;
-use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis, millis};
 
 use crate::cluster::Cluster;
 use crate::event::{AfterDrain, CallAnswer, CallRefusal, LogSeverity, UpdateKind};
@@ -69,7 +69,7 @@ impl Cluster {
         for app in self.apps_on(id) {
             self.send_drain(id, &app, ctx);
         }
-        self.settle_mark(id, ctx);
+        self.advance_drain(id, ctx);
         Ok(CallAnswer::Done)
     }
 
@@ -117,22 +117,22 @@ impl Cluster {
             let message = format!("{} left: stopping", counted_noun(left, "container"));
             ctx.log_node(LogSeverity::Normal, Reason::DrainDeadline, id, message);
         }
-        self.settle_mark(id, ctx);
+        self.advance_drain(id, ctx);
     }
 
-    /// Like [`Cluster::settle_mark`], by number.
-    pub(crate) fn settle_mark_at(&mut self, node: NodeNumber, ctx: &mut StepContext<'_>) {
+    /// Like [`Cluster::advance_drain`], by number.
+    pub(crate) fn advance_drain_at(&mut self, node: NodeNumber, ctx: &mut StepContext<'_>) {
         if !self.nodes.has_marks() {
             return; // the usual case
         }
         if let Some(id) = self.nodes.at(node).map(|node| node.id.clone()) {
-            self.settle_mark(&id, ctx);
+            self.advance_drain(&id, ctx);
         }
     }
 
     /// Advances a drain: stops the remaining containers after the deadline, and marks an empty node
     /// as drained.
-    pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
+    pub(crate) fn advance_drain(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let Some(mark) = self.nodes.mark(id) else {
             return;
         }; // the usual case
@@ -223,8 +223,4 @@ impl Cluster {
     fn apps_on(&self, id: &NodeId) -> BTreeSet<AppId> {
         self.alive_on(id).into_iter().map(|c| c.app).collect()
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

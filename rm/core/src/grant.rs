@@ -383,7 +383,7 @@ impl Cluster {
                 self.maybe_over(&id.app, ctx);
             }
         }
-        self.settle_mark_at(node, ctx);
+        self.advance_drain_at(node, ctx);
     }
 
     fn forget(&mut self, row: RowPosition, ctx: &mut StepContext<'_>) {
@@ -397,7 +397,7 @@ impl Cluster {
             self.allocations.note_place(moved, retired.place);
         }
         ctx.send_command(&retired.node, &retired.id, ContainerCommand::Forget);
-        self.settle_mark_at(retired.node_number, ctx);
+        self.advance_drain_at(retired.node_number, ctx);
     }
 
     /// Processes a master's acknowledgement of every update up to `cursor`.

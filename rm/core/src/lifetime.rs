@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use headroom_types::{AppId, ContainerId, Reason, StopCause, Tick, UnixMillis};
+use headroom_types::{AppId, ContainerId, Reason, StopCause, Tick, UnixMillis, millis};
 
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
@@ -82,6 +82,6 @@ fn longest_life(queue: &SchedulerQueues, app: &ClusterApplication) -> Option<Dur
 }
 
 fn end_of(app: &ClusterApplication, life: Duration) -> UnixMillis {
-    let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+    let life = millis(life);
     UnixMillis(app.submitted.0.saturating_add(life))
 }

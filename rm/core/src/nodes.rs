@@ -52,7 +52,7 @@ impl Cluster {
         let acked = self.take_exits(number, facts.exits, ctx).over;
         self.drop_unseen(id, &facts.seen, ctx);
         self.node_is_back(id, ctx);
-        self.settle_mark(id, ctx);
+        self.advance_drain(id, ctx);
         Ok(CallAnswer::Node { acked })
     }
 
@@ -81,7 +81,7 @@ impl Cluster {
             ctx.send_command(id, container, ContainerCommand::Forget);
         }
         self.drop_stopped_unseen(id, ctx);
-        self.settle_mark_at(number, ctx);
+        self.advance_drain_at(number, ctx);
         Ok(CallAnswer::Received {
             received: exits.all,
         })
@@ -248,7 +248,7 @@ impl Cluster {
             );
         }
         self.reindex(id);
-        self.settle_mark(id, ctx);
+        self.advance_drain(id, ctx);
     }
 
     /// Removes the capacity and the membership of a node.

@@ -29,6 +29,10 @@ impl EtcdKeys {
     pub fn managers(&self) -> Vec<u8> {
         self.below("managers/")
     }
+    /// The reason why no manager may use the state: an interrupted restore, a migration.
+    pub fn closed(&self) -> Vec<u8> {
+        self.below("closed")
+    }
     /// The identity of the cluster.
     pub fn cluster(&self) -> Vec<u8> {
         self.below("cluster")

@@ -141,6 +141,11 @@ impl StateWriter {
         self.commit(vec![put(key, value)]).await
     }
 
+    /// Removes a key outside the entries.
+    pub async fn remove(&self, key: Vec<u8>) -> Result<(), EtcdError> {
+        self.commit(vec![delete(key, None)]).await
+    }
+
     fn operations(&self, entries: Vec<Entry>) -> Vec<RequestOp> {
         entries
             .into_iter()

@@ -13,7 +13,7 @@ use headroom_identity::{
     AccessRight, AccessRights, Principal, SecretToken, SecretTokenKind, Sha256Digest, TokenAccessor,
 };
 use headroom_rm_store::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
-use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
+use headroom_types::{AppId, AttemptId, NodeId, UnixMillis, millis};
 use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
@@ -434,8 +434,8 @@ fn saved_share(app: &AppId, access: &AppAccess) -> SavedShare {
 
 /// Time at which a lifetime of `seconds` from `now` ends.
 pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
-    let millis = u64::try_from(Duration::from_secs(seconds).as_millis()).unwrap_or(u64::MAX);
-    UnixMillis(now.0.saturating_add(millis))
+    let after = millis(Duration::from_secs(seconds));
+    UnixMillis(now.0.saturating_add(after))
 }
 
 /// Parses rights. An unknown right and an empty list are errors.

@@ -1,6 +1,6 @@
 //! The only clock of the resource manager.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use headroom_types::{Tick, UnixMillis};
 
@@ -14,17 +14,14 @@ pub(crate) struct ManagerClock {
 impl ManagerClock {
     /// Starts the clock at tick 0.
     pub(crate) fn start() -> Self {
-        let unix = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         ManagerClock {
             start: Instant::now(),
-            unix_at_zero: UnixMillis(millis(unix)),
+            unix_at_zero: SystemTime::now().into(),
         }
     }
     /// Current tick.
     pub(crate) fn now(self) -> Tick {
-        Tick(millis(self.start.elapsed()))
+        Tick(0).plus(self.start.elapsed())
     }
     /// Wall-clock time at tick 0. Wall-clock time is derived from it, so that it never decreases
     /// within an incarnation.
@@ -39,8 +36,4 @@ impl ManagerClock {
     pub(crate) fn instant(self, tick: Tick) -> tokio::time::Instant {
         (self.start + Duration::from_millis(tick.0)).into()
     }
-}
-
-fn millis(d: Duration) -> u64 {
-    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }

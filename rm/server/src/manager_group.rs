@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_config::ResourceManagerConfig;
 use headroom_rm_etcd::{
-    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership,
-    LeaseClock, ManagerRecord, StateFollower, StateWriter,
+    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership, LeaseClock,
+    ManagerRecord, StateFollower, StateWriter,
 };
 use headroom_rm_store::etcd::EtcdEngine;
 use headroom_rm_store::scan::SEAL;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use headroom_rm_core::app::ClusterApplication;
 use headroom_rm_core::{CallRefusal, Cluster, MasterKind, MasterUpdate, WaitExplanation};
-use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Sha256, Tick};
+use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Sha256, Tick, millis};
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{ContainerView, NodeReservation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
@@ -152,7 +152,7 @@ fn reserved(
         .node(&kept.node)
         .map(|account| account.free())
         .unwrap_or_default();
-    let for_ms = u64::try_from(now.since(kept.since).as_millis()).unwrap_or(u64::MAX);
+    let for_ms = millis(now.since(kept.since));
     Some(NodeReservation {
         node: kept.node.clone(),
         free,

@@ -3,7 +3,7 @@
 
 use headroom_rm_core as core;
 use headroom_rm_core::CallRefusal;
-use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, LaunchSpec, RequestId};
+use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, LaunchSpec, RequestId, millis};
 use headroom_wire::v1::application_master::{
     self, ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, PlacementRequest,
     PlacementResponse, PlacementVerdict,
@@ -229,10 +229,8 @@ pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
         avoid_nodes: ask.place.avoid_nodes.clone(),
         nodes: ask.place.nodes.clone(),
         placement: Box::new(placement(&ask.place)),
-        deadline_ms: ask
-            .deadline
-            .map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
-        waited_ms: u64::try_from(ask.waited.as_millis()).unwrap_or(u64::MAX),
+        deadline_ms: ask.deadline.map(millis),
+        waited_ms: millis(ask.waited),
         launch: Box::new(LaunchSpec::clone(&ask.launch)),
     }
 }
@@ -313,7 +311,7 @@ pub(crate) fn why(
         request: why.request,
         asks: why.asks,
         missing: why.missing,
-        waiting_ms: u64::try_from(why.waiting.as_millis()).unwrap_or(u64::MAX),
+        waiting_ms: millis(why.waiting),
         ahead: u32::try_from(why.ahead).unwrap_or(u32::MAX),
         sentence: why.sentence,
         reserved,

@@ -11,7 +11,7 @@ use headroom_rm_core::app::ClusterApplication;
 use headroom_rm_core::attempt;
 use headroom_rm_core::{CallRefusal, Cluster, node};
 use headroom_types::spelling::did_you_mean;
-use headroom_types::{AppId, Bytes, Cpus, Epoch, NodeId, Tick};
+use headroom_types::{AppId, Bytes, Cpus, Epoch, NodeId, Tick, millis};
 use headroom_wire::v1::apps::{AppView, ClusterView, MemoryFailureStats};
 use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::nodes::NodeView;
@@ -269,7 +269,7 @@ fn digest(cluster: &Cluster) -> u64 {
 /// A node with the time since its last heartbeat.
 pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
     NodeView {
-        silent_ms: u64::try_from(now.since(*heard).as_millis()).unwrap_or(u64::MAX),
+        silent_ms: millis(now.since(*heard)),
         ..view.clone()
     }
 }

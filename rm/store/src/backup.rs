@@ -13,15 +13,15 @@ use headroom_types::{Epoch, StoreBackend};
 use serde::Serialize;
 
 use crate::anchor::AnchorFile;
-use crate::engine::{database_path, present_backend};
-use crate::integrity::{CheckedCopy, check_copy, with_suffix};
+use crate::engine::{StorageEngine, database_path, present_backend};
+use crate::integrity::{check_copy, with_suffix};
 use crate::lock;
 use crate::make::{NewDatabase, ahead, encode};
 use crate::record::{DOCUMENTS, META, MetaRecord};
 use crate::replay::replay;
-use crate::scan::{self, ScanControl};
+use crate::scan::{self, ScanControl, ScanResult};
 use crate::snapshot::{self, SnapshotHeader, SnapshotWriter};
-use crate::{RecordChange, StoreError, anchor};
+use crate::{RecordChange, RecordStore, StoreError, anchor};
 
 /// Marker file of a directory whose restore has not finished.
 pub const REPLACING: &str = "replacing";
@@ -33,8 +33,8 @@ const BATCH: usize = 4 << 20;
 pub struct BackupSummary {
     /// The file.
     pub file: PathBuf,
-    /// The backend of its database.
-    pub backend: StoreBackend,
+    /// The backend of its database: sled, redb or etcd.
+    pub backend: String,
     /// The number of its last commit.
     pub commit: u64,
     /// The number of records, with documents.
@@ -57,8 +57,8 @@ pub enum ExistingStatePolicy {
 pub struct RestoreSummary {
     /// The directory.
     pub dir: PathBuf,
-    /// The backend of its new database.
-    pub backend: StoreBackend,
+    /// The backend of its new database: sled, redb or etcd.
+    pub backend: String,
     /// The number of the last commit in the file.
     pub commit: u64,
     /// The number of records, with documents.
@@ -90,31 +90,41 @@ pub fn backup(dir: &Path, to: &Path) -> Result<BackupSummary, StoreError> {
     replay(&whole.scan.records)
         .map_err(|e| crate::damage::corrupt(dir, &database_path(dir, backend), &e))?;
     let (commit, records) = (whole.seal.commit, whole.scan.pieces.len());
-    snapshot::whole(&with_suffix(to, "unfinished"), to, |file| {
-        write(file, &whole)
-    })?;
-    let bytes = fs::metadata(to)
-        .map_err(|source| StoreError::file(to, source))?
-        .len();
+    let bytes = write_file(to, commit, &whole.scan, whole.engine())?;
     Ok(BackupSummary {
         file: to.to_owned(),
-        backend,
+        backend: backend.to_string(),
         commit,
         records,
         bytes,
     })
 }
 
-fn write(file: &File, whole: &CheckedCopy) -> io::Result<()> {
-    let mut text = SnapshotWriter::begin(
-        BufWriter::new(file),
-        whole.seal.commit,
-        whole.scan.pieces.len(),
-    )?;
-    for (key, value) in &whole.scan.records {
+/// Writes a scanned state into a new file. Returns its size in bytes.
+pub(crate) fn write_file(
+    to: &Path,
+    commit: u64,
+    scan: &ScanResult,
+    engine: Option<&StorageEngine>,
+) -> Result<u64, StoreError> {
+    snapshot::whole(&with_suffix(to, "unfinished"), to, |file| {
+        write(file, commit, scan, engine)
+    })?;
+    let written = fs::metadata(to).map_err(|source| StoreError::file(to, source))?;
+    Ok(written.len())
+}
+
+fn write(
+    file: &File,
+    commit: u64,
+    scan: &ScanResult,
+    engine: Option<&StorageEngine>,
+) -> io::Result<()> {
+    let mut text = SnapshotWriter::begin(BufWriter::new(file), commit, scan.pieces.len())?;
+    for (key, value) in &scan.records {
         text.record(key, value)?;
     }
-    if let Some(engine) = whole.engine() {
+    if let Some(engine) = engine {
         let mut failed = None;
         let walked = scan::documents(engine, |key, value| {
             failed = text.record(key, value).err();
@@ -165,7 +175,7 @@ pub fn restore(
     // An unreadable anchor does not prevent the restore, because it is replaced.
     let acknowledged = AnchorFile::read(dir).ok().flatten().unwrap_or(0);
     let mut making = NewDatabase::begin(dir, backend, header.commit.max(acknowledged))?;
-    fill(&mut making, from, meta)?;
+    fill(making.store(), from, meta)?;
     let aside = if old.is_empty() {
         None
     } else {
@@ -180,7 +190,7 @@ pub fn restore(
     let MetaRecord { epoch, last_app } = meta;
     Ok(RestoreSummary {
         dir: dir.to_owned(),
-        backend,
+        backend: backend.to_string(),
         commit: header.commit,
         records: header.records,
         epoch,
@@ -190,7 +200,7 @@ pub fn restore(
 }
 
 /// Reads the whole file before any change.
-fn verify(from: &Path) -> Result<(SnapshotHeader, MetaRecord), StoreError> {
+pub(crate) fn verify(from: &Path) -> Result<(SnapshotHeader, MetaRecord), StoreError> {
     let unusable = |what: String| {
         let advice =
             "Use another backup, or a file snapshot-….jsonl of the state directory".to_owned();
@@ -212,7 +222,12 @@ fn verify(from: &Path) -> Result<(SnapshotHeader, MetaRecord), StoreError> {
     Ok((header, meta))
 }
 
-fn fill(making: &mut NewDatabase, from: &Path, meta: MetaRecord) -> Result<(), StoreError> {
+/// Commits the records of a file, with other numbers.
+pub(crate) fn fill(
+    store: &mut impl RecordStore,
+    from: &Path,
+    meta: MetaRecord,
+) -> Result<(), StoreError> {
     let (mut changes, mut size, mut failed) = (Vec::new(), 0, None);
     let walked = snapshot::walk(from, |key, value| {
         let value = if key == META {
@@ -224,11 +239,13 @@ fn fill(making: &mut NewDatabase, from: &Path, meta: MetaRecord) -> Result<(), S
         changes.push(RecordChange::Put { key, value });
         if size > BATCH {
             size = 0;
-            making.put(std::mem::take(&mut changes)).map_err(|error| {
-                let what = error.to_string();
-                failed = Some(error);
-                what
-            })?;
+            store
+                .commit(&std::mem::take(&mut changes))
+                .map_err(|error| {
+                    let what = error.to_string();
+                    failed = Some(error);
+                    what
+                })?;
         }
         Ok(())
     });
@@ -240,7 +257,7 @@ fn fill(making: &mut NewDatabase, from: &Path, meta: MetaRecord) -> Result<(), S
         file: from.to_owned(),
         source: io::Error::other(what),
     })?;
-    making.put(changes)
+    store.commit(&changes)
 }
 
 /// The highest numbers in the present state of the directory, as far as it is readable.
@@ -263,7 +280,7 @@ fn numbers_in(dir: &Path) -> MetaRecord {
 }
 
 /// The files of a state in this directory.
-fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+pub(crate) fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let databases = StoreBackend::ALL.map(|backend| database_path(dir, backend));
     let single = databases
         .into_iter()
@@ -275,7 +292,7 @@ fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 /// Moves the state aside. From the first move to the end of the restore, a marker prevents the
 /// start of a resource manager with partial state.
-fn move_aside(dir: &Path, old: &[PathBuf]) -> Result<PathBuf, StoreError> {
+pub(crate) fn move_aside(dir: &Path, old: &[PathBuf]) -> Result<PathBuf, StoreError> {
     let marker = dir.join(REPLACING);
     let marked = File::create(&marker).and_then(|_| File::open(dir)?.sync_all());
     marked.map_err(|source| StoreError::file(&marker, source))?;

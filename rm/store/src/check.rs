@@ -13,6 +13,7 @@ use crate::engine::{database_path, present_backend};
 use crate::integrity::{CheckedCopy, check_copy};
 use crate::record::DOCUMENTS;
 use crate::replay::replay;
+use crate::scan::ScanResult;
 use crate::{StoreError, lock, snapshot};
 
 /// The result of a check.
@@ -21,7 +22,7 @@ pub struct StateReport {
     /// The directory.
     pub dir: PathBuf,
     /// The backend of its database; `None` without a database.
-    pub backend: Option<StoreBackend>,
+    pub backend: Option<String>,
     /// The latest epoch; `None` when it is not readable.
     pub epoch: Option<Epoch>,
     /// The highest number of an application.
@@ -79,22 +80,8 @@ pub fn check(dir: &Path) -> Result<StateReport, StoreError> {
         found => found,
     };
     let _lock = lock::lock_directory(dir, Duration::ZERO)?;
-    let mut report = StateReport {
-        dir: dir.to_owned(),
-        backend: None,
-        epoch: None,
-        last_app: None,
-        commit: None,
-        acknowledged: None,
-        records: BTreeMap::new(),
-        document_bytes: 0,
-        snapshots: snapshots.into_iter().map(copy).collect(),
-        problems: Vec::new(),
-    };
-    match AnchorFile::read(dir) {
-        Ok(acknowledged) => report.acknowledged = acknowledged,
-        Err(error) => report.problems.push(problem(error)),
-    }
+    let mut report = StateReport::empty(dir);
+    report.directory(dir)?;
     if let Err(error) = refuse_unfinished(dir) {
         report.problems.push(problem(error));
     }
@@ -109,7 +96,7 @@ pub fn check(dir: &Path) -> Result<StateReport, StoreError> {
 
 impl StateReport {
     fn database(&mut self, backend: StoreBackend) -> Result<(), StoreError> {
-        self.backend = Some(backend);
+        self.backend = Some(backend.to_string());
         match check_copy(&self.dir, backend) {
             Ok(whole) => self.whole(&whole, backend),
             // These errors are no evidence about the state.
@@ -124,19 +111,62 @@ impl StateReport {
     }
 
     fn whole(&mut self, whole: &CheckedCopy, backend: StoreBackend) {
-        self.commit = Some(whole.seal.commit);
-        self.document_bytes = whole.scan.document_bytes;
-        for key in whole.scan.pieces.keys() {
+        let database = database_path(&self.dir, backend);
+        let dir = self.dir.clone();
+        self.scanned(whole.seal.commit, &whole.scan, |error| {
+            crate::damage::corrupt(&dir, &database, error)
+        });
+    }
+
+    /// Adds what a scan found.
+    pub(crate) fn scanned(
+        &mut self,
+        commit: u64,
+        scan: &ScanResult,
+        damaged: impl FnOnce(&dyn std::fmt::Display) -> StoreError,
+    ) {
+        self.commit = Some(commit);
+        self.document_bytes = scan.document_bytes;
+        for key in scan.pieces.keys() {
             *self.records.entry(kind(key).to_owned()).or_default() += 1;
         }
-        match replay(&whole.scan.records) {
+        match replay(&scan.records) {
             Ok((meta, _)) => (self.epoch, self.last_app) = (Some(meta.epoch), Some(meta.last_app)),
-            Err(error) => self.add(problem(crate::damage::corrupt(
-                &self.dir,
-                &database_path(&self.dir, backend),
-                &error,
-            ))),
+            Err(error) => self.add(problem(damaged(&error))),
         }
+    }
+
+    /// A report without findings.
+    pub(crate) fn empty(dir: &Path) -> Self {
+        StateReport {
+            dir: dir.to_owned(),
+            backend: None,
+            epoch: None,
+            last_app: None,
+            commit: None,
+            acknowledged: None,
+            records: BTreeMap::new(),
+            document_bytes: 0,
+            snapshots: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Adds the snapshots and the last acknowledged commit of a state directory.
+    pub(crate) fn directory(&mut self, dir: &Path) -> Result<(), StoreError> {
+        if dir.is_dir() {
+            self.snapshots = snapshot::list(dir)?.into_iter().map(copy).collect();
+        }
+        match AnchorFile::read(dir) {
+            Ok(acknowledged) => self.acknowledged = acknowledged,
+            Err(error) => self.problems.push(problem(error)),
+        }
+        Ok(())
+    }
+
+    /// Adds an error as a problem.
+    pub(crate) fn failed(&mut self, error: StoreError) {
+        self.add(problem(error));
     }
 
     fn nothing_but_snapshots(&mut self) {

@@ -54,6 +54,22 @@ pub enum StoreError {
         /// The state in etcd.
         state: PathBuf,
     },
+    /// The state in etcd must not be used.
+    #[error("the state in {} cannot be used: {reason}", state.display())]
+    Closed {
+        /// The state.
+        state: PathBuf,
+        /// The reason, and the next step.
+        reason: String,
+    },
+    /// A resource manager leads.
+    #[error("the resource manager at {leader} leads the state in {}; stop all resource managers of the cluster first", state.display())]
+    Led {
+        /// The state.
+        state: PathBuf,
+        /// URL of the leader.
+        leader: String,
+    },
     /// The state in etcd belongs to another cluster.
     #[error("the state in {} belongs to cluster {stored}, and this resource manager to cluster {own}; set etcd.prefix to the one of its own cluster, or remove {} to join the other cluster", state.display(), file.display())]
     OtherCluster {

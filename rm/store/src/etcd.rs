@@ -19,7 +19,8 @@ pub struct EtcdEngine {
     thread: Arc<EtcdThread>,
     client: EtcdClient,
     keys: EtcdKeys,
-    writer: StateWriter,
+    /// None for a state that is only read.
+    writer: Option<StateWriter>,
     image: Arc<Mutex<EntryImage>>,
 }
 
@@ -49,10 +50,21 @@ impl EtcdEngine {
             thread,
             client,
             keys,
-            writer,
+            writer: Some(writer),
             image: Arc::new(Mutex::new(
                 image.map_or(EntryImage::Nothing, EntryImage::Whole),
             )),
+        }
+    }
+
+    /// The state below `keys`, for reading only.
+    pub fn reader(thread: Arc<EtcdThread>, client: EtcdClient, keys: EtcdKeys) -> Self {
+        EtcdEngine {
+            thread,
+            client,
+            keys,
+            writer: None,
+            image: Arc::default(),
         }
     }
 
@@ -64,17 +76,22 @@ impl EtcdEngine {
     /// Finishes a batch that an earlier leader began, and reads all entries unless an image was
     /// given. Call it before the first read.
     pub fn prepare(&self) -> Result<(), EngineError> {
-        let writer = self.writer.clone();
+        let writer = self.writer()?;
         let unfinished = self.wait(async move { writer.finish_batch().await })?;
-        let mut image = self.lock();
-        if unfinished || matches!(*image, EntryImage::Nothing) {
-            let mut all = BTreeMap::new();
-            self.read((Bound::Unbounded, Bound::Unbounded), |key, value| {
-                all.insert(key.to_vec(), value.to_vec());
-                Ok::<(), EngineError>(())
-            })?;
-            *image = EntryImage::Whole(all);
+        if unfinished || matches!(*self.lock(), EntryImage::Nothing) {
+            self.read_image()?;
         }
+        Ok(())
+    }
+
+    /// Reads all entries of one revision into memory.
+    pub(crate) fn read_image(&self) -> Result<(), EngineError> {
+        let mut all = BTreeMap::new();
+        self.read((Bound::Unbounded, Bound::Unbounded), |key, value| {
+            all.insert(key.to_vec(), value.to_vec());
+            Ok::<(), EngineError>(())
+        })?;
+        *self.lock() = EntryImage::Whole(all);
         Ok(())
     }
 
@@ -93,22 +110,41 @@ impl EtcdEngine {
         self.wait(async move { client.value(key).await })
     }
 
+    /// The reason why no manager may use the state.
+    pub fn closed(&self) -> Result<Option<String>, EngineError> {
+        let (client, key) = (self.client.clone(), self.keys.closed());
+        let reason = self.wait(async move { client.value(key).await })?;
+        Ok(reason.map(|text| String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Closes the state for all managers, or opens it again.
+    pub fn set_closed(&self, reason: Option<&str>) -> Result<(), EngineError> {
+        let (writer, key) = (self.writer()?, self.keys.closed());
+        let reason = reason.map(|text| text.as_bytes().to_vec());
+        self.wait(async move {
+            match reason {
+                Some(reason) => writer.put(key, reason).await,
+                None => writer.remove(key).await,
+            }
+        })
+    }
+
     /// Sets the identity of the cluster.
     pub fn set_cluster(&self, identity: Vec<u8>) -> Result<(), EngineError> {
-        let (writer, key) = (self.writer.clone(), self.keys.cluster());
+        let (writer, key) = (self.writer()?, self.keys.cluster());
         self.wait(async move { writer.put(key, identity).await })
     }
 
     /// Removes all entries.
     pub fn clear(&self) -> Result<(), EngineError> {
-        let writer = self.writer.clone();
+        let writer = self.writer()?;
         *self.lock() = EntryImage::Nothing;
         self.wait(async move { writer.clear().await })
     }
 
     /// Writes all entries or none.
     pub fn write(&self, entries: Vec<RecordEntry>) -> Result<(), EngineError> {
-        let (writer, copy) = (self.writer.clone(), entries.clone());
+        let (writer, copy) = (self.writer()?, entries.clone());
         self.wait(async move { writer.write(copy).await })?;
         self.lock().apply(entries);
         Ok(())
@@ -170,6 +206,11 @@ impl EtcdEngine {
                 see(key.strip_prefix(state.as_slice()).unwrap_or(key), value)?;
             }
         }
+    }
+
+    fn writer(&self) -> Result<StateWriter, EngineError> {
+        let refused = || EtcdError::Refused("the state is open for reading only".into());
+        Ok(self.writer.clone().ok_or_else(refused)?)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, EntryImage> {

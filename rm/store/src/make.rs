@@ -122,6 +122,10 @@ impl NewDatabase {
             store,
         })
     }
+    /// The store, to write its records.
+    pub(crate) fn store(&mut self) -> &mut DatabaseStore {
+        &mut self.store
+    }
     /// Writes some of its records.
     pub(crate) fn put(&mut self, changes: Vec<RecordChange>) -> Result<(), StoreError> {
         self.store.commit(&changes)

@@ -83,6 +83,12 @@ pub fn open_in_etcd(dir: &Path, etcd: EtcdEngine) -> Result<OpenedStore, StoreEr
     let lock = lock_state(dir)?;
     let database = etcd_place(etcd.prefix());
     let unreadable = |source| StoreError::database(dir, &database, source);
+    if let Some(reason) = etcd.closed().map_err(unreadable)? {
+        return Err(StoreError::Closed {
+            state: database,
+            reason,
+        });
+    }
     etcd.prepare().map_err(unreadable)?;
     let engine = StorageEngine::Etcd(etcd.clone());
     let mut found = scan(&engine).map_err(|e| engine.damaged(dir, &database, &e))?;
@@ -138,7 +144,7 @@ fn lock_state(dir: &Path) -> Result<File, StoreError> {
 }
 
 /// An error: this manager knows of a later commit than etcd has.
-fn older(dir: &Path, database: &Path, commit: u64, acknowledged: u64) -> StoreError {
+pub(crate) fn older(dir: &Path, database: &Path, commit: u64, acknowledged: u64) -> StoreError {
     let advice = format!(
         "etcd was restored from an older snapshot, or is another one. Put the newer data back; or, to go on without the \
          later commits, remove {} on every host of a resource manager",

@@ -118,7 +118,7 @@ fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
     let kept = backup(&from, &file).expect("writes");
     assert_eq!(
         (kept.backend, kept.records, kept.commit),
-        (backend, 9 * 3 + 2, 12)
+        (backend.to_string(), 9 * 3 + 2, 12)
     );
     assert_eq!(
         kept.bytes,
@@ -134,7 +134,7 @@ fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
         let filled = restore(&dir, &file, to, ExistingStatePolicy::No).expect("fills");
         assert_eq!(
             (filled.backend, filled.records, filled.aside),
-            (to, kept.records, None)
+            (to.to_string(), kept.records, None)
         );
         let opened = open(&dir, to).expect("opens");
         let apps: Vec<u32> = opened.restored.apps.iter().map(|a| a.id.seq()).collect();

@@ -9,10 +9,12 @@ use std::time::Duration;
 use headroom_config::etcd::EtcdConfig;
 use headroom_rm_core::DurableRecord;
 use headroom_rm_etcd::{
-    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership,
-    ManagerRecord, StateFollower, StateWriter,
+    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership, ManagerRecord,
+    StateFollower, StateWriter,
 };
+use headroom_rm_store::backup::ExistingStatePolicy;
 use headroom_rm_store::etcd::EtcdEngine;
+use headroom_rm_store::etcd_state::EtcdState;
 use headroom_rm_store::{OpenedStore, StoreError, open, open_in_etcd};
 use headroom_test_fakes::EtcdCluster;
 use headroom_types::{AppId, NodeId, StoreBackend};
@@ -261,4 +263,87 @@ fn a_full_etcd_refuses_the_commit_with_the_next_step() {
         .expect("it becomes full")
         .to_string();
     assert!(refused.contains("etcdctl alarm disarm"), "{refused}");
+}
+
+#[test]
+fn a_state_moves_from_a_directory_to_etcd_and_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let etcd = EtcdCluster::start(dir.path(), 1).expect("etcd runs");
+    let config = EtcdConfig {
+        endpoints: etcd.endpoints(),
+        prefix: "/one".into(),
+        lease: Duration::from_secs(2),
+        ..EtcdConfig::default()
+    };
+    let state = dir.path().join("a");
+    let document = vec![b'd'; 1 << 20];
+    let mut opened = open(&state, StoreBackend::Sled).expect("opens");
+    let journal = &mut opened.journal;
+    (0..50).for_each(|n| journal.append(&node(n)).expect("appends"));
+    journal
+        .append_document(&app(1), document.clone())
+        .expect("appends");
+    journal.commit().expect("commits");
+    let epoch = opened.restored.epoch;
+    drop(opened);
+
+    let there = EtcdState::new(&config).expect("a client");
+    let moved = there.take_from(&state).expect("moves");
+    assert_eq!((moved.backend.as_str(), moved.records), ("etcd", 52));
+    let refused = there
+        .take_from(&state)
+        .expect_err("nothing is left")
+        .to_string();
+    assert!(refused.contains("no state in"), "{refused}");
+
+    let one = Manager::new(&etcd, "/one", "a");
+    let won = one.lead();
+    let mut opened = one.open(&state, &won).expect("opens");
+    assert!(opened.restored.epoch > epoch);
+    assert_eq!(opened.restored.nodes.len(), 50);
+    assert_eq!(
+        opened.documents.get(&app(1)).expect("reads"),
+        Some(document.clone())
+    );
+    opened.journal.append(&node(50)).expect("appends");
+    opened.journal.commit().expect("commits");
+
+    // A manager leads: a backup is possible, a change is not.
+    let file = dir.path().join("backup.jsonl");
+    let kept = there.backup(&file).expect("backs up");
+    assert_eq!(kept.records, 53);
+    let refused = there.restore(&state, &file, ExistingStatePolicy::MoveAside);
+    let refused = refused.expect_err("a manager leads").to_string();
+    assert!(refused.contains("stop all resource managers"), "{refused}");
+    drop(opened);
+    one.resign(won);
+
+    let refused = there.restore(&state, &file, ExistingStatePolicy::No);
+    assert!(
+        refused
+            .expect_err("it has a state")
+            .to_string()
+            .contains("--replace")
+    );
+    let filled = there
+        .restore(&state, &file, ExistingStatePolicy::MoveAside)
+        .expect("restores");
+    assert!(filled.aside.is_some_and(|file| file.exists()));
+
+    there
+        .move_to(&state, StoreBackend::Redb)
+        .expect("moves back");
+    let opened = open(&state, StoreBackend::Redb).expect("opens");
+    assert_eq!(opened.restored.nodes.len(), 51);
+    assert_eq!(
+        opened.documents.get(&app(1)).expect("reads"),
+        Some(document)
+    );
+    drop(opened);
+    let won = one.lead();
+    let refused = one
+        .open(&dir.path().join("b"), &won)
+        .expect_err("it was moved")
+        .to_string();
+    assert!(refused.contains("it was moved to"), "{refused}");
 }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use headroom_rm_reports::{ClusterNodeReport, ClusterTime, SharedCluster};
-use headroom_types::NodeId;
+use headroom_types::{NodeId, millis};
 use serde::Serialize;
 
 use crate::error::{YarnError, YarnResult};
@@ -170,7 +170,7 @@ pub(crate) async fn one(
 
 fn convert(node: &ClusterNodeReport, time: ClusterTime) -> Node {
     let Address { id, http } = address(&node.id, Some(&node.url));
-    let silent = u64::try_from(time.now.since(node.heard).as_millis()).unwrap_or(u64::MAX);
+    let silent = millis(time.now.since(node.heard));
     let free = node.free();
     let state = NodeState::of(node);
     Node {

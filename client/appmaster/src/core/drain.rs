@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{Bytes, ContainerId, NodeId, Reason, RequestId, Tick};
+use headroom_types::{Bytes, ContainerId, NodeId, Reason, RequestId, Tick, millis};
 
 use super::MasterCore;
 use crate::executors::{DrainedRoom, ExecutorEntry, OwnContainerWait, RequestPurpose};
@@ -468,10 +468,7 @@ impl MasterCore {
 
 /// Formats a wait with a resolution of one millisecond.
 fn in_words(wait: Duration) -> String {
-    format!(
-        "{:?}",
-        Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
-    )
+    format!("{:?}", Duration::from_millis(millis(wait)))
 }
 
 /// The memory that a container frees when it ends.

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_types::{ContainerId, NodeId, UnixMillis};
+use headroom_types::{ContainerId, NodeId, UnixMillis, millis};
 
 use super::backoff::backoff;
 use super::classify::AttemptEndClass;
@@ -164,7 +164,7 @@ pub(super) fn again(case: &DecisionInput<'_>) -> TaskDecision {
         case.reason,
         wait.as_secs()
     );
-    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    let wait_ms = millis(wait);
     TaskDecision::Again {
         size: case.size.clone(),
         wait_ms,

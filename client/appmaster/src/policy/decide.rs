@@ -2,7 +2,7 @@
 //! again. A pure function; each mode's ladder is a file of its own.
 
 use headroom_config::Idempotent;
-use headroom_types::{Dimension, ExitReason};
+use headroom_types::{Dimension, ExitReason, millis};
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::attempt_size::{AttemptPlace, AttemptSize};
@@ -63,30 +63,23 @@ fn account(case: &DecisionInput<'_>) -> ChargeAccount {
         AttemptEndClass::Collateral => ChargeAccount::Collateral,
         AttemptEndClass::Bystander => ChargeAccount::Bystander,
         AttemptEndClass::Memory(failure) => match case.fate {
-            AttemptFate::Bystander => match case.mode {
-                // Spark counts the loss of an executor by memory as a failure of every task on it.
-                MemoryFailureMode::Fixed => ChargeAccount::Memory,
-                MemoryFailureMode::Headroom
-                | MemoryFailureMode::Pinterest
-                | MemoryFailureMode::Uber
-                | MemoryFailureMode::Databricks
-                | MemoryFailureMode::Tovar => ChargeAccount::Bystander,
-            },
+            // Spark counts the loss of an executor by memory as a failure of every task on it.
+            AttemptFate::Bystander if case.mode == MemoryFailureMode::Fixed => {
+                ChargeAccount::Memory
+            }
+            AttemptFate::Bystander => ChargeAccount::Bystander,
             AttemptFate::Own
             | AttemptFate::Blamed
             | AttemptFate::Unknown {
                 charged: UnknownCharge::Yes,
-            } => match case.mode {
-                MemoryFailureMode::Headroom if failure.spike && case.spent.spikes == 0 => {
+            } => {
+                let spike = failure.spike && case.spent.spikes == 0;
+                if spike && case.mode == MemoryFailureMode::Headroom {
                     ChargeAccount::Spike
+                } else {
+                    ChargeAccount::Memory
                 }
-                MemoryFailureMode::Headroom
-                | MemoryFailureMode::Pinterest
-                | MemoryFailureMode::Uber
-                | MemoryFailureMode::Databricks
-                | MemoryFailureMode::Tovar
-                | MemoryFailureMode::Fixed => ChargeAccount::Memory,
-            },
+            }
             AttemptFate::Unknown {
                 charged: UnknownCharge::No,
             } => ChargeAccount::Bystander,
@@ -129,7 +122,7 @@ fn plain(case: &DecisionInput<'_>) -> TaskDecision {
         "failure {failures} of {most}: again on another executor in {} s",
         wait.as_secs()
     );
-    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    let wait_ms = millis(wait);
     TaskDecision::Again {
         size: case.size.clone(),
         wait_ms,
@@ -208,38 +201,22 @@ fn memory(case: &DecisionInput<'_>) -> TaskDecision {
         return TaskDecision::Done;
     };
     let spent = case.spent.memory + 1 >= case.retry.memory_attempts;
-    let growth = match case.mode {
-        // Spark's rule has its own budget.
+    let end = if spent {
+        Some(exhausted(case))
+    } else {
+        let bound = case.bound.map(GrowthBound::words);
+        bound.map(|words| LadderStep::Top(words.to_owned()))
+    };
+    // Spark's rule has its own budget.
+    let end = end.filter(|_| case.mode != MemoryFailureMode::Fixed);
+    let growth = end.unwrap_or_else(|| match case.mode {
         MemoryFailureMode::Fixed => fixed::grow(case),
-        MemoryFailureMode::Headroom
-        | MemoryFailureMode::Pinterest
-        | MemoryFailureMode::Uber
-        | MemoryFailureMode::Databricks
-        | MemoryFailureMode::Tovar
-            if spent =>
-        {
-            exhausted(case)
-        }
-        MemoryFailureMode::Headroom
-        | MemoryFailureMode::Pinterest
-        | MemoryFailureMode::Uber
-        | MemoryFailureMode::Databricks
-        | MemoryFailureMode::Tovar
-            if case.bound.is_some() =>
-        {
-            LadderStep::Top(
-                case.bound
-                    .map(GrowthBound::words)
-                    .unwrap_or_default()
-                    .to_owned(),
-            )
-        }
         MemoryFailureMode::Headroom => headroom::grow(case, failure),
         MemoryFailureMode::Pinterest => pinterest::grow(case),
         MemoryFailureMode::Uber => uber::isolate(case),
         MemoryFailureMode::Databricks => databricks::grow(case),
         MemoryFailureMode::Tovar => tovar::grow(case),
-    };
+    });
     match growth {
         LadderStep::To(size, why) => again(size, AvoidScope::No, why),
         LadderStep::Top(why) => TaskDecision::GiveUp {
@@ -264,28 +241,24 @@ fn genuine(case: &DecisionInput<'_>, dimension: Dimension, why: &str) -> String 
         Dimension::Overhead => format!("off-heap memory above {}", case.size.profile.overhead),
         Dimension::Native => format!("more than {}", case.size.memory()),
     };
-    let remedy = match case.mode {
-        MemoryFailureMode::Headroom
-        | MemoryFailureMode::Pinterest
-        | MemoryFailureMode::Uber
-        | MemoryFailureMode::Databricks
-        | MemoryFailureMode::Tovar
-            if case.bound.is_some() =>
-        {
-            case.bound.map(GrowthBound::remedy).unwrap_or_default()
-        }
-        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar
-            if case.cap.by_job =>
-        {
-            "raise retry.cap, or split its input"
-        }
-        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => {
-            "split its input, or use a larger node"
-        }
-        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Fixed => {
-            "give its stage a larger profile, or use mode headroom"
-        }
-    };
+    let bound = case.bound.filter(|_| case.mode != MemoryFailureMode::Fixed);
+    let remedy = bound
+        .map(GrowthBound::remedy)
+        .unwrap_or_else(|| match case.mode {
+            MemoryFailureMode::Headroom
+            | MemoryFailureMode::Databricks
+            | MemoryFailureMode::Tovar
+                if case.cap.by_job =>
+            {
+                "raise retry.cap, or split its input"
+            }
+            MemoryFailureMode::Headroom
+            | MemoryFailureMode::Databricks
+            | MemoryFailureMode::Tovar => "split its input, or use a larger node",
+            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Fixed => {
+                "give its stage a larger profile, or use mode headroom"
+            }
+        });
     format!(
         "{} was killed at {} and needs {what}; {why}. {remedy}",
         case.task,

@@ -56,13 +56,10 @@ impl DecisionInput<'_> {
     /// Attempts that count against `max_attempts`, including this one. Spark's rule counts every
     /// failure of the task.
     pub(super) fn charged_attempts(&self) -> u32 {
-        match self.mode {
-            MemoryFailureMode::Fixed => self.spent.plain + self.spent.memory + 1,
-            MemoryFailureMode::Headroom
-            | MemoryFailureMode::Pinterest
-            | MemoryFailureMode::Uber
-            | MemoryFailureMode::Databricks
-            | MemoryFailureMode::Tovar => self.spent.plain + 1,
+        if self.mode == MemoryFailureMode::Fixed {
+            self.spent.plain + self.spent.memory + 1
+        } else {
+            self.spent.plain + 1
         }
     }
 }

@@ -5,7 +5,7 @@
 //! pause.
 
 use headroom_types::exit::MemorySample;
-use headroom_types::{Bytes, Certainty, Diagnosis, SubCause, UnixMillis};
+use headroom_types::{Bytes, Certainty, Diagnosis, SubCause, UnixMillis, millis};
 use headroom_wire::v1::job::{AttemptGrowth, AttemptRow};
 
 /// Minimum ratio of the last size to the first for a leak over several attempts.
@@ -72,17 +72,17 @@ fn pace_of_growth(grown: &[AttemptGrowth], full: UnixMillis) -> Option<Vec<u64>>
     let paces: Vec<u64> = grown
         .iter()
         .zip(ends)
-        .filter_map(|(step, end)| pace(step.to.saturating_sub(step.from), millis(step, end)))
+        .filter_map(|(step, end)| pace(step.to.saturating_sub(step.from), age_ms(step, end)))
         .collect();
     let all = grown
         .first()
-        .map(|step| millis(step, full))
+        .map(|step| age_ms(step, full))
         .unwrap_or_default();
     (paces.len() > MIN_SIZES && all >= 2 * MIN_LIFE_MS).then_some(paces)
 }
 
-fn millis(step: &AttemptGrowth, end: UnixMillis) -> u64 {
-    u64::try_from(end.since(step.at).as_millis()).unwrap_or(u64::MAX)
+fn age_ms(step: &AttemptGrowth, end: UnixMillis) -> u64 {
+    millis(end.since(step.at))
 }
 
 fn pace(bytes: Bytes, ms: u64) -> Option<u64> {

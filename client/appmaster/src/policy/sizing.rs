@@ -91,13 +91,10 @@ impl TaskSizePredictor {
     /// A sizer without observations. `grows`: tasks at their limit get more memory while they run,
     /// so that a size that is too small costs little.
     pub fn new(mode: MemoryFailureMode, grows: bool) -> TaskSizePredictor {
-        let way = match mode {
-            MemoryFailureMode::Tovar => SizingRule::Tovar,
-            MemoryFailureMode::Headroom
-            | MemoryFailureMode::Pinterest
-            | MemoryFailureMode::Uber
-            | MemoryFailureMode::Databricks
-            | MemoryFailureMode::Fixed => SizingRule::Headroom,
+        let way = if mode == MemoryFailureMode::Tovar {
+            SizingRule::Tovar
+        } else {
+            SizingRule::Headroom
         };
         let prices = if grows {
             KillPrices::of_growth()

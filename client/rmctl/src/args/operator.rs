@@ -26,7 +26,7 @@ pub(crate) enum OperatorSubcommand {
     Metrics(OperatorMetricsArgs),
     /// Write a support bundle without secrets: state of the cluster, events, checks of this host
     Debug(DebugBundleArgs),
-    /// Check, back up or restore the state directory of a stopped resource manager
+    /// Check, back up, restore or move the state of stopped resource managers
     State {
         #[command(subcommand)]
         what: StateSubcommand,
@@ -52,15 +52,15 @@ pub(crate) struct DebugBundleArgs {
     pub(crate) to: Option<PathBuf>,
 }
 
-/// Verbs about a state directory.
+/// Verbs about a state.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateSubcommand {
     /// Check its contents
-    Check(StateDirectoryArg),
+    Check(StatePlaceArgs),
     /// Write a backup into one file
     Backup {
         #[command(flatten)]
-        place: StateDirectoryArg,
+        place: StatePlaceArgs,
         /// New file
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
@@ -68,23 +68,38 @@ pub(crate) enum StateSubcommand {
     /// Restore it from a backup, or from a snapshot of another state directory
     Restore {
         #[command(flatten)]
-        place: StateDirectoryArg,
+        place: StatePlaceArgs,
         /// The backup, or a snapshot-….jsonl
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
         /// Database to create: sled or redb [default: the present one, else sled]
-        #[arg(long, value_name = "STORE")]
+        #[arg(long, value_name = "STORE", conflicts_with = "config")]
         store: Option<StoreBackend>,
         /// Move the present contents aside instead of refusing
         #[arg(long)]
         replace: bool,
     },
+    /// Move it from a state directory into etcd, or with --store back
+    Migrate {
+        /// resourcemanager.toml, whose table [etcd] names the state in etcd
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// State directory [default: that of the configuration]
+        #[arg(long, value_name = "DIR")]
+        state: Option<PathBuf>,
+        /// Move it from etcd into this database of the state directory: sled or redb
+        #[arg(long, value_name = "STORE")]
+        store: Option<StoreBackend>,
+    },
 }
 
-/// A state directory.
+/// A state: a directory, or what a configuration names.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct StateDirectoryArg {
+pub(crate) struct StatePlaceArgs {
     /// State directory, as `state` in resourcemanager.toml
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    pub(crate) state: Option<PathBuf>,
+    /// resourcemanager.toml: the state in etcd that it names, or its state directory
+    #[arg(long, value_name = "FILE", conflicts_with = "state")]
+    pub(crate) config: Option<PathBuf>,
 }

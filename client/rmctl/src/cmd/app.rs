@@ -1,6 +1,6 @@
 //! `rmctl app`: changes the queue, the priority or the deadline of an application, or shares it.
 
-use headroom_types::UnixMillis;
+use headroom_types::{UnixMillis, millis};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::apps::{AppView, ChangeApplicationRequest};
 
@@ -35,9 +35,7 @@ pub(crate) async fn run(context: &CommandContext, what: AppSubcommand) -> Comman
         AppSubcommand::Lifetime { job, time } => {
             let ms = match time {
                 LifetimeArgument::Unbounded => 0,
-                LifetimeArgument::AtMost(time) => {
-                    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
-                }
+                LifetimeArgument::AtMost(time) => millis(time).max(1),
             };
             (
                 job,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
-use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, UnixMillis};
+use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, UnixMillis, millis};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 use serde::Serialize;
@@ -209,10 +209,6 @@ fn ready(started: &[&AttemptRow], containers: &[ContainerView]) -> Vec<Duration>
 fn at(sorted: &[Duration], percent: usize) -> Option<u64> {
     let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(place).copied().map(millis)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn people(f: &NodeBenchReport, paint: TextPainter) -> String {

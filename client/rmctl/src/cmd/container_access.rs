@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use headroom_client::{Client, LogStream};
-use headroom_types::ContainerId;
+use headroom_types::{ContainerId, millis};
 use headroom_wire::v1::container_access::{
     ExecContainer, ExecExitStatus, ExecOutputLine, MAX_EXEC_INPUT_BYTES, SignalContainer,
     TextOrBytes,
@@ -215,7 +215,7 @@ async fn stay(
     } else {
         None
     };
-    let timeout_ms = Some(u64::try_from(beside.timeout.as_millis()).unwrap_or(u64::MAX));
+    let timeout_ms = Some(millis(beside.timeout));
     let body = ExecContainer {
         command: beside.command.clone(),
         input,

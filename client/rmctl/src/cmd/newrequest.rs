@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use headroom_client::{Client, DryRunMode};
-use headroom_types::{LaunchSpec, Resource};
+use headroom_types::{LaunchSpec, Resource, millis};
 use headroom_wire::v1::application_master::{
     Placement, PlacementRequest, PlacementResponse, PlacementVerdict,
 };
@@ -106,7 +106,6 @@ fn typed(args: &RequestCreateArgs) -> CommandResult<PlacementRequest> {
         heap: args.heap,
         ..LaunchSpec::default()
     };
-    let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Ok(PlacementRequest {
         count: args.count,
         priority: args.priority,
@@ -117,7 +116,7 @@ fn typed(args: &RequestCreateArgs) -> CommandResult<PlacementRequest> {
             tolerate: args.tolerate.iter().cloned().collect(),
             ..Placement::default()
         }),
-        deadline_ms: args.deadline.map(ms),
+        deadline_ms: args.deadline.map(millis),
         ..PlacementRequest::new(request, Resource::new(memory, args.cpus), launch)
     })
 }

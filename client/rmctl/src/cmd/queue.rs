@@ -138,14 +138,7 @@ fn tree(text: &str, name: &str) -> CommandResult<Value> {
 
 /// The errors of a tree with their places in the file.
 fn at_their_places(error: ClientError, text: &str, name: &str) -> CommandFailure {
-    let problems: &[QueueProblem] = match &error {
-        ClientError::Problem(problem) => &problem.problems,
-        ClientError::Address { .. }
-        | ClientError::Trust { .. }
-        | ClientError::Unreachable { .. }
-        | ClientError::NotSent
-        | ClientError::Answer { .. } => &[],
-    };
+    let problems: &[QueueProblem] = error.problem().map_or(&[], |problem| &problem.problems);
     if problems.is_empty() || text.trim_start().starts_with('{') {
         return error.into();
     }

@@ -58,7 +58,7 @@ fn facts(report: &StateReport) -> String {
         .unwrap_or_default();
     [
         ("state", report.dir.display().to_string()),
-        ("store", or_dash(report.backend)),
+        ("store", or_dash(report.backend.as_ref())),
         ("last commit", or_dash(report.commit) + &acknowledged),
         ("epoch", or_dash(report.epoch)),
         ("last application", or_dash(report.last_app)),
@@ -95,6 +95,9 @@ pub(crate) fn filled(filled: &RestoreSummary) -> String {
     if let Some(aside) = &filled.aside {
         text += &format!("the previous contents are in {}\n", aside.display());
     }
+    if filled.backend == "etcd" {
+        return text + "next: start the resource managers, whose configuration names this etcd\n";
+    }
     text + &format!(
         "next: resourcemanager --state {} --store {}\n",
         filled.dir.display(),
@@ -123,7 +126,7 @@ mod tests {
         };
         StateReport {
             dir: "/var/lib/rm".into(),
-            backend: Some(StoreBackend::Sled),
+            backend: Some("sled".into()),
             epoch: Some(Epoch(4)),
             last_app: Some(12),
             commit: Some(90),
@@ -168,14 +171,14 @@ mod tests {
     fn a_backup_and_a_restore() {
         let kept_ = BackupSummary {
             file: "/b/rm".into(),
-            backend: StoreBackend::Sled,
+            backend: "sled".into(),
             commit: 90,
             records: 24,
             bytes: 3 << 20,
         };
         let filled_ = RestoreSummary {
             dir: "/var/lib/rm".into(),
-            backend: StoreBackend::Redb,
+            backend: "redb".into(),
             commit: 90,
             records: 24,
             epoch: Epoch(1004),

@@ -6,6 +6,7 @@
 pub(crate) mod arguments;
 pub(crate) mod file;
 
+use headroom_types::millis;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,7 +91,7 @@ impl ClientSettings {
             "cert": self.trust.files.own.as_ref().map(|(cert, _)| cert),
             "token": token_words(&self.trust.token),
             "output": said(self.output.value.to_string().into(), &self.output.by),
-            "timeout_ms": said(u64::try_from(self.timeout.value.as_millis()).unwrap_or(u64::MAX).into(), &self.timeout.by),
+            "timeout_ms": said(millis(self.timeout.value).into(), &self.timeout.by),
             "context": self.context.as_ref().map(|c| said(c.value.as_str().into(), &c.by)),
         })
     }

@@ -283,14 +283,8 @@ impl SubmitterPreamble {
     }
 }
 
-impl std::fmt::Debug for SubmitterPreamble {
-    /// Omits the secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SubmitterPreamble")
-            .field("version", &self.version)
-            .finish_non_exhaustive()
-    }
-}
+// Omits the secret.
+headroom_types::debug_fields!(SubmitterPreamble { version });
 
 impl FromSubmitter {
     /// All kinds of this version.

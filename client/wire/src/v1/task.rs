@@ -278,14 +278,8 @@ impl<'de> Visitor<'de> for TokenVisitor<'_> {
     }
 }
 
-impl std::fmt::Debug for HelloPreamble {
-    /// Omits the secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HelloPreamble")
-            .field("version", &self.version)
-            .finish_non_exhaustive()
-    }
-}
+// Omits the secret.
+headroom_types::debug_fields!(HelloPreamble { version });
 
 /// A start of a task attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Judges the facts of the doctor. Pure.
 
 use headroom_config::{IpcScope, NodeAgentConfig};
-use headroom_node_cgroup::HierarchyMode;
+use headroom_node_cgroup::{CgroupFeatures, HierarchyMode};
 use headroom_node_exec::Privilege;
 use headroom_node_exec::syscalls::KernelCall;
 use headroom_types::Bytes;
@@ -27,7 +27,8 @@ const DELEGATE: &str = "run headroom-containers.service, or give your own cgroup
 
 pub(super) fn all(facts: &DoctorFacts, config: &NodeAgentConfig) -> Vec<DoctorFinding> {
     let mut findings = vec![cgroup(facts), controllers(facts), delegation(facts)];
-    findings.extend([oom_group(facts), kill(facts), high(facts), psi(facts)]);
+    findings.extend(V2_FEATURES.iter().map(|feature| feature.judge(facts)));
+    findings.push(psi(facts));
     findings.extend(
         facts
             .calls
@@ -64,18 +65,14 @@ fn fine(code: &'static str, what: &'static str, found: impl Into<String>) -> Doc
 
 impl DoctorFinding {
     fn warn(self, fix: impl Into<String>) -> DoctorFinding {
-        DoctorFinding {
-            state: CheckResult::Warn,
-            fix: Some(fix.into()),
-            ..self
-        }
+        self.with(CheckResult::Warn, fix.into())
     }
     fn fail(self, fix: impl Into<String>) -> DoctorFinding {
-        DoctorFinding {
-            state: CheckResult::Fail,
-            fix: Some(fix.into()),
-            ..self
-        }
+        self.with(CheckResult::Fail, fix.into())
+    }
+    fn with(self, state: CheckResult, fix: String) -> DoctorFinding {
+        let fix = Some(fix);
+        DoctorFinding { state, fix, ..self }
     }
 }
 
@@ -145,79 +142,59 @@ fn delegation(facts: &DoctorFacts) -> DoctorFinding {
 }
 
 /// A feature that only cgroup v2 has, since some kernel release.
-fn of_v2(
-    facts: &DoctorFacts,
-    about: DoctorFinding,
-    there: Option<bool>,
-    instead: &str,
-    since: &str,
-) -> DoctorFinding {
-    match (facts.cgroup.mode, there) {
-        (HierarchyMode::Unified, Some(true)) => DoctorFinding {
-            found: "yes".into(),
-            ..about
-        },
-        (HierarchyMode::Unified, Some(false)) => DoctorFinding {
-            found: format!("not in Linux {}; {instead}", facts.kernel),
-            ..about
+struct V2Feature {
+    code: &'static str,
+    what: &'static str,
+    there: fn(&CgroupFeatures) -> Option<bool>,
+    /// The behavior of the agent without it.
+    instead: &'static str,
+    /// The first kernel release with it.
+    since: &'static str,
+}
+
+const V2_FEATURES: [V2Feature; 3] = [
+    V2Feature {
+        code: "memory_oom_group",
+        what: "the kernel kills the whole container at its limit, not one process",
+        there: |cgroup| cgroup.oom_group,
+        instead: "the agent kills the other processes",
+        since: "4.19",
+    },
+    V2Feature {
+        code: "cgroup_kill",
+        what: "one step kills a container, also while it forks",
+        there: |cgroup| cgroup.kill,
+        instead: "the agent kills the processes one by one",
+        since: "5.14",
+    },
+    V2Feature {
+        code: "memory_high",
+        what: "the kernel throttles a container before its limit, so that it can grow",
+        there: |cgroup| cgroup.high,
+        instead: "only the limit itself triggers growth",
+        since: "4.19",
+    },
+];
+
+impl V2Feature {
+    fn judge(&self, facts: &DoctorFacts) -> DoctorFinding {
+        let about = |found: String| fine(self.code, self.what, found);
+        let V2Feature { instead, since, .. } = self;
+        match (facts.cgroup.mode, (self.there)(&facts.cgroup)) {
+            (HierarchyMode::Unified, Some(true)) => about("yes".to_owned()),
+            (HierarchyMode::Unified, Some(false)) => {
+                about(format!("not in Linux {}; {instead}", facts.kernel))
+                    .warn(format!("run Linux {since} or newer"))
+            }
+            (HierarchyMode::Unified, None) => {
+                about("unknown: there is no cgroup to inspect".to_owned())
+                    .warn(format!("run Linux {since} or newer, which has it"))
+            }
+            (HierarchyMode::Hybrid | HierarchyMode::V1 | HierarchyMode::Nothing, _) => {
+                about(format!("cgroup v2 only; {instead}")).warn(UNIFY)
+            }
         }
-        .warn(format!("run Linux {since} or newer")),
-        (HierarchyMode::Unified, None) => DoctorFinding {
-            found: "unknown: there is no cgroup to inspect".into(),
-            ..about
-        }
-        .warn(format!("run Linux {since} or newer, which has it")),
-        (HierarchyMode::Hybrid | HierarchyMode::V1 | HierarchyMode::Nothing, _) => DoctorFinding {
-            found: format!("cgroup v2 only; {instead}"),
-            ..about
-        }
-        .warn(UNIFY),
     }
-}
-
-fn oom_group(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine(
-        "memory_oom_group",
-        "the kernel kills the whole container at its limit, not one process",
-        "",
-    );
-    of_v2(
-        facts,
-        about,
-        facts.cgroup.oom_group,
-        "the agent kills the other processes",
-        "4.19",
-    )
-}
-
-fn kill(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine(
-        "cgroup_kill",
-        "one step kills a container, also while it forks",
-        "",
-    );
-    of_v2(
-        facts,
-        about,
-        facts.cgroup.kill,
-        "the agent kills the processes one by one",
-        "5.14",
-    )
-}
-
-fn high(facts: &DoctorFacts) -> DoctorFinding {
-    let about = fine(
-        "memory_high",
-        "the kernel throttles a container before its limit, so that it can grow",
-        "",
-    );
-    of_v2(
-        facts,
-        about,
-        facts.cgroup.high,
-        "only the limit itself triggers growth",
-        "4.19",
-    )
 }
 
 fn psi(facts: &DoctorFacts) -> DoctorFinding {

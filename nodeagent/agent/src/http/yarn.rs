@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
-use headroom_types::ContainerId;
+use headroom_types::{ContainerId, UnixMillis};
 use headroom_wire::v1::nodes::NodeHealthState;
 use headroom_wire::yarn::accept;
 use headroom_wire::yarn::error::{RemoteError, YarnErrorKind};
@@ -263,7 +263,7 @@ async fn log_files(
         let changed = facts
             .as_ref()
             .and_then(|facts| facts.modified().ok())
-            .map(clock::unix_of)
+            .map(UnixMillis::from)
             .unwrap_or_default();
         yarn_json::log_file(name, facts.map_or(0, |facts| facts.len()), changed)
     };

@@ -30,7 +30,7 @@ pub fn facts_from(
 ) -> Result<CgroupStats> {
     let mut must = |file: &str| read(file)?.ok_or_else(|| gone(path, file));
     let limit = parse::limit(&must(LIMIT)?).and_then(parse::CgroupLimitValue::bytes);
-    let current = amount(path, USAGE, &must(USAGE)?)?;
+    let current = CgroupError::bytes_in(path, USAGE, &must(USAGE)?)?;
     let peak = parse::number(&must(PEAK)?).map(Bytes::new);
     let stat = stat(&mut read)?;
     let mut local = local_events(&mut read)?;
@@ -93,13 +93,6 @@ pub(super) fn stat(mut read: impl FnMut(&str) -> Result<Option<String>>) -> Resu
         .and_then(parse::number)
         .map(Bytes::new);
     Ok(parse::stat_v1(&read(STAT)?.unwrap_or_default(), kernel))
-}
-
-/// A number of bytes; the error names the file and its text.
-pub(super) fn amount(path: &Path, file: &str, text: &str) -> Result<Bytes> {
-    parse::number(text)
-        .map(Bytes::new)
-        .ok_or_else(|| CgroupError::parse(&path.join(file), text))
 }
 
 fn gone(path: &Path, file: &str) -> CgroupError {

@@ -13,8 +13,7 @@ use headroom_types::Bytes;
 use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat};
 
 use super::counters::{
-    FAILCNT, KERNEL, LIMIT, OOM, PEAK, STAT, USAGE, amount, derived_oom, facts_from, local_events,
-    stat,
+    FAILCNT, KERNEL, LIMIT, OOM, PEAK, STAT, USAGE, derived_oom, facts_from, local_events, stat,
 };
 use crate::error::{CgroupError, Result};
 use crate::layout::{MAIN, PROCS, TASK_PREFIX, TASKS, task_dir};
@@ -232,7 +231,7 @@ impl CgroupV1Group {
 
     /// Memory use and its kinds; cheap.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
-        let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
+        let current = CgroupError::bytes_in(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, stat(|file| self.dir.read_if_there(file))?))
     }
 

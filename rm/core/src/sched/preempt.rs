@@ -22,7 +22,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use headroom_types::{Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
+use headroom_types::{Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis, millis};
 
 use super::blocked_sizes::BlockedSizes;
 use super::claim::{ClaimStage, PreemptionClaim};
@@ -318,9 +318,11 @@ impl Cluster {
             }
             return None;
         };
-        let at = UnixMillis(ctx.wall.0.saturating_add(
-            u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX),
-        ));
+        let at = UnixMillis(
+            ctx.wall
+                .0
+                .saturating_add(millis(self.settings.preempt_warning)),
+        );
         let why = self
             .queue
             .claim_reason(leaf, need.size, &node, self.ledger());

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use headroom_rm_core::DryRun;
 use headroom_rm_reports::IfMatch;
-use headroom_types::{AppId, TaskId, UnixMillis};
+use headroom_types::{AppId, TaskId, UnixMillis, millis};
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -99,10 +99,7 @@ pub(crate) struct PastTimeSpan(Duration);
 impl PastTimeSpan {
     /// Time that is this span before `now`.
     pub(crate) fn before(self, now: UnixMillis) -> UnixMillis {
-        UnixMillis(
-            now.0
-                .saturating_sub(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)),
-        )
+        UnixMillis(now.0.saturating_sub(millis(self.0)))
     }
 }
 

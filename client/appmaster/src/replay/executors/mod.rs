@@ -241,14 +241,8 @@ impl<'a> ExecutorRun<'a> {
             rung: 1,
             place: AttemptPlace::Shared,
         };
-        match self.mode {
-            MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => {}
-            MemoryFailureMode::Pinterest
-            | MemoryFailureMode::Uber
-            | MemoryFailureMode::Databricks
-            | MemoryFailureMode::Fixed => {
-                return Some(stated);
-            }
+        if !headroom_config::job::mode_learns_sizes(self.mode) {
+            return Some(stated);
         }
         let ask = self.ask(n)?;
         let running = self.running.get(ask.kind).copied().unwrap_or(0);
@@ -560,16 +554,11 @@ impl<'a> ExecutorRun<'a> {
             spike: false,
         };
         let profile = &attempt.size.profile;
-        let known = match self.mode {
-            MemoryFailureMode::Headroom => {
-                self.sizer
-                    .after_kill(&ask, Dimension::Native, profile, spent.memory + 1)
-            }
-            MemoryFailureMode::Pinterest
-            | MemoryFailureMode::Uber
-            | MemoryFailureMode::Databricks
-            | MemoryFailureMode::Tovar
-            | MemoryFailureMode::Fixed => SizeAfterKill::Unknown,
+        let known = if self.mode == MemoryFailureMode::Headroom {
+            self.sizer
+                .after_kill(&ask, Dimension::Native, profile, spent.memory + 1)
+        } else {
+            SizeAfterKill::Unknown
         };
         let (account, next) = decide(&DecisionInput {
             mode: self.mode,

@@ -1,4 +1,3 @@
-#[path = "classify_rows.rs"]
 mod rows;
 
 use super::*;

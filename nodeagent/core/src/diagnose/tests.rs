@@ -6,7 +6,6 @@ use headroom_types::exit::{
 };
 use headroom_types::{Bytes, EnforcerKind, OwnLimit, OwnLimitKind, SubCause};
 
-#[path = "diagnose_child_process_tests.rs"]
 mod child_processes;
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
