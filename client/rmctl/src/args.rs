@@ -60,7 +60,7 @@ pub(crate) use objects::{
     NodeSubcommand, QueueSubcommand, RequestCreateArgs, RequestSubcommand, TaskSubcommand, TopArgs,
 };
 pub(crate) use operator::{
-    DebugBundleArgs, OperatorMetricsArgs, OperatorSubcommand, StateSubcommand,
+    DebugBundleArgs, OperatorMetricsArgs, OperatorSubcommand, StatePlaceArgs, StateSubcommand,
 };
 pub(crate) use ordered::{TaskOrderArgs, TaskSetArgs};
 pub(crate) use output::{ListOptions, OutputFormat, OutputOptions, WatchedListOptions};

@@ -301,7 +301,7 @@ fn a_check_counts_records_and_names_problems(backend: StoreBackend) {
     let report = check(&dir).expect("looks");
     assert_eq!(
         (report.backend, report.last_app, report.commit),
-        (Some(backend), Some(3), Some(6))
+        (Some(backend.to_string()), Some(3), Some(6))
     );
     assert_eq!(
         (report.acknowledged, report.epoch.map(|e| e.0)),

@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use headroom_rm_store::check::{SnapshotReport, StateProblem};
-    use headroom_types::{Epoch, StoreBackend};
+    use headroom_types::Epoch;
 
     fn whole() -> StateReport {
         let copy = |n: u64| SnapshotReport {
