@@ -1,6 +1,6 @@
-//! Operator commands to the resource manager process.
+//! Operator commands to the resource manager process, and the managers of a cluster.
 
-use headroom_types::LogLevel;
+use headroom_types::{Epoch, LogLevel, UnixMillis, word_enum};
 use serde::{Deserialize, Serialize};
 
 /// `POST /v1/operator/reload`: the result of a configuration reload.
@@ -34,4 +34,56 @@ pub struct LogLevelView {
 pub struct SetLogLevelRequest {
     /// New level.
     pub level: LogLevel,
+}
+
+word_enum! {
+    /// The role of a resource manager among the managers of its cluster.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum ManagerRole: "is not a role of a resource manager; use" {
+        /// Holds the lease and serves the cluster.
+        Leader = "leader",
+        /// Waits for the lease and answers calls with HR0421 or HR0503.
+        Standby = "standby",
+        /// Serves its cluster without an election: no standbys are configured.
+        Single = "single";
+        /// A role of a later version.
+        #[serde(other)]
+        Unknown = "unknown"
+    }
+}
+
+/// `GET /v1/leader`: the managers of the cluster, as one of them sees them. Leaders and standbys
+/// answer it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeaderView {
+    /// Advertised address of the manager that answers: `https://rm1:7070`.
+    #[serde(rename = "self")]
+    pub own: String,
+    /// Its role.
+    pub state: ManagerRole,
+    /// Advertised address of the leader; absent while none is known.
+    #[serde(default)]
+    pub leader: Option<String>,
+    /// Epoch of the leader; absent while none is known.
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
+    /// All managers that take part, the one that answers among them.
+    #[serde(default)]
+    pub managers: Vec<ManagerView>,
+}
+
+/// One resource manager of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ManagerView {
+    /// Its advertised address.
+    pub url: String,
+    /// Its role.
+    pub state: ManagerRole,
+    /// Time since which it has this role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<UnixMillis>,
 }
