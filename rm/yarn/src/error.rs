@@ -51,10 +51,9 @@ impl From<ProblemDetails> for YarnError {
             | ErrorCode::HR0409
             | ErrorCode::HR0418
             | ErrorCode::HR0419 => YarnErrorKind::Forbidden,
-            ErrorCode::HR0421
-            | ErrorCode::HR0429
-            | ErrorCode::HR0503
-            | ErrorCode::HR0507 => YarnErrorKind::Unavailable,
+            ErrorCode::HR0421 | ErrorCode::HR0429 | ErrorCode::HR0503 | ErrorCode::HR0507 => {
+                YarnErrorKind::Unavailable
+            }
             ErrorCode::HR0500 => YarnErrorKind::Internal,
         };
         let hints = problem.hints.iter().map(|hint| format!("; {hint}"));
