@@ -4,6 +4,8 @@
 //! removes all its daemons, shims, containers and cgroups. If the test is failing, the drop prints
 //! the last lines of all logs.
 
+mod replicas;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -25,6 +27,7 @@ use headroom_wire::v1::nodes::NodeView;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use self::replicas::ManagerReplicas;
 use crate::credentials::ClusterCredentials;
 use crate::skew::Skew;
 use crate::{clock, programs, sweep};
@@ -87,6 +90,8 @@ pub struct Cluster {
     papers: Option<ClusterCredentials>,
     /// The resource manager's configuration file, if it has one.
     manager: Option<PathBuf>,
+    /// Several resource managers and their etcd, in place of one.
+    replicas: Option<ManagerReplicas>,
     /// Clock errors by daemon.
     skews: BTreeMap<String, Skew>,
     runtime: tokio::runtime::Runtime,
@@ -196,6 +201,7 @@ impl Cluster {
             client,
             papers: kept,
             manager,
+            replicas: None,
             skews,
         };
         cluster.start_resource_manager()?;
@@ -231,6 +237,7 @@ impl Cluster {
             client,
             papers: None,
             manager,
+            replicas: None,
             skews,
         };
         cluster.start_resource_manager()?;
@@ -246,8 +253,11 @@ impl Cluster {
         Cluster::start(&[NodeShape::default()])
     }
 
-    /// Address of the resource manager.
+    /// Address of the resource manager, or the list of all.
     pub fn url(&self) -> String {
+        if let Some(replicas) = &self.replicas {
+            return replicas.addresses();
+        }
         let scheme = if self.papers.is_some() {
             "https"
         } else {

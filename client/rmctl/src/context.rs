@@ -74,7 +74,7 @@ impl CommandContext {
         let proofs = proofs(&self.settings.trust);
         let socket = self
             .addr
-            .strip_prefix(headroom_client::UNIX)
+            .strip_prefix(headroom_types::UNIX_SOCKET_PREFIX)
             .map(str::to_owned);
         Ok(client.with_request_hook(Arc::new(move |request| {
             term.line(&curl(request, socket.as_deref(), &proofs));

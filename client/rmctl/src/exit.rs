@@ -206,6 +206,10 @@ impl From<Vec<FileProblem>> for CommandFailure {
 
 impl From<ClientError> for CommandFailure {
     fn from(e: ClientError) -> CommandFailure {
+        if let ClientError::NoLeader { .. } = e {
+            return CommandFailure::new(CommandExitCode::Unreachable, e.to_string())
+                .help("`rmctl operator leader` shows the state of each resource manager");
+        }
         if e.unreachable() {
             let cause = e.root_cause();
             return CommandFailure::new(CommandExitCode::Unreachable, format!("{e}: {cause}"))
@@ -224,7 +228,7 @@ impl From<ClientError> for CommandFailure {
                 .help("rmctl config show lists the files; --cacert, --client-cert, --client-key and --token-file name others"),
             ClientError::NotSent => CommandFailure::new(CommandExitCode::Ok, e.to_string()),
             ClientError::Answer { .. } if e.denied() => CommandFailure::new(CommandExitCode::Auth, e.to_string()),
-            ClientError::Answer { .. } | ClientError::Unreachable { .. } => {
+            ClientError::Answer { .. } | ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => {
                 CommandFailure::failed(e.to_string()).help("is this the address of a resource manager of the same version?")
             }
         }

@@ -1,9 +1,11 @@
-//! The client: one method per call of the interface. It has no state but the connection pool.
+//! The client: one method per call of the interface. Its state is the connection pool, and the
+//! address at which calls begin.
 
 mod container;
+mod manager_call;
 mod uploads;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headroom_types::{AppId, Name, NodeId, RequestId};
@@ -14,9 +16,10 @@ use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::address::UNIX;
+use crate::addresses::{AddressChoice, ManagerAddresses};
 use crate::credentials::{ClientCredentials, HttpConnector};
 use crate::error::AnswerDefect;
+use crate::log;
 use crate::request_hook::{PreparedRequest, RequestHook, SendDecision};
 use crate::{AuditQuery, ClientError, ClientResult, EventQuery, JsonLineStream, TaskRowScope};
 
@@ -58,13 +61,15 @@ impl DryRunMode {
     }
 }
 
-/// A client of one resource manager (or, for logs, of one node agent).
+/// A client of the resource managers of one cluster (or, for logs, of one node agent).
+///
+/// A call goes to the leader: it is sent to the next address when one does not listen or belongs to
+/// a standby. Clones of a client share the address at which calls begin.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The address as the caller gave it.
+    /// The addresses as the caller gave them, separated by commas.
     base: String,
-    /// The prefix of every URL.
-    root: String,
+    choice: Arc<Mutex<AddressChoice>>,
     wire: Arc<HttpConnector>,
     call: Duration,
     tap: Option<RequestHook>,
@@ -72,7 +77,7 @@ pub struct Client {
 
 impl Client {
     /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or
-    /// `unix:/run/headroom/resourcemanager.sock`.
+    /// `unix:/run/headroom/resourcemanager.sock`; or of several, separated by commas.
     pub fn new(base: &str) -> ClientResult<Self> {
         Client::with_credentials(base, ClientCredentials::default())
     }
@@ -80,37 +85,18 @@ impl Client {
     /// A client with certificates or a token: needed for `https://rm.example:7070`, and for
     /// authentication at any address.
     pub fn with_credentials(base: &str, trust: ClientCredentials) -> ClientResult<Self> {
-        let wrong = || ClientError::Address {
-            address: base.to_owned(),
-        };
-        let address = base.trim_end_matches('/').to_owned();
-        let root = match address.strip_prefix(UNIX) {
-            Some(path) if path.starts_with('/') => "http://localhost".to_owned(),
-            Some(_) => return Err(wrong()),
-            None => {
-                let url = reqwest::Url::parse(&address).map_err(|_| wrong())?;
-                if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-                    return Err(wrong());
-                }
-                address.clone()
-            }
-        };
-        let wire = HttpConnector::open(&address, trust)?;
+        let addresses = ManagerAddresses::parse(base).map_err(ClientError::Address)?;
+        let wire = HttpConnector::open(&addresses, trust)?;
         Ok(Client {
-            base: address,
-            root,
+            base: addresses.to_string(),
+            choice: Arc::new(Mutex::new(AddressChoice::new(
+                addresses,
+                wire.unlisted_leader_policy(),
+            ))),
             wire,
             call: CALL,
             tap: None,
         })
-    }
-
-    /// The URL in the form in which the user gave the address.
-    fn shown(&self, url: &str) -> String {
-        match url.strip_prefix(&self.root) {
-            Some(path) if self.base.starts_with(UNIX) => format!("{} {path}", self.base),
-            Some(_) | None => url.to_owned(),
-        }
     }
 
     /// Sets the timeout of a call. A long poll adds its own waiting time to it.
@@ -136,25 +122,23 @@ impl Client {
         self.wire.trust().is_authenticated()
     }
 
-    /// The address of the server.
+    /// The address of the server, or the list of addresses, separated by commas.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// A request for `path`, with the timeout of a call, and its URL.
-    fn request(&self, method: Method, path: &str) -> (String, reqwest::RequestBuilder) {
-        let url = format!("{}{path}", self.root);
-        let request = self.wire.http().request(method, &url).timeout(self.call);
-        (url, request)
+    /// True for a list of several addresses.
+    pub(crate) fn has_several(&self) -> bool {
+        self.base.contains(',')
     }
 
-    /// Sends a request with a JSON response.
-    async fn fetch<T: DeserializeOwned>(
-        &self,
-        (url, request): (String, reqwest::RequestBuilder),
-    ) -> ClientResult<T> {
-        let response = self.send(&url, request).await?;
-        parse(url, response).await
+    /// The address at which the next call begins: that of the leader, after a call was answered.
+    pub fn current_address(&self) -> String {
+        self.choice
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .current()
+            .to_string()
     }
 
     /// `GET path` with a JSON response.
@@ -164,8 +148,12 @@ impl Client {
 
     /// `GET path` with a text response.
     pub async fn get_text(&self, path: &str) -> ClientResult<String> {
-        let (url, request) = self.request(Method::GET, path);
-        text(url.clone(), self.send(&url, request).await?).await
+        let call = self.request(Method::GET, path);
+        self.exchange(call, async |url, response| {
+            let response = success(&url, response).await?;
+            text(url, response).await
+        })
+        .await
     }
 
     /// `POST path` with a JSON body and a JSON response.
@@ -184,8 +172,7 @@ impl Client {
 
     /// `GET path` with a stream of JSON objects, one per line.
     pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> ClientResult<JsonLineStream<T>> {
-        let url = format!("{}{path}", self.root);
-        let response = self.send(&url, self.wire.http().get(&url)).await?;
+        let (url, response) = self.send(self.stream(Method::GET, path)).await?;
         Ok(JsonLineStream::new(url, response, SILENCE))
     }
 
@@ -198,11 +185,13 @@ impl Client {
         matched: Option<&str>,
         body: &B,
     ) -> ClientResult<T> {
-        let (url, mut request) = self.request(method, path);
+        let mut call = self
+            .request(method, path)
+            .with(|request| request.json(body));
         if let Some(tag) = matched {
-            request = request.header("if-match", tag);
+            call = call.with(|request| request.header("if-match", tag));
         }
-        self.fetch((url, request.json(body))).await
+        self.fetch(call).await
     }
 
     /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or
@@ -214,66 +203,17 @@ impl Client {
         wait: Duration,
     ) -> ClientResult<(T, u64)> {
         let sign = if path.contains('?') { '&' } else { '?' };
-        let url = format!(
-            "{}{path}{sign}wait={}ms&index={index}",
-            self.root,
+        let path = format!(
+            "{path}{sign}wait={}ms&index={index}",
             wait.as_millis().max(1)
         );
-        let request = self.wire.http().get(&url).timeout(self.call + wait);
-        let response = self.send_within(&url, request, self.call + wait).await?;
-        let now = response
-            .headers()
-            .get("x-headroom-index")
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.parse().ok());
-        Ok((parse(url, response).await?, now.unwrap_or(index)))
-    }
-
-    async fn send(
-        &self,
-        url: &str,
-        request: reqwest::RequestBuilder,
-    ) -> ClientResult<reqwest::Response> {
-        self.send_within(url, request, self.call).await
-    }
-
-    async fn send_within(
-        &self,
-        url: &str,
-        request: reqwest::RequestBuilder,
-        most: Duration,
-    ) -> ClientResult<reqwest::Response> {
-        success(url, self.answer(url, request, most).await?).await
-    }
-
-    /// The raw response, also if it has an error status.
-    async fn answer(
-        &self,
-        url: &str,
-        request: reqwest::RequestBuilder,
-        most: Duration,
-    ) -> ClientResult<reqwest::Response> {
-        let lost = |source| ClientError::Unreachable {
-            url: self.shown(url),
-            source,
-        };
-        let mut request = request.build().map_err(lost)?;
-        if self
-            .tap
-            .as_ref()
-            .is_some_and(|tap| tap.decide(&request) == SendDecision::No)
-        {
-            return Err(ClientError::NotSent);
-        }
-        // The hook sees the request without its token.
-        self.wire.sign(&mut request);
-        match tokio::time::timeout(most, self.wire.http().execute(request)).await {
-            Ok(answer) => answer.map_err(lost),
-            Err(_) => Err(ClientError::Answer {
-                url: self.shown(url),
-                defect: AnswerDefect::Silent(most),
-            }),
-        }
+        let call = self.request(Method::GET, &path).within(self.call + wait);
+        self.exchange(call, async |url, response| {
+            let response = success(&url, response).await?;
+            let now = log::number(&response, "x-headroom-index");
+            Ok((parse(url, response).await?, now.unwrap_or(index)))
+        })
+        .await
     }
 
     /// `POST path` that changes the protocol of the connection. `most` is the timeout of the call.
@@ -283,21 +223,24 @@ impl Client {
         protocol: &str,
         most: Duration,
     ) -> ClientResult<reqwest::Upgraded> {
-        let url = format!("{}{path}", self.root);
-        let request = self
-            .wire
-            .http()
-            .post(&url)
-            .header(reqwest::header::CONNECTION, "upgrade")
-            .header(reqwest::header::UPGRADE, protocol);
-        let response = self.answer(&url, request, most).await?;
-        if response.status() != reqwest::StatusCode::SWITCHING_PROTOCOLS {
-            let status = success(&url, response).await?.status();
-            let defect = AnswerDefect::Status(status);
-            return Err(ClientError::Answer { url, defect });
-        }
-        let upgraded = response.upgrade().await;
-        upgraded.map_err(|source| ClientError::Unreachable { url, source })
+        let call = self
+            .stream(Method::POST, path)
+            .within(most)
+            .with(|request| {
+                request
+                    .header(reqwest::header::CONNECTION, "upgrade")
+                    .header(reqwest::header::UPGRADE, protocol)
+            });
+        self.exchange(call, async |url, response| {
+            if response.status() != reqwest::StatusCode::SWITCHING_PROTOCOLS {
+                let status = success(&url, response).await?.status();
+                let defect = AnswerDefect::Status(status);
+                return Err(ClientError::Answer { url, defect });
+            }
+            let upgraded = response.upgrade().await;
+            upgraded.map_err(|source| ClientError::Unreachable { url, source })
+        })
+        .await
     }
 
     /// Submits an application.

@@ -10,11 +10,14 @@ use headroom_transport::file_watch::FileWatcher;
 use headroom_transport::{CertificateFiles, trust_none_config};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
-use crate::address::UNIX;
+use crate::addresses::{ManagerAddresses, UnlistedLeaderPolicy};
 use crate::{ClientError, ClientResult};
 
-/// Timeout of a connection attempt.
-const CONNECT: Duration = Duration::from_secs(3);
+/// Timeout of a connection attempt to the only address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of a connection attempt to one of several addresses: the time that a host which does not
+/// respond costs a call.
+const LISTED_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The credentials of a client, and the peer that it expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +99,7 @@ impl std::fmt::Debug for TokenSource {
 /// The HTTP client and the token of a client, renewed when the files change.
 #[derive(Debug)]
 pub(crate) struct HttpConnector {
-    base: String,
+    addresses: ManagerAddresses,
     trust: ClientCredentials,
     now: Mutex<LoadedCredentials>,
 }
@@ -109,11 +112,19 @@ struct LoadedCredentials {
 }
 
 impl HttpConnector {
-    pub(crate) fn open(base: &str, trust: ClientCredentials) -> ClientResult<Arc<Self>> {
+    pub(crate) fn open(
+        addresses: &ManagerAddresses,
+        trust: ClientCredentials,
+    ) -> ClientResult<Arc<Self>> {
         let to_strangers = trust.other == ExpectedPeer::Stranger;
-        if trust.token != TokenSource::Nowhere && (is_heard(base) || to_strangers) {
+        let heard = addresses
+            .iter()
+            .find(|address| to_strangers || address.is_heard());
+        if trust.token != TokenSource::Nowhere
+            && let Some(address) = heard
+        {
             let why = format!(
-                "a token is not sent to {base}, because the connection is not encrypted; write https://"
+                "a token is not sent to {address}, because the connection is not encrypted; write https://"
             );
             return Err(ClientError::Trust { why });
         }
@@ -122,9 +133,9 @@ impl HttpConnector {
             TokenSource::Nowhere | TokenSource::Text(_) => None,
         };
         let watched = FileWatcher::new(trust.files.paths().into_iter().chain(file).collect());
-        let (http, token) = (http(base, &trust)?, token(&trust.token)?);
+        let (http, token) = (http(addresses, &trust)?, token(&trust.token)?);
         Ok(Arc::new(HttpConnector {
-            base: base.to_owned(),
+            addresses: addresses.clone(),
             trust,
             now: Mutex::new(LoadedCredentials {
                 watched,
@@ -137,6 +148,17 @@ impl HttpConnector {
     /// The credentials of the client.
     pub(crate) fn trust(&self) -> &ClientCredentials {
         &self.trust
+    }
+
+    /// Whether calls follow a standby to a leader that is not in the list.
+    pub(crate) fn unlisted_leader_policy(&self) -> UnlistedLeaderPolicy {
+        match (self.trust.other, &self.trust.token) {
+            (ExpectedPeer::Node | ExpectedPeer::Stranger, _) => UnlistedLeaderPolicy::Ignore,
+            (ExpectedPeer::Manager, TokenSource::Nowhere) => UnlistedLeaderPolicy::Follow,
+            (ExpectedPeer::Manager, TokenSource::Text(_) | TokenSource::File(_)) => {
+                UnlistedLeaderPolicy::FollowUnheard
+            }
+        }
     }
 
     /// The HTTP client for calls.
@@ -156,7 +178,7 @@ impl HttpConnector {
     fn look<T>(&self, get: impl FnOnce(&LoadedCredentials) -> T) -> T {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.watched.changed() {
-            match (http(&self.base, &self.trust), token(&self.trust.token)) {
+            match (http(&self.addresses, &self.trust), token(&self.trust.token)) {
                 (Ok(http), Ok(token)) => (now.http, now.token) = (http, token),
                 (Err(error), _) | (_, Err(error)) => {
                     let error = &error as &dyn std::error::Error;
@@ -171,32 +193,21 @@ impl HttpConnector {
     }
 }
 
-/// True if requests to `base` leave this host unencrypted.
-fn is_heard(base: &str) -> bool {
-    let url = reqwest::Url::parse(base)
-        .ok()
-        .filter(|url| url.scheme() == "http");
-    let host = url
-        .as_ref()
-        .and_then(reqwest::Url::host_str)
-        .map(|host| host.trim_matches(['[', ']']).to_owned());
-    host.is_some_and(|host| {
-        host != "localhost"
-            && !host
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|ip| ip.is_loopback())
-    })
-}
-
-fn http(base: &str, trust: &ClientCredentials) -> ClientResult<reqwest::Client> {
+fn http(addresses: &ManagerAddresses, trust: &ClientCredentials) -> ClientResult<reqwest::Client> {
     let unusable = |why: String| ClientError::Trust { why };
+    let first = addresses.first();
+    let connect_timeout = if addresses.count() == 1 {
+        CONNECT_TIMEOUT
+    } else {
+        LISTED_CONNECT_TIMEOUT
+    };
     let builder = reqwest::Client::builder()
-        .connect_timeout(CONNECT)
+        .connect_timeout(connect_timeout)
         .tcp_nodelay(true)
         .no_proxy();
     // TLS is configured also for unencrypted addresses. By default the HTTP library would load the
     // authorities of the host, which takes longer than most calls.
-    let tls = if base.starts_with("https://") {
+    let tls = if first.is_encrypted() {
         let client = match trust.other {
             ExpectedPeer::Manager => trust.files.client(PeerExpectation::Manager),
             ExpectedPeer::Node => trust.files.client(PeerExpectation::Node),
@@ -207,12 +218,12 @@ fn http(base: &str, trust: &ClientCredentials) -> ClientResult<reqwest::Client> 
         trust_none_config().map_err(|error| unusable(error.to_string()))?
     };
     let builder = builder.tls_backend_preconfigured(tls);
-    let builder = match base.strip_prefix(UNIX) {
+    let builder = match first.socket_path() {
         Some(path) => builder.unix_socket(path),
         None => builder,
     };
     builder.build().map_err(|source| ClientError::Unreachable {
-        url: base.to_owned(),
+        url: first.to_string(),
         source,
     })
 }
@@ -248,25 +259,77 @@ mod tests {
             token: TokenSource::Text(text.to_owned()),
             ..ClientCredentials::default()
         };
+        let open = |list: &str, trust| {
+            let addresses = ManagerAddresses::parse(list).expect("a list");
+            HttpConnector::open(&addresses, trust)
+        };
         for safe in [
             "http://127.0.0.1:7070",
             "http://[::1]:7070",
             "http://localhost:1",
             "unix:/run/rm.sock",
         ] {
-            HttpConnector::open(safe, trust("hru_1_2")).expect("stays here");
+            open(safe, trust("hru_1_2")).expect("stays here");
         }
-        let error = HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2"))
-            .map(|_| ())
-            .expect_err("is not encrypted");
-        assert!(error.to_string().contains("https://"), "{error}");
-        HttpConnector::open("http://127.0.0.1:1", trust("hru\n"))
+        for heard in [
+            "http://10.0.0.7:7070",
+            "http://127.0.0.1:7070,http://10.0.0.7:7070",
+        ] {
+            let error = open(heard, trust("hru_1_2"))
+                .map(|_| ())
+                .expect_err("is not encrypted");
+            assert_eq!(
+                error.to_string(),
+                "a token is not sent to http://10.0.0.7:7070, because the connection is not \
+                 encrypted; write https://"
+            );
+        }
+        open("http://127.0.0.1:1", trust("hru\n"))
             .map(|_| ())
             .expect("a newline at the end is ignored");
-        HttpConnector::open("http://127.0.0.1:1", trust("a\nb"))
+        open("http://127.0.0.1:1", trust("a\nb"))
             .map(|_| ())
             .expect_err("two lines");
         assert!(!format!("{:?}", trust("hru_secret")).contains("secret"));
+    }
+
+    #[test]
+    fn only_a_client_of_resource_managers_follows_to_an_unlisted_leader() {
+        let addresses = ManagerAddresses::parse("https://rm1:1,https://rm2:1").expect("a list");
+        let policy = |token: TokenSource, other| {
+            let trust = ClientCredentials {
+                token,
+                other,
+                ..ClientCredentials::default()
+            };
+            HttpConnector::open(&addresses, trust).map(|http| http.unlisted_leader_policy())
+        };
+        let token = || TokenSource::Text("hru_1_2".to_owned());
+        let table = [
+            (
+                TokenSource::Nowhere,
+                ExpectedPeer::Manager,
+                UnlistedLeaderPolicy::Follow,
+            ),
+            (
+                token(),
+                ExpectedPeer::Manager,
+                UnlistedLeaderPolicy::FollowUnheard,
+            ),
+            (
+                TokenSource::Nowhere,
+                ExpectedPeer::Node,
+                UnlistedLeaderPolicy::Ignore,
+            ),
+            (
+                TokenSource::Nowhere,
+                ExpectedPeer::Stranger,
+                UnlistedLeaderPolicy::Ignore,
+            ),
+        ];
+        for (token, other, wanted) in table {
+            assert_eq!(policy(token, other).expect("a client"), wanted, "{other:?}");
+        }
     }
 
     #[test]

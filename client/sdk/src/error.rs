@@ -6,20 +6,17 @@ use std::time::Duration;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use reqwest::StatusCode;
 
+use crate::addresses::AddressError;
+
 /// The result of a call.
 pub type ClientResult<T> = Result<T, ClientError>;
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The address is not a URL.
-    #[error(
-        "{address:?} is not an address; write for example http://127.0.0.1:7070 or https://rm.example:7070"
-    )]
-    Address {
-        /// The address as the caller gave it.
-        address: String,
-    },
+    /// The text is not an address, nor a list of addresses.
+    #[error("{0}")]
+    Address(AddressError),
     /// A certificate, a key or a token is unusable.
     #[error("{why}")]
     Trust {
@@ -35,6 +32,12 @@ pub enum ClientError {
         #[source]
         source: reqwest::Error,
     },
+    /// None of several resource managers answered as the leader.
+    #[error("no resource manager answers as leader: {}", in_words(attempts))]
+    NoLeader {
+        /// All addresses to which the call was sent, in this order; at least two.
+        attempts: Vec<FailedAttempt>,
+    },
     /// The answer was an error with a code.
     #[error("{0}")]
     Problem(Box<ProblemDetails>),
@@ -49,6 +52,33 @@ pub enum ClientError {
         /// The defect of the answer.
         defect: AnswerDefect,
     },
+}
+
+/// A call that one of several resource managers did not carry out.
+#[derive(Debug)]
+pub struct FailedAttempt {
+    /// Its address.
+    pub address: String,
+    /// The cause: not connected, a standby, or interrupted.
+    pub error: ClientError,
+}
+
+/// `http://a:7070: connection refused; http://b:7070: a standby, which knows no leader`.
+fn in_words(attempts: &[FailedAttempt]) -> String {
+    let words = attempts.iter().map(|attempt| {
+        let FailedAttempt { address, error } = attempt;
+        let cause = match error {
+            ClientError::Answer { defect, .. } => defect.to_string(),
+            ClientError::Problem(problem) => problem.detail.clone(),
+            ClientError::Address(_)
+            | ClientError::Trust { .. }
+            | ClientError::Unreachable { .. }
+            | ClientError::NoLeader { .. }
+            | ClientError::NotSent => error.root_cause(),
+        };
+        format!("{address}: {cause}")
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// The defect of an answer.
@@ -76,7 +106,8 @@ pub enum CallFailureKind {
     Gone,
     /// The resource manager refused the call.
     Refused,
-    /// No answer, or an answer that this version cannot parse.
+    /// No answer of a leader, or an answer that this version cannot parse: the same call may succeed
+    /// later.
     Silent,
 }
 
@@ -87,6 +118,9 @@ impl ClientError {
             return CallFailureKind::Silent;
         };
         match code {
+            // A standby, or a resource manager that is starting, shutting down or overloaded. Neither
+            // judged the call.
+            ErrorCode::HR0421 | ErrorCode::HR0503 => CallFailureKind::Silent,
             ErrorCode::HR0410 => CallFailureKind::Stale,
             ErrorCode::HR0411 => CallFailureKind::TooOld,
             ErrorCode::HR0404 | ErrorCode::HR0409 | ErrorCode::HR0419 => CallFailureKind::Gone,
@@ -96,19 +130,21 @@ impl ClientError {
             | ErrorCode::HR0413
             | ErrorCode::HR0416
             | ErrorCode::HR0418
-            | ErrorCode::HR0421
             | ErrorCode::HR0422
             | ErrorCode::HR0426
             | ErrorCode::HR0429
             | ErrorCode::HR0500
-            | ErrorCode::HR0503
             | ErrorCode::HR0507 => CallFailureKind::Refused,
         }
     }
-    /// The problem document, if the server sent one.
+    /// The problem document, if a server sent one. Of several servers, the last one.
     pub fn problem(&self) -> Option<&ProblemDetails> {
         match self {
             ClientError::Problem(problem) => Some(problem),
+            ClientError::NoLeader { attempts } => {
+                let mut problems = attempts.iter().rev().filter_map(|one| one.error.problem());
+                problems.next()
+            }
             ClientError::Address { .. }
             | ClientError::Trust { .. }
             | ClientError::Unreachable { .. }
@@ -116,14 +152,15 @@ impl ClientError {
             | ClientError::Answer { .. } => None,
         }
     }
-    /// The stable error code, if the server sent one.
+    /// The stable error code, if a server sent one.
     pub fn code(&self) -> Option<ErrorCode> {
         self.problem().map(|problem| problem.code)
     }
-    /// True if no answer came: refused, unreachable, too late, or a silent stream.
+    /// True if no answer came: refused, unreachable, too late, or a silent stream. Of several
+    /// resource managers, no answer of a leader.
     pub fn unreachable(&self) -> bool {
         match self {
-            ClientError::Unreachable { .. } => true,
+            ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => true,
             ClientError::Answer { defect, .. } => matches!(defect, AnswerDefect::Silent(_)),
             ClientError::Address { .. }
             | ClientError::Trust { .. }
@@ -142,6 +179,7 @@ impl ClientError {
             ClientError::Address { .. }
             | ClientError::Trust { .. }
             | ClientError::Unreachable { .. }
+            | ClientError::NoLeader { .. }
             | ClientError::NotSent
             | ClientError::Answer {
                 defect: AnswerDefect::Silent(_) | AnswerDefect::Malformed(_),
@@ -149,8 +187,12 @@ impl ClientError {
             } => false,
         }
     }
-    /// True if the host answered that no program listens at the address.
+    /// True if the host answered that no program listens at the address. Of several addresses, at
+    /// none of them.
     pub fn connection_refused(&self) -> bool {
+        if let ClientError::NoLeader { attempts } = self {
+            return attempts.iter().all(|one| one.error.connection_refused());
+        }
         let mut cause: Option<&dyn std::error::Error> = Some(self);
         while let Some(error) = cause {
             let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -173,7 +215,7 @@ impl ClientError {
     pub fn retryable(&self) -> bool {
         match self {
             ClientError::Problem(p) => p.retryable,
-            ClientError::Unreachable { .. } => true,
+            ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => true,
             ClientError::Answer { defect, .. } => matches!(defect, AnswerDefect::Silent(_)),
             ClientError::Address { .. } | ClientError::Trust { .. } | ClientError::NotSent => false,
         }
@@ -224,12 +266,10 @@ mod tests {
             ErrorCode::HR0413,
             ErrorCode::HR0416,
             ErrorCode::HR0418,
-            ErrorCode::HR0421,
             ErrorCode::HR0422,
             ErrorCode::HR0426,
             ErrorCode::HR0429,
             ErrorCode::HR0500,
-            ErrorCode::HR0503,
             ErrorCode::HR0507,
         ];
         assert!(
@@ -237,6 +277,10 @@ mod tests {
                 .into_iter()
                 .all(|code| of(code) == CallFailureKind::Refused)
         );
+        // A standby and a starting resource manager end no session.
+        for code in [ErrorCode::HR0421, ErrorCode::HR0503] {
+            assert_eq!(of(code), CallFailureKind::Silent, "{code}");
+        }
         let strange = ClientError::Answer {
             url: "u".into(),
             defect: AnswerDefect::Malformed("HTML".into()),
@@ -290,6 +334,34 @@ mod tests {
         let problem = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no")));
         assert!(problem(ErrorCode::HR0401).denied() && problem(ErrorCode::HR0403).denied());
         assert!(!problem(ErrorCode::HR0404).denied());
+    }
+
+    #[test]
+    fn all_attempts_are_named_and_none_of_them_ends_a_session() {
+        let attempt = |address: &str, error| FailedAttempt {
+            address: address.to_owned(),
+            error,
+        };
+        let silent = ClientError::Answer {
+            url: "http://a:1/v1/status".into(),
+            defect: AnswerDefect::Silent(Duration::from_secs(10)),
+        };
+        let standby = ProblemDetails::new(ErrorCode::HR0503, "a standby, which knows no leader");
+        let error = ClientError::NoLeader {
+            attempts: vec![
+                attempt("http://a:1", silent),
+                attempt("http://b:1", ClientError::Problem(Box::new(standby))),
+            ],
+        };
+        assert_eq!(
+            error.to_string(),
+            "no resource manager answers as leader: http://a:1: no data for 10 s; \
+             http://b:1: a standby, which knows no leader"
+        );
+        assert!(error.unreachable() && error.retryable());
+        assert!(!error.denied() && !error.connection_refused());
+        assert_eq!(error.code(), Some(ErrorCode::HR0503));
+        assert_eq!(error.failure_kind(), CallFailureKind::Silent);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
-pub mod address;
+pub mod addresses;
 pub mod client;
 pub mod credentials;
 mod daemon;
@@ -22,10 +22,10 @@ pub mod submission_session;
 mod task;
 mod upload_source;
 
-pub use address::UNIX;
+pub use addresses::{AddressError, ManagerAddress, ManagerAddresses};
 pub use client::{Client, DryRunMode, FollowMode};
 pub use credentials::{ClientCredentials, ExpectedPeer, TokenSource};
-pub use error::{AnswerDefect, CallFailureKind, ClientError, ClientResult};
+pub use error::{AnswerDefect, CallFailureKind, ClientError, ClientResult, FailedAttempt};
 pub use filter::{AuditQuery, EventQuery, TaskRowScope};
 pub use follow::EventFollower;
 pub use log::LogStream;

@@ -10,6 +10,7 @@ pub mod debug_fields;
 #[macro_use]
 pub mod word_enum;
 
+pub mod address_list;
 pub mod bytes;
 pub mod cpu;
 pub mod diagnosis;
@@ -38,6 +39,7 @@ pub mod timeline;
 pub mod treatment;
 pub mod unattributed;
 
+pub use address_list::{AddressListError, UNIX_SOCKET_PREFIX, split_address_list};
 pub use bytes::Bytes;
 pub use cpu::Cpus;
 pub use diagnosis::{Certainty, Diagnosis, SubCause};

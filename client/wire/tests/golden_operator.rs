@@ -13,6 +13,7 @@ fn manager(url: &str, state: ManagerRole, since: Option<u64>) -> ManagerView {
         url: url.to_owned(),
         state,
         since_ms: since.map(UnixMillis),
+        version: since.map(|_| "0.1.0".to_owned()),
     }
 }
 
@@ -23,6 +24,8 @@ fn the_managers_of_a_cluster_match_the_golden_file() {
         state: ManagerRole::Standby,
         leader: Some("https://rm2:7070".to_owned()),
         epoch: Some(Epoch(7)),
+        lease_ms: Some(2_700),
+        problem: Some("etcd has no quorum".to_owned()),
         managers: vec![
             manager("https://rm1:7070", ManagerRole::Standby, None),
             manager(

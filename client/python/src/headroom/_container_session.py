@@ -546,5 +546,5 @@ def _now() -> int:
 
 def _is_transient(error: HeadroomError) -> bool:
     if isinstance(error, RequestRefused):
-        return error.status >= 500 or error.status == 429
+        return error.status >= 500 or error.status in (421, 429)
     return isinstance(error, ClusterUnreachable)

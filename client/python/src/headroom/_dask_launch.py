@@ -144,7 +144,7 @@ def has_local_nodes(client: RestClient) -> bool:
 
 def own_address(client: RestClient) -> str:
     """The address of this host towards the resource manager."""
-    parts = urllib.parse.urlsplit(client.address)
+    parts = urllib.parse.urlsplit(client.current_address)
     if client.settings.is_local or parts.hostname is None:
         return str(get_ip())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

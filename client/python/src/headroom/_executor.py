@@ -216,9 +216,9 @@ class Executor(_CallSubmitter):
     :param grow: a call near its limit may get more memory while it runs; otherwise it is killed
         and runs again.
     :param name: name of the job; that of the script if it is left out.
-    :param addr: address of the resource manager. If it is left out, the settings of ``rmctl``
-        apply. If they name no address and none answers, ``rmctl dev`` is started for the life of
-        the executor.
+    :param addr: address of the resource manager, or those of all, separated by commas. If it is
+        left out, the settings of ``rmctl`` apply. If they name no address and none answers,
+        ``rmctl dev`` is started for the life of the executor.
     :param local: ``True`` starts ``rmctl dev`` always, ``False`` never.
     :param lease: time after which the job of a client that died ends.
     :param lost_after: time without an answer of the cluster after which calls are lost.

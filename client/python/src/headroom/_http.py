@@ -13,10 +13,24 @@ import threading
 import urllib.parse
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NoReturn,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
-from headroom._settings import UNIX_PREFIX, ClientSettings, is_loopback, load_settings
-from headroom.errors import ClusterUnreachable, RequestRefused, SettingsError
+from headroom._addresses import UNIX_PREFIX, AddressChoice, is_loopback
+from headroom._settings import ClientSettings, load_settings
+from headroom.errors import ClusterUnreachable, HeadroomError, RequestRefused, SettingsError
 
 __all__ = [
     "ClientSettings",
@@ -27,8 +41,10 @@ __all__ = [
     "load_settings",
 ]
 
-#: Timeout of a connection attempt. Seconds.
+#: Timeout of a connection attempt to the only address. Seconds.
 CONNECT_TIMEOUT = 3.0
+#: Timeout of a connection attempt to one of several addresses. Seconds.
+LISTED_CONNECT_TIMEOUT = 1.0
 #: Longest time without data on a stream; the server sends a heartbeat every 5 s. Seconds.
 SILENCE_TIMEOUT = 20.0
 #: Largest body of an error response that is read. Bytes.
@@ -36,6 +52,7 @@ MAX_ERROR_BYTES = 64 << 10
 
 _MAX_IDLE_CONNECTIONS = 4
 
+T = TypeVar("T")
 Query = Optional[Mapping[str, Union[str, int, None]]]
 
 
@@ -61,8 +78,35 @@ class HttpResponse:
         return int(text) if text.isdigit() else None
 
 
+class _AttemptFailed(Exception):
+    """One of the resource managers did not carry out a call."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class _NotConnected(_AttemptFailed):
+    """Nothing was sent."""
+
+
+class _Interrupted(_AttemptFailed):
+    """The request was sent, and no whole answer came."""
+
+
+class _Standby(_AttemptFailed):
+    """A standby answered."""
+
+    def __init__(self, cause: RequestRefused, leader: Optional[str]) -> None:
+        super().__init__(cause)
+        self.leader = leader
+
+
 class RestClient:
     """A client of the ``/v1`` interface. Safe for use by several threads.
+
+    A call goes to the leader: it is sent to the next address when one does not listen or belongs to
+    a standby.
 
     Every call raises :class:`ClusterUnreachable` without an answer, and :class:`RequestRefused`
     for an answer with an error status.
@@ -73,15 +117,19 @@ class RestClient:
             settings = load_settings(settings)
         self.settings = settings
         self._lock = threading.Lock()
-        self._idle: List[http.client.HTTPConnection] = []
+        self._idle: List[Tuple[str, http.client.HTTPConnection]] = []
         self._owner = os.getpid()
         token = settings.read_token()
-        parts = urllib.parse.urlsplit(settings.address)
-        if token and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            raise SettingsError(
-                f"a token is not sent to {settings.address}, because the connection is not "
-                "encrypted; write https://"
-            )
+        addresses = settings.addresses
+        for address in addresses:
+            parts = urllib.parse.urlsplit(address)
+            if token and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+                raise SettingsError(
+                    f"a token is not sent to {address}, because the connection is not "
+                    "encrypted; write https://"
+                )
+        self._choice = AddressChoice(addresses, has_token=bool(token))
+        self._connect_timeout = CONNECT_TIMEOUT if len(addresses) == 1 else LISTED_CONNECT_TIMEOUT
 
     def __enter__(self) -> RestClient:
         return self
@@ -96,8 +144,13 @@ class RestClient:
 
     @property
     def address(self) -> str:
-        """The address of the resource manager."""
+        """The address of the resource manager, or those of all, separated by commas."""
         return self.settings.address
+
+    @property
+    def current_address(self) -> str:
+        """The address at which the next call begins."""
+        return self._choice.current
 
     def get(self, path: str, *, query: Query = None, timeout: Optional[float] = None) -> Any:
         """``GET`` with a JSON response."""
@@ -153,25 +206,29 @@ class RestClient:
         target = _with_query(path, query)
         data, sent = self._encode(body, headers)
         limit = self.settings.timeout if timeout is None else timeout
-        connection = self._take(limit)
-        try:
-            connection.request(method, target, data, sent)
-            response = connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise self._unreachable(error, f"{method} {path}") from error
-        except BaseException:
-            connection.close()
-            raise
-        if response.will_close:
-            connection.close()
-        else:
-            self._put_back(connection)
-        if not 200 <= response.status < 300:
-            raise _refusal(response.status, content)
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return HttpResponse(response.status, found, content)
+
+        def attempt(address: str) -> HttpResponse:
+            connection = self._take(address, limit)
+            try:
+                connection.request(method, target, data, sent)
+                response = connection.getresponse()
+                content = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                raise _Interrupted(error) from error
+            except BaseException:
+                connection.close()
+                raise
+            if response.will_close:
+                connection.close()
+            else:
+                self._put_back(address, connection)
+            if not 200 <= response.status < 300:
+                _raise_refusal(response, content)
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return HttpResponse(response.status, found, content)
+
+        return self._send(method, path, attempt)
 
     def lines(
         self, path: str, *, query: Query = None, silence: float = SILENCE_TIMEOUT
@@ -182,52 +239,98 @@ class RestClient:
         no data comes for ``silence`` seconds.
         """
         target = _with_query(path, query)
-        connection = self._connect(self.settings.timeout)
-        try:
-            connection.request("GET", target, None, self._headers())
-            response = connection.getresponse()
-            if response.status != 200:
-                raise _refusal(response.status, response.read(MAX_ERROR_BYTES))
-            if connection.sock is not None:
-                connection.sock.settimeout(silence)
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise self._unreachable(error, f"GET {path}") from error
-        except BaseException:
-            connection.close()
-            raise
-        return JsonLines(self, path, connection, response)
+
+        def attempt(address: str) -> JsonLines:
+            connection = self._connect(address, self.settings.timeout)
+            try:
+                connection.request("GET", target, None, self._headers())
+                response = connection.getresponse()
+                if response.status != 200:
+                    _raise_refusal(response, response.read(MAX_ERROR_BYTES))
+                if connection.sock is not None:
+                    connection.sock.settimeout(silence)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                raise _Interrupted(error) from error
+            except BaseException:
+                connection.close()
+                raise
+            return JsonLines(self, path, connection, response)
+
+        return self._send("GET", path, attempt)
 
     def upgrade(self, path: str, protocol: str, *, timeout: float = 40.0) -> UpgradedConnection:
         """``POST`` that changes the connection to ``protocol``; returns the open connection."""
-        connection = self._connect(self.settings.timeout)
-        try:
-            connection.connect()
-            if connection.sock is not None:
-                connection.sock.settimeout(timeout)
-            wanted = {
-                **self._headers(),
-                "Connection": "Upgrade",
-                "Upgrade": protocol,
-                "Content-Length": "0",
-            }
-            connection.request("POST", path, None, wanted)
-            response = connection.getresponse()
-            if response.status != 101:
-                raise _refusal(response.status, response.read(MAX_ERROR_BYTES))
-            return UpgradedConnection(connection, response)
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise self._unreachable(error, f"POST {path}") from error
-        except BaseException:
-            connection.close()
-            raise
+
+        def attempt(address: str) -> UpgradedConnection:
+            connection = self._connect(address, self.settings.timeout)
+            try:
+                if connection.sock is not None:
+                    connection.sock.settimeout(timeout)
+                wanted = {
+                    **self._headers(),
+                    "Connection": "Upgrade",
+                    "Upgrade": protocol,
+                    "Content-Length": "0",
+                }
+                connection.request("POST", path, None, wanted)
+                response = connection.getresponse()
+                if response.status != 101:
+                    _raise_refusal(response, response.read(MAX_ERROR_BYTES))
+                return UpgradedConnection(connection, response)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                raise _Interrupted(error) from error
+            except BaseException:
+                connection.close()
+                raise
+
+        return self._send("POST", path, attempt)
+
+    def _send(self, method: str, path: str, attempt: Callable[[str], T]) -> T:
+        """Sends a call to the leader. ``attempt`` sends it to one address."""
+        route = self._choice.begin(is_repeatable=method in ("GET", "HEAD"))
+        failures: List[Tuple[str, _AttemptFailed]] = []
+        while True:
+            address = route.target
+            try:
+                answer = attempt(address)
+            except _AttemptFailed as failed:
+                failures.append((address, failed))
+                if isinstance(failed, _Standby):
+                    goes_on = self._choice.standby(route, failed.leader)
+                elif isinstance(failed, _Interrupted):
+                    goes_on = self._choice.interrupted(route)
+                    if not goes_on and not route.is_repeatable:
+                        del failures[:-1]
+                else:
+                    goes_on = self._choice.not_connected(route)
+                if not goes_on:
+                    self._raise_failure(failures, f"{method} {path}")
+            except HeadroomError:
+                self._choice.answered(route)
+                raise
+            else:
+                self._choice.answered(route)
+                return answer
+
+    def _raise_failure(self, failures: List[Tuple[str, _AttemptFailed]], call: str) -> NoReturn:
+        cause = failures[-1][1].cause
+        if len(failures) == 1:
+            if isinstance(cause, HeadroomError):
+                raise cause
+            raise self._unreachable(cause, call, failures[0][0]) from cause
+        causes = "; ".join(f"{address}: {_cause(failed.cause)}" for address, failed in failures)
+        raise ClusterUnreachable(
+            f"no resource manager answers as leader to {call}: {causes} "
+            f"(addresses from: {self.settings.source}); `rmctl operator leader` shows all of them"
+        ) from cause
 
     def close(self) -> None:
         """Closes idle connections. The client can still be used."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for connection in idle:
+        for _, connection in idle:
             connection.close()
 
     def _headers(self) -> Dict[str, str]:
@@ -251,41 +354,50 @@ class RestClient:
         sent.update(headers or {})
         return data, sent
 
-    def _take(self, timeout: float) -> http.client.HTTPConnection:
+    def _take(self, address: str, timeout: float) -> http.client.HTTPConnection:
         """An idle connection that the server has not closed, else a new one."""
         with self._lock:
             if self._owner != os.getpid():
                 self._idle, self._owner = [], os.getpid()
             idle, self._idle = self._idle, []
             found: Optional[http.client.HTTPConnection] = None
-            for connection in idle:
-                if found is None and _is_quiet(connection):
-                    found = connection
-                elif _is_quiet(connection):
-                    self._idle.append(connection)
-                else:
+            for owner, connection in idle:
+                if not _is_quiet(connection):
                     connection.close()
+                elif found is None and owner == address:
+                    found = connection
+                else:
+                    self._idle.append((owner, connection))
         if found is not None and found.sock is not None:
             found.sock.settimeout(timeout)
             return found
-        return self._connect(timeout)
+        return self._connect(address, timeout)
 
-    def _put_back(self, connection: http.client.HTTPConnection) -> None:
+    def _put_back(self, address: str, connection: http.client.HTTPConnection) -> None:
         with self._lock:
             if len(self._idle) < _MAX_IDLE_CONNECTIONS and self._owner == os.getpid():
-                self._idle.append(connection)
+                self._idle.append((address, connection))
                 return
         connection.close()
 
-    def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        address = self.settings.address
+    def _connect(self, address: str, timeout: float) -> http.client.HTTPConnection:
+        """A new, open connection."""
+        connection = self._closed_connection(address, timeout)
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise _NotConnected(error) from error
+        return connection
+
+    def _closed_connection(self, address: str, timeout: float) -> http.client.HTTPConnection:
         if address.startswith(UNIX_PREFIX):
             return _UnixConnection(address[len(UNIX_PREFIX) :], timeout)
         parts = urllib.parse.urlsplit(address)
-        host = parts.hostname or ""
+        host, wait = parts.hostname or "", min(self._connect_timeout, timeout)
         if parts.scheme == "https":
-            return _ManagerTlsConnection(host, parts.port, timeout, self._tls())
-        return _TcpConnection(host, parts.port or 80, timeout)
+            return _ManagerTlsConnection(host, parts.port, (wait, timeout), self._tls())
+        return _TcpConnection(host, parts.port or 80, (wait, timeout))
 
     def _tls(self) -> ssl.SSLContext:
         settings = self.settings
@@ -298,7 +410,9 @@ class RestClient:
             raise SettingsError(f"the certificates cannot be used ({named}): {error}") from error
         return context
 
-    def _unreachable(self, error: BaseException, call: str) -> ClusterUnreachable:
+    def _unreachable(
+        self, error: BaseException, call: str, address: Optional[str] = None
+    ) -> ClusterUnreachable:
         if isinstance(error, ssl.SSLCertVerificationError):
             fix = (
                 "HEADROOM_CACERT, or `ca` of the context, names the certificate of the cluster's "
@@ -307,7 +421,7 @@ class RestClient:
         else:
             fix = "`rmctl dev` starts a cluster on this host"
         return ClusterUnreachable(
-            f"no answer from {self.address} to {call}: {_cause(error)} "
+            f"no answer from {address or self.address} to {call}: {_cause(error)} "
             f"(address from: {self.settings.source}); {fix}"
         )
 
@@ -395,13 +509,14 @@ class UpgradedConnection:
 
 
 class _TcpConnection(http.client.HTTPConnection):
-    def __init__(self, host: str, port: int, timeout: float) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._limit = timeout
+    """``timeouts`` are those of the connection attempt and of each wait for data."""
+
+    def __init__(self, host: str, port: int, timeouts: Tuple[float, float]) -> None:
+        super().__init__(host, port, timeout=timeouts[1])
+        self._wait, self._limit = timeouts
 
     def connect(self) -> None:
-        wait = min(CONNECT_TIMEOUT, self._limit)
-        self.sock = socket.create_connection((self.host, self.port), wait)
+        self.sock = socket.create_connection((self.host, self.port), self._wait)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.settimeout(self._limit)
 
@@ -427,14 +542,18 @@ class _ManagerTlsConnection(http.client.HTTPSConnection):
     role."""
 
     def __init__(
-        self, host: str, port: Optional[int], timeout: float, context: ssl.SSLContext
+        self,
+        host: str,
+        port: Optional[int],
+        timeouts: Tuple[float, float],
+        context: ssl.SSLContext,
     ) -> None:
-        super().__init__(host, port, timeout=timeout, context=context)
-        self._limit = timeout
+        super().__init__(host, port, timeout=timeouts[1], context=context)
+        self._wait, self._limit = timeouts
         self._tls = context
 
     def connect(self) -> None:
-        raw = socket.create_connection((self.host, self.port), min(CONNECT_TIMEOUT, self._limit))
+        raw = socket.create_connection((self.host, self.port), self._wait)
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.settimeout(self._limit)
@@ -470,6 +589,16 @@ def _is_quiet(connection: http.client.HTTPConnection) -> bool:
         return False
 
 
+def _raise_refusal(response: http.client.HTTPResponse, content: bytes) -> NoReturn:
+    refusal = _refusal(response.status, content)
+    leader = response.getheader("headroom-leader")
+    if response.status == 421 or (
+        response.status == 503 and response.getheader("headroom-standby") is not None
+    ):
+        raise _Standby(refusal, leader)
+    raise refusal
+
+
 def _refusal(status: int, content: bytes) -> RequestRefused:
     try:
         problem = json.loads(content)
@@ -482,6 +611,8 @@ def _refusal(status: int, content: bytes) -> RequestRefused:
 
 
 def _cause(error: BaseException) -> str:
+    if isinstance(error, RequestRefused):
+        return error.detail or str(error)
     if isinstance(error, socket.timeout):
         return "no data in time"
     if isinstance(error, http.client.RemoteDisconnected):

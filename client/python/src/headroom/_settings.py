@@ -15,6 +15,7 @@ import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from headroom._addresses import UNIX_PREFIX, is_loopback, parse_addresses
 from headroom.errors import SettingsError
 
 __all__ = ["ClientSettings", "load_settings"]
@@ -23,8 +24,6 @@ __all__ = ["ClientSettings", "load_settings"]
 DEFAULT_ADDRESS = "http://127.0.0.1:7070"
 #: Socket of a resource manager on this host.
 DEFAULT_SOCKET = "/run/headroom/resourcemanager.sock"
-#: Prefix of the address of a Unix socket.
-UNIX_PREFIX = "unix:"
 #: Settings file of this machine.
 MACHINE_FILE = "/etc/headroom/client.toml"
 #: Default timeout of a call. Seconds.
@@ -37,7 +36,8 @@ _CONTEXT_KEYS = frozenset({"addr", "ca", "cert", "key", "token_file", "output", 
 class ClientSettings:
     """Address and credentials of a resource manager."""
 
-    #: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:PATH``.
+    #: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:PATH``; of several resource managers
+    #: all addresses, separated by commas.
     address: str = DEFAULT_ADDRESS
     #: Source of the address, such as ``argument addr`` or ``environment HEADROOM_ADDR``.
     source: str = "default"
@@ -60,11 +60,18 @@ class ClientSettings:
         return self.source not in ("default", "socket of this host")
 
     @property
+    def addresses(self) -> Tuple[str, ...]:
+        """The addresses of all resource managers."""
+        return parse_addresses(self.address)
+
+    @property
     def is_local(self) -> bool:
-        """True if the resource manager runs on this host."""
-        if self.address.startswith(UNIX_PREFIX):
-            return True
-        return is_loopback(urllib.parse.urlsplit(self.address).hostname or "")
+        """True if all resource managers run on this host."""
+        return all(
+            address.startswith(UNIX_PREFIX)
+            or is_loopback(urllib.parse.urlsplit(address).hostname or "")
+            for address in self.addresses
+        )
 
     def read_token(self) -> Optional[str]:
         """The token, from the settings or its file."""
@@ -158,7 +165,7 @@ def load_settings(
         variable("HEADROOM_TIMEOUT") or chosen.get("timeout") or machine.get("timeout")
     )
     return ClientSettings(
-        address=_checked_address(address),
+        address=",".join(parse_addresses(address)),
         source=source,
         ca=ca or variable("HEADROOM_CACERT") or chosen.get("ca") or machine.get("ca"),
         cert=pair[0],
@@ -191,26 +198,6 @@ def _first_pair(*pairs: Tuple[Optional[str], Optional[str]]) -> Tuple[Optional[s
                 raise SettingsError(f"{cert or key} needs its {lacks}: give cert and key together")
             return cert, key
     return None, None
-
-
-def _checked_address(address: str) -> str:
-    text = address.rstrip("/")
-    wrong = SettingsError(
-        f"{address!r} is not an address; write for example http://127.0.0.1:7070, "
-        "https://rm.example:7070 or unix:/run/headroom/resourcemanager.sock"
-    )
-    if text.startswith(UNIX_PREFIX):
-        if not text[len(UNIX_PREFIX) :].startswith("/"):
-            raise wrong
-        return text
-    try:
-        parts = urllib.parse.urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise wrong from None
-    if not valid or parts.query or parts.fragment:
-        raise wrong
-    return text
 
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -296,8 +283,3 @@ def _parse_simple_toml(text: str) -> Dict[str, Any]:
         basic = pair["basic"]
         table[pair["key"]] = pair["raw"] if basic is None else json.loads(f'"{basic}"')
     return root
-
-
-def is_loopback(host: str) -> bool:
-    """True for the names and addresses of this host's loopback interface."""
-    return host in ("localhost", "::1") or host.startswith("127.")

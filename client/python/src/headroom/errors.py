@@ -136,7 +136,7 @@ class RequestRefused(HeadroomError):
         hints = tuple(str(hint) for hint in problem.get("hints") or ())
         retryable = problem.get("retryable")
         if retryable is None:
-            retryable = status in (429, 500, 502, 503, 504)
+            retryable = status in (421, 429, 500, 502, 503, 504)
         label = code or (f"HTTP {status}" if status else "refused")
         message = f"{detail} ({label})"
         if hints:

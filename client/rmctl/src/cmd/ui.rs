@@ -7,7 +7,7 @@ use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 
 /// Opens the page, or prints its address.
 pub(crate) async fn run(context: &CommandContext, print_url: bool) -> CommandResult {
-    if context.addr.starts_with(headroom_client::UNIX) {
+    if context.addr.starts_with(headroom_types::UNIX_SOCKET_PREFIX) {
         return Err(CommandFailure::usage("a browser cannot open the page through a Unix socket")
             .help("rmctl ui --addr http://127.0.0.1:7070, or the address in `listen` of the resource manager"));
     }

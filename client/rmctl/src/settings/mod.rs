@@ -258,7 +258,7 @@ fn no_such_context(name: &str, user: &UserSettingsFile) -> CommandFailure {
 fn socket() -> Option<(String, SettingSource)> {
     std::path::Path::new(DEFAULT_SOCKET).exists().then(|| {
         (
-            format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX),
+            format!("{}{DEFAULT_SOCKET}", headroom_types::UNIX_SOCKET_PREFIX),
             SettingSource::Socket,
         )
     })

@@ -44,12 +44,15 @@ impl Client {
         tail_bytes: u64,
     ) -> ClientResult<(String, u64)> {
         let path = format!("/v1/containers/{container}/logs/{file}?tail={tail_bytes}");
-        let (url, request) = self.request(Method::GET, &path);
-        let response = self.send(&url, request).await?;
-        let end = log::number(&response, "headroom-log-end");
-        let text = text(url, response).await?;
-        let end = end.unwrap_or(text.len() as u64);
-        Ok((text, end))
+        let call = self.request(Method::GET, &path);
+        self.exchange(call, async |url, response| {
+            let response = success(&url, response).await?;
+            let end = log::number(&response, "headroom-log-end");
+            let text = text(url, response).await?;
+            let end = end.unwrap_or(text.len() as u64);
+            Ok((text, end))
+        })
+        .await
     }
     /// Streams a log from position `from` until its container ends.
     pub async fn follow_log(
@@ -58,16 +61,11 @@ impl Client {
         file: &str,
         from: u64,
     ) -> ClientResult<LogStream> {
-        let url = format!(
-            "{}/v1/containers/{container}/logs/{file}?follow=true",
-            self.root
-        );
-        let request = self
-            .wire
-            .http()
-            .get(&url)
-            .header("range", format!("bytes={from}-"));
-        let response = self.send(&url, request).await?;
+        let path = format!("/v1/containers/{container}/logs/{file}?follow=true");
+        let call = self
+            .stream(Method::GET, &path)
+            .with(|request| request.header("range", format!("bytes={from}-")));
+        let (url, response) = self.send(call).await?;
         Ok(LogStream::new(url, response, from))
     }
     /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of
@@ -79,22 +77,19 @@ impl Client {
         from: u64,
     ) -> ClientResult<Vec<u8>> {
         let path = format!("/v1/containers/{container}/logs/{file}");
-        let (url, request) = self.request(Method::GET, &path);
-        let request = request.header("range", format!("bytes={from}-"));
-        let lost = |source| ClientError::Unreachable {
-            url: url.clone(),
-            source,
-        };
-        let answer = self.answer(&url, request, self.call).await?;
-        if answer.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
-            return Ok(Vec::new());
-        }
-        Ok(success(&url, answer)
-            .await?
-            .bytes()
-            .await
-            .map_err(lost)?
-            .to_vec())
+        let call = self
+            .request(Method::GET, &path)
+            .with(|request| request.header("range", format!("bytes={from}-")));
+        self.exchange(call, async |url, response| {
+            if response.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
+                return Ok(Vec::new());
+            }
+            let bytes = success(&url, response).await?.bytes().await;
+            bytes
+                .map(|bytes| bytes.to_vec())
+                .map_err(|source| ClientError::Unreachable { url, source })
+        })
+        .await
     }
     /// Changes the size of a running container.
     pub async fn resize(
@@ -140,16 +135,15 @@ impl Client {
         path: &str,
         range: Option<&str>,
     ) -> ClientResult<LogStream> {
-        let url = format!(
-            "{}/v1/containers/{container}/files/content?{}",
-            self.root,
+        let path = format!(
+            "/v1/containers/{container}/files/content?{}",
             encoded("path", path)
         );
-        let mut request = self.wire.http().get(&url);
+        let mut call = self.stream(Method::GET, &path);
         if let Some(range) = range {
-            request = request.header("range", range);
+            call = call.with(|request| request.header("range", range));
         }
-        let response = self.send(&url, request).await?;
+        let (url, response) = self.send(call).await?;
         Ok(LogStream::new(url, response, 0))
     }
     /// Runs a program inside a container. The stream contains its output and its exit status.
@@ -158,10 +152,11 @@ impl Client {
         container: &ContainerId,
         body: &container_access::ExecContainer,
     ) -> ClientResult<JsonLineStream<container_access::ExecOutputLine>> {
-        let url = format!("{}/v1/containers/{container}/exec", self.root);
-        let response = self
-            .send(&url, self.wire.http().post(&url).json(body))
-            .await?;
+        let path = format!("/v1/containers/{container}/exec");
+        let call = self
+            .stream(Method::POST, &path)
+            .with(|request| request.json(body));
+        let (url, response) = self.send(call).await?;
         Ok(JsonLineStream::new(url, response, SILENCE))
     }
     /// Stops a container.

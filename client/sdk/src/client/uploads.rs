@@ -7,11 +7,11 @@ use headroom_types::Sha256;
 use headroom_wire::v1::error::{ErrorCode, ProblemReason};
 use headroom_wire::v1::uploads::UploadedFile;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use reqwest::{Body, StatusCode};
+use reqwest::{Body, Method, StatusCode};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::ReaderStream;
 
-use super::{Client, parse, success};
+use super::{Client, success};
 use crate::ClientError;
 use crate::log::LogStream;
 use crate::retry::ExponentialBackoff;
@@ -29,13 +29,14 @@ const TRIES: u32 = 4;
 impl Client {
     /// Returns whether the resource manager has the uploaded file, and marks it as used.
     pub async fn has_upload(&self, sha256: Sha256) -> Result<bool, ClientError> {
-        let url = format!("{}/v1/uploads/{sha256}", self.root);
-        let request = self.wire.http().head(&url).timeout(self.call);
-        let response = self.answer(&url, request, self.call).await?;
-        if response.status() == StatusCode::NOT_FOUND {
-            return Ok(false);
-        }
-        success(&url, response).await.map(|_| true)
+        let call = self.request(Method::HEAD, &format!("/v1/uploads/{sha256}"));
+        self.exchange(call, async |url, response| {
+            if response.status() == StatusCode::NOT_FOUND {
+                return Ok(false);
+            }
+            success(&url, response).await.map(|_| true)
+        })
+        .await
     }
 
     /// Uploads a file, unless the resource manager has it. `sent` is called with the number of
@@ -53,13 +54,26 @@ impl Client {
         loop {
             match self.upload_once(source, sent.clone()).await {
                 Err(FileUploadError::Call(error))
-                    if error.retryable() && !error.connection_refused() && tries < TRIES =>
+                    if error.retryable() && !self.is_refused(&error) && tries < TRIES =>
                 {
                     tries += 1;
                     tokio::time::sleep(backoff.wait()).await;
                 }
                 done => return done,
             }
+        }
+    }
+
+    /// True if no resource manager listens. Of several, another one may listen.
+    fn is_refused(&self, error: &ClientError) -> bool {
+        match error {
+            ClientError::NoLeader { .. } => error.connection_refused(),
+            ClientError::Address(_)
+            | ClientError::Trust { .. }
+            | ClientError::Unreachable { .. }
+            | ClientError::Problem(_)
+            | ClientError::NotSent
+            | ClientError::Answer { .. } => !self.has_several() && error.connection_refused(),
         }
     }
 
@@ -102,23 +116,24 @@ impl Client {
             position += piece.as_ref().map_or(0, |piece| piece.len() as u64);
             sent(position);
         });
-        let url = format!("{}/v1/uploads/{}", self.root, source.sha256());
-        let request = self
-            .wire
-            .http()
-            .put(&url)
-            .header(CONTENT_TYPE, "application/octet-stream")
-            .header(CONTENT_LENGTH, size)
-            .body(Body::wrap_stream(pieces));
         let longest = BASE_TIMEOUT + Duration::from_secs(size / MIN_RATE);
-        let response = self.send_within(&url, request, longest).await?;
-        Ok(parse(url, response).await?)
+        let path = format!("/v1/uploads/{}", source.sha256());
+        let call = self
+            .stream(Method::PUT, &path)
+            .within(longest)
+            .with(|request| {
+                request
+                    .header(CONTENT_TYPE, "application/octet-stream")
+                    .header(CONTENT_LENGTH, size)
+                    .body(Body::wrap_stream(pieces))
+            });
+        Ok(self.fetch(call).await?)
     }
 
     /// Streams an uploaded file, and marks it as used.
     pub async fn uploaded_file(&self, sha256: Sha256) -> Result<LogStream, ClientError> {
-        let url = format!("{}/v1/uploads/{sha256}", self.root);
-        let response = self.send(&url, self.wire.http().get(&url)).await?;
+        let call = self.stream(Method::GET, &format!("/v1/uploads/{sha256}"));
+        let (url, response) = self.send(call).await?;
         Ok(LogStream::new(url, response, 0))
     }
 }

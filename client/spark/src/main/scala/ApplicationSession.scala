@@ -185,7 +185,7 @@ private[headroom] final class ApplicationSession(
         call
         done = true
       } catch {
-        case refused: ManagerRefusal if refused.status < 500 =>
+        case refused: ManagerRefusal if refused.isFinal =>
           logWarning(s"the resource manager refused the end of $app: ${refused.getMessage}")
           done = true
         case error: IOException =>
@@ -239,11 +239,11 @@ private[headroom] final class ApplicationSession(
               closeStream()
               again = true
             } catch {
-              case refused: ManagerRefusal if refused.status < 500 && refused.status != 429 =>
+              case refused: ManagerRefusal if refused.isFinal =>
                 stopFor(s"the resource manager refused the registration: ${refused.getMessage}")
               case _: IOException => pause = RetryMs
             }
-          case refused: ManagerRefusal if refused.status < 500 && refused.status != 429 =>
+          case refused: ManagerRefusal if refused.isFinal =>
             stopFor(s"the resource manager refused the application: ${refused.getMessage}")
           case error: IOException =>
             logDebug(s"no answer from ${client.address}: $error")

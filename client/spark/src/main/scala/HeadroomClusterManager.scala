@@ -50,8 +50,8 @@ private[headroom] class HeadroomComponents extends ExternalClusterManager {
       masterURL: String,
       scheduler: TaskScheduler): SchedulerBackend = scheduler match {
     case scheduler: HeadroomTaskScheduler =>
-      val address = MasterUrl.parse(masterURL)
-      new HeadroomSchedulerBackend(scheduler, sc, ResourceManagerClient.connect(address, sc.conf))
+      val addresses = MasterUrl.parse(masterURL)
+      new HeadroomSchedulerBackend(scheduler, sc, ResourceManagerClient.connect(addresses, sc.conf))
     case other =>
       throw new SparkException(s"unexpected task scheduler ${other.getClass.getName}")
   }

@@ -163,7 +163,7 @@ private[headroom] class HeadroomSchedulerBackend(
       else profiles.idOf(size)
     val launch = ExecutorLaunch.launch(
       client.json, conf, settings, id, size, profile, session.applicationId, driverUrl,
-      client.address, sc.executorEnvs.toMap, user)
+      client.currentAddress, sc.executorEnvs.toMap, user)
     session.request(ExecutorRequest(
       id, size, if (size == settings.executor) 0 else 1, preferred.distinct.take(20),
       excluded.toSeq.flatMap(nodes.at), settings.nodeLabels, launch))

@@ -1,27 +1,47 @@
 package org.apache.spark.scheduler.headroom
 
 import java.io.{BufferedReader, File, IOException, InputStream, InputStreamReader}
-import java.net.URI
-import java.net.http.{HttpClient, HttpRequest, HttpResponse}
+import java.net.{ConnectException, URI}
+import java.net.http.{HttpClient, HttpConnectTimeoutException, HttpRequest, HttpResponse}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
 import java.security.KeyStore
 import java.security.cert.CertificateFactory
 import java.time.Duration
-import javax.net.ssl.{SSLContext, TrustManagerFactory}
+import javax.net.ssl.{SSLContext, SSLHandshakeException, TrustManagerFactory}
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.{SparkConf, SparkException}
 
-/** An error answer of the resource manager. */
-private[headroom] final class ManagerRefusal(val status: Int, val code: String, sentence: String)
-    extends IOException(s"$sentence ($code)")
+/** An error answer of the resource manager. `leader` is the address that a standby named. */
+private[headroom] final class ManagerRefusal(
+    val status: Int,
+    val code: String,
+    sentence: String,
+    val isStandby: Boolean = false,
+    val leader: Option[String] = None)
+    extends IOException(s"$sentence ($code)") {
 
-/** HTTP calls to the resource manager. Every call has a deadline; none is repeated here. */
+  /** True if the same call fails again. */
+  def isFinal: Boolean = status < 500 && status != 429 && !isStandby
+}
+
+/** None of several resource managers answered as the leader. */
+private[headroom] final class NoLeader(failures: Seq[(URI, IOException)])
+    extends IOException(
+      failures
+        .map { case (address, cause) => s"$address: ${Option(cause.getMessage).getOrElse(cause)}" }
+        .mkString("no resource manager answers as leader: ", "; ", ""),
+      failures.last._2)
+
+/**
+ * HTTP calls to the leader among the resource managers. Every call has a deadline. A call is sent to
+ * another address only if nothing was sent before, a standby answered, or it changes nothing.
+ */
 private[headroom] final class ResourceManagerClient(
-    base: URI,
+    addresses: ManagerAddresses,
     http: HttpClient,
     token: Option[String]) {
 
@@ -29,33 +49,70 @@ private[headroom] final class ResourceManagerClient(
 
   def hasToken: Boolean = token.isDefined
 
-  /** The address, for messages. */
-  def address: String = base.toString
+  /** The addresses, for messages. */
+  def address: String = addresses.toString
 
-  def get(path: String): JsonNode = answer(request(path).GET().build())
+  /** The address at which the next call begins. */
+  def currentAddress: String = addresses.current.toString
 
-  def post(path: String, body: JsonNode): JsonNode =
-    answer(
-      request(path)
-        .header("Content-Type", "application/json")
-        .POST(HttpRequest.BodyPublishers.ofString(json.writeValueAsString(body), UTF_8))
-        .build())
+  def get(path: String): JsonNode =
+    send(repeatable = true)((base, left) => answer(request(base, path, left).GET().build()))
+
+  def post(path: String, body: JsonNode): JsonNode = {
+    val text = json.writeValueAsString(body)
+    send(repeatable = false) { (base, left) =>
+      answer(
+        request(base, path, left)
+          .header("Content-Type", "application/json")
+          .POST(HttpRequest.BodyPublishers.ofString(text, UTF_8))
+          .build())
+    }
+  }
 
   /** The lines of a stream, until it ends or the reader closes it. */
-  def lines(path: String): BufferedReader = {
+  def lines(path: String): BufferedReader = send(repeatable = true) { (base, _) =>
     val response = http.send(
       HttpRequest.newBuilder(base.resolve(path)).headers(headers: _*).GET().build(),
       HttpResponse.BodyHandlers.ofInputStream())
     if (response.statusCode() != 200) {
-      throw refusal(response.statusCode(), readAll(response.body()))
+      throw refusal(response, readAll(response.body()))
     }
     new BufferedReader(new InputStreamReader(response.body(), UTF_8))
   }
 
-  private def request(path: String): HttpRequest.Builder =
+  /** Sends a call to the leader. `attempt` sends it to one address within the time that is left. */
+  private def send[T](repeatable: Boolean)(attempt: (URI, Duration) => T): T = {
+    val deadline = System.nanoTime() + ResourceManagerClient.CallTimeout.toNanos
+    val route = addresses.begin(repeatable)
+    var failures = Vector.empty[(URI, IOException)]
+    var result = Option.empty[T]
+    while (result.isEmpty) {
+      val target = route.target
+      val left = Duration.ofNanos(math.max(1000000L, deadline - System.nanoTime()))
+      try {
+        result = Some(attempt(target, left))
+        addresses.answered(route)
+      } catch {
+        case refused: ManagerRefusal if !refused.isStandby =>
+          addresses.answered(route)
+          throw refused
+        case error: IOException =>
+          failures :+= ((target, error))
+          val outcome = ResourceManagerClient.outcome(error)
+          val goesOn = addresses.failed(route, outcome) && System.nanoTime() < deadline
+          if (!goesOn) {
+            val mayBeDone = outcome == SendOutcome.Interrupted && !repeatable
+            throw (if (failures.size == 1 || mayBeDone) error else new NoLeader(failures))
+          }
+      }
+    }
+    result.get
+  }
+
+  private def request(base: URI, path: String, left: Duration): HttpRequest.Builder =
     HttpRequest
       .newBuilder(base.resolve(path))
-      .timeout(ResourceManagerClient.CallTimeout)
+      .timeout(left)
       .headers(headers: _*)
 
   private def headers: Seq[String] =
@@ -65,12 +122,13 @@ private[headroom] final class ResourceManagerClient(
   private def answer(request: HttpRequest): JsonNode = {
     val response = http.send(request, HttpResponse.BodyHandlers.ofString(UTF_8))
     if (response.statusCode() / 100 != 2) {
-      throw refusal(response.statusCode(), response.body())
+      throw refusal(response, response.body())
     }
     if (response.body().isEmpty) json.createObjectNode() else json.readTree(response.body())
   }
 
-  private def refusal(status: Int, body: String): ManagerRefusal = {
+  private def refusal(response: HttpResponse[_], body: String): ManagerRefusal = {
+    val (status, answered) = (response.statusCode(), response.headers())
     val parsed =
       try Option(json.readTree(body))
       catch { case _: IOException => None }
@@ -80,7 +138,9 @@ private[headroom] final class ResourceManagerClient(
     new ManagerRefusal(
       status,
       text("code").getOrElse(s"HTTP $status"),
-      sentence)
+      sentence,
+      status == 421 || (status == 503 && answered.firstValue("headroom-standby").isPresent),
+      Option(answered.firstValue("headroom-leader").orElse(null)))
   }
 
   private def readAll(stream: InputStream): String =
@@ -93,20 +153,34 @@ private[headroom] object ResourceManagerClient {
   /** Longest time for one call. */
   val CallTimeout: Duration = Duration.ofSeconds(15)
 
+  /** Timeout of a connection attempt to the only address, and to one of several. */
+  private val ConnectTimeout = Duration.ofSeconds(5)
+  private val ListedConnectTimeout = Duration.ofSeconds(1)
+
   /**
    * A client with the token and certificate of the configuration: `spark.headroom.token`,
    * `spark.headroom.tokenFile`, `HEADROOM_TOKEN`, `HEADROOM_TOKEN_FILE`, and
    * `spark.headroom.caFile`, `HEADROOM_CA_FILE`.
    */
-  def connect(address: URI, conf: SparkConf): ResourceManagerClient = {
+  def connect(addresses: Seq[URI], conf: SparkConf): ResourceManagerClient = {
     val builder = HttpClient
       .newBuilder()
       .version(HttpClient.Version.HTTP_1_1)
-      .connectTimeout(Duration.ofSeconds(5))
+      .connectTimeout(if (addresses.size == 1) ConnectTimeout else ListedConnectTimeout)
     conf.getOption("spark.headroom.caFile").orElse(sys.env.get("HEADROOM_CA_FILE"))
-      .filter(_ => address.getScheme == "https")
+      .filter(_ => addresses.head.getScheme == "https")
       .foreach(file => builder.sslContext(trusting(file)))
-    new ResourceManagerClient(address, builder.build(), token(conf))
+    val secret = token(conf)
+    new ResourceManagerClient(
+      new ManagerAddresses(addresses, secret.isDefined), builder.build(), secret)
+  }
+
+  /** The outcome that an error of an attempt means. */
+  private def outcome(error: IOException): SendOutcome = error match {
+    case refused: ManagerRefusal => SendOutcome.Standby(refused.leader)
+    case _: ConnectException | _: HttpConnectTimeoutException | _: SSLHandshakeException =>
+      SendOutcome.NotConnected
+    case _ => SendOutcome.Interrupted
   }
 
   private def token(conf: SparkConf): Option[String] =

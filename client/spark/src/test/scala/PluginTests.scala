@@ -45,6 +45,7 @@ object PluginTests {
     modes()
     sizes()
     masterUrls()
+    managers()
     versions()
     keptRungs()
     earlierRuns()
@@ -115,12 +116,50 @@ object PluginTests {
       ""
     } catch { case error: SparkException => error.getMessage }
 
+  private def uris(texts: String*): Seq[java.net.URI] = texts.map(java.net.URI.create)
+
+  private def managers(): Unit = {
+    import SendOutcome._
+    def standby(leader: String) = Standby(Some(leader))
+    def send(addresses: ManagerAddresses, repeatable: Boolean, outcomes: SendOutcome*) = {
+      val route = addresses.begin(repeatable)
+      val goesOn = outcomes.map(outcome => addresses.failed(route, outcome)).last
+      if (goesOn) addresses.answered(route)
+      ((route.left :+ route.target).map(_.getHost).mkString, goesOn)
+    }
+    val three = uris("http://a:1", "http://b:1", "http://c:1")
+    val plain = new ManagerAddresses(three, hasToken = false)
+    check("a call passes dead addresses and standbys")(
+      send(plain, false, NotConnected, Standby(None)) == (("abc", true)))
+    check("later calls begin at the leader")(plain.current == three(2))
+    check("a circle of standbys ends")(
+      send(plain, false, standby("http://a:1/"), standby("http://c:1"), standby("http://a:1")) ==
+        (("cab", false)))
+    val fresh = new ManagerAddresses(three, hasToken = false)
+    check("a change is not sent again")(send(fresh, false, Interrupted) == (("a", false)))
+    check("a read is sent again")(send(fresh, true, Interrupted) == (("bc", true)))
+    check("an unlisted leader is followed")(
+      send(new ManagerAddresses(three, false), false, standby("http://x:1")) == (("ax", true)))
+    check("a token stays on this host without encryption")(
+      send(new ManagerAddresses(uris("http://127.0.0.1:1"), true), false, standby("http://x:1")) ==
+        (("127.0.0.1", false)))
+    check("a leader with another scheme is not followed")(
+      send(new ManagerAddresses(uris("https://a:1"), false), false, standby("http://x:1")) ==
+        (("a", false)))
+  }
+
   private def masterUrls(): Unit = {
-    check("a plain address")(MasterUrl.parse("spark-headroom://rm:7070").toString == "http://rm:7070")
+    check("a plain address")(MasterUrl.parse("spark-headroom://rm:7070") == uris("http://rm:7070"))
     check("an address with TLS")(
-      MasterUrl.parse("spark-headroom+https://10.0.0.1:7070/").toString == "https://10.0.0.1:7070")
-    check("an IPv6 address")(MasterUrl.parse("spark-headroom://[::1]:7070").getPort == 7070)
-    Seq("spark-headroom://rm", "spark-headroom:7070", "spark-headroom://rm:0", "spark-headroom://rm:99999")
+      MasterUrl.parse("spark-headroom+https://10.0.0.1:7070/") == uris("https://10.0.0.1:7070"))
+    check("an IPv6 address")(
+      MasterUrl.parse("spark-headroom://[::1]:7070").map(_.getPort) == Seq(7070))
+    check("several addresses")(
+      MasterUrl.parse("spark-headroom+https://rm1:7070,rm2:7071") ==
+        uris("https://rm1:7070", "https://rm2:7071"))
+    check("an address twice")(
+      message(MasterUrl.parse("spark-headroom://rm:1,rm:1")).contains("rm:1 twice"))
+    Seq("spark-headroom://rm", "spark-headroom://a:1,", "spark-headroom://a:1,b", "spark-headroom:7070", "spark-headroom://rm:0", "spark-headroom://rm:99999")
       .foreach(url => check(s"$url is refused")(message(MasterUrl.parse(url)).contains("HOST:PORT")))
   }
 

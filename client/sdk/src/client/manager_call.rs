@@ -1,0 +1,240 @@
+//! The way of a call to the leader among the resource managers.
+//!
+//! [`AddressChoice`](crate::addresses::AddressChoice) decides where a call is sent. This file sends
+//! it, and reports the outcome.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use reqwest::{Method, Request, RequestBuilder, Response, StatusCode, Url};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::{Client, parse, success};
+use crate::addresses::{CallRoute, CallStep, ManagerAddress, Repetition, SendOutcome};
+use crate::error::{AnswerDefect, FailedAttempt};
+use crate::request_hook::SendDecision;
+use crate::{ClientError, ClientResult};
+
+/// Response header of a standby with the address of the leader.
+const LEADER_HEADER: &str = "headroom-leader";
+/// Response header of a standby that knows no leader.
+const STANDBY_HEADER: &str = "headroom-standby";
+/// Address of a request whose target is not chosen yet.
+const NO_TARGET: &str = "http://localhost";
+
+/// A request to the leader.
+#[derive(Debug)]
+pub(crate) struct ManagerCall {
+    /// Path and query.
+    path: String,
+    repetition: Repetition,
+    request: RequestBuilder,
+    /// Timeout until the head of the response.
+    most: Duration,
+    /// Whether the timeout includes the body of the response.
+    includes_body: bool,
+}
+
+impl ManagerCall {
+    /// Adds headers or a body.
+    pub(crate) fn with(self, change: impl FnOnce(RequestBuilder) -> RequestBuilder) -> Self {
+        ManagerCall {
+            request: change(self.request),
+            ..self
+        }
+    }
+
+    /// Sets the timeout.
+    pub(crate) fn within(self, most: Duration) -> Self {
+        ManagerCall { most, ..self }
+    }
+}
+
+impl Client {
+    /// A request for `path`, whose response arrives within the timeout of a call.
+    pub(super) fn request(&self, method: Method, path: &str) -> ManagerCall {
+        ManagerCall {
+            includes_body: true,
+            ..self.stream(method, path)
+        }
+    }
+
+    /// A request for `path`, whose response begins within the timeout of a call and then has any
+    /// length.
+    pub(super) fn stream(&self, method: Method, path: &str) -> ManagerCall {
+        let url = format!("{NO_TARGET}{path}");
+        let repetition = if method.is_safe() {
+            Repetition::Allowed
+        } else {
+            Repetition::Forbidden
+        };
+        ManagerCall {
+            path: path.to_owned(),
+            repetition,
+            request: self.wire.http().request(method, url),
+            most: self.call,
+            includes_body: false,
+        }
+    }
+
+    /// Sends a request with a JSON response.
+    pub(super) async fn fetch<T: DeserializeOwned>(&self, call: ManagerCall) -> ClientResult<T> {
+        self.exchange(call, async |url, response| {
+            let response = success(&url, response).await?;
+            parse(url, response).await
+        })
+        .await
+    }
+
+    /// Sends a request, and returns its URL and the head of a successful response.
+    pub(super) async fn send(&self, call: ManagerCall) -> ClientResult<(String, Response)> {
+        self.exchange(call, async |url, response| {
+            let response = success(&url, response).await?;
+            Ok((url, response))
+        })
+        .await
+    }
+
+    /// Sends a request to the leader. `read` reads the answer, also one with an error status, and
+    /// is part of the call: a call that may be repeated is sent again if its answer breaks off.
+    pub(super) async fn exchange<T>(
+        &self,
+        call: ManagerCall,
+        read: impl AsyncFn(String, Response) -> ClientResult<T>,
+    ) -> ClientResult<T> {
+        let deadline = Instant::now() + call.most;
+        let mut route = self.begin(call.repetition);
+        let mut attempts = Vec::new();
+        let mut request = Some(call.request.build().map_err(|source| {
+            let url = route.target().shown(&call.path);
+            ClientError::Unreachable { url, source }
+        })?);
+        loop {
+            let copy = request.as_ref().and_then(Request::try_clone);
+            // A body that is streamed can be sent once.
+            let Some(mut copy) = copy.or_else(|| request.take()) else {
+                return Err(summary(attempts));
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() && !attempts.is_empty() {
+                return Err(summary(attempts));
+            }
+            *copy.timeout_mut() = call.includes_body.then_some(left);
+            let target = route.target().clone();
+            let url = target.shown(&call.path);
+            set_target(&mut copy, &target, &call.path)?;
+            let (outcome, result) = self.attempt(copy, url, (left, call.most), &read).await;
+            let step = self.record(&mut route, outcome);
+            let error = match (result, step) {
+                (Err(ClientError::NotSent), _) => return Err(ClientError::NotSent),
+                (result, CallStep::Done | CallStep::Fail) => return result,
+                (Ok(answer), CallStep::SendAgain | CallStep::Exhausted) => return Ok(answer),
+                (Err(error), CallStep::SendAgain | CallStep::Exhausted) => error,
+            };
+            attempts.push(FailedAttempt {
+                address: target.to_string(),
+                error,
+            });
+            if step == CallStep::Exhausted {
+                return Err(summary(attempts));
+            }
+        }
+    }
+
+    /// Sends a request once. `most` are the time that is left, and the timeout of the whole call.
+    async fn attempt<T>(
+        &self,
+        mut request: Request,
+        url: String,
+        most: (Duration, Duration),
+        read: &impl AsyncFn(String, Response) -> ClientResult<T>,
+    ) -> (SendOutcome, ClientResult<T>) {
+        if self
+            .tap
+            .as_ref()
+            .is_some_and(|tap| tap.decide(&request) == SendDecision::No)
+        {
+            return (SendOutcome::Answered, Err(ClientError::NotSent));
+        }
+        // The hook sees the request without its token.
+        self.wire.sign(&mut request);
+        let sent = tokio::time::timeout(most.0, self.wire.http().execute(request));
+        let response = match sent.await {
+            Ok(Ok(response)) => response,
+            Ok(Err(source)) => {
+                let outcome = if source.is_connect() {
+                    SendOutcome::NotConnected
+                } else {
+                    SendOutcome::Interrupted
+                };
+                return (outcome, Err(ClientError::Unreachable { url, source }));
+            }
+            Err(_) => {
+                let defect = AnswerDefect::Silent(most.1);
+                let error = ClientError::Answer { url, defect };
+                return (SendOutcome::Interrupted, Err(error));
+            }
+        };
+        let standby = standby(&response);
+        let result = read(url, response).await;
+        let outcome = match (&result, standby) {
+            (_, Some(standby)) => standby,
+            (Err(error), None) if error.unreachable() => SendOutcome::Interrupted,
+            (Ok(_) | Err(_), None) => SendOutcome::Answered,
+        };
+        (outcome, result)
+    }
+
+    fn begin(&self, repetition: Repetition) -> CallRoute {
+        let choice = self.choice.lock().unwrap_or_else(PoisonError::into_inner);
+        choice.begin(repetition)
+    }
+
+    fn record(&self, route: &mut CallRoute, outcome: SendOutcome) -> CallStep {
+        let from = route.target().clone();
+        let mut choice = self.choice.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = choice.record(route, outcome);
+        if step == CallStep::SendAgain {
+            tracing::debug!(%from, to = %route.target(), "the call goes to another resource manager");
+        }
+        step
+    }
+}
+
+/// The error of a call that was sent to each address without success.
+fn summary(mut attempts: Vec<FailedAttempt>) -> ClientError {
+    match (attempts.pop(), attempts.is_empty()) {
+        (Some(only), true) => only.error,
+        (last, _) => {
+            attempts.extend(last);
+            ClientError::NoLeader { attempts }
+        }
+    }
+}
+
+/// Addresses a request.
+fn set_target(request: &mut Request, target: &ManagerAddress, path: &str) -> ClientResult<()> {
+    let url = format!("{}{path}", target.root());
+    *request.url_mut() = Url::parse(&url).map_err(|error| ClientError::Answer {
+        url,
+        defect: AnswerDefect::Malformed(error.to_string()),
+    })?;
+    Ok(())
+}
+
+/// The outcome of a standby's response.
+fn standby(response: &Response) -> Option<SendOutcome> {
+    let headers = response.headers();
+    let leader = headers
+        .get(LEADER_HEADER)
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
+    match response.status() {
+        StatusCode::MISDIRECTED_REQUEST => Some(SendOutcome::Standby { leader }),
+        StatusCode::SERVICE_UNAVAILABLE if headers.contains_key(STANDBY_HEADER) => {
+            Some(SendOutcome::Standby { leader })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,140 @@
+//! A cluster with several resource managers, of which one leads, and a real etcd.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use headroom_client::Client;
+use headroom_test_fakes::EtcdCluster;
+use headroom_wire::v1::operator::{LeaderView, ManagerRole};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Cluster, NodeShape, SOON, TestContainerUser, free_port, named, until};
+
+/// Several resource managers, and the etcd with their state.
+#[derive(Debug)]
+pub(super) struct ManagerReplicas {
+    etcd: EtcdCluster,
+    ports: Vec<u16>,
+    /// The configuration of all of them.
+    file: PathBuf,
+}
+
+impl ManagerReplicas {
+    fn start(dir: &Path, managers: usize, members: usize, lease: Duration) -> Result<Self> {
+        let data = dir.join("etcd");
+        fs::create_dir(&data)?;
+        let etcd = EtcdCluster::start(&data, members)?;
+        let ports = (0..managers).map(|_| free_port()).collect::<Result<_>>()?;
+        let file = dir.join("resourcemanager.toml");
+        let configuration = format!(
+            "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n",
+            etcd.endpoints(),
+            lease.as_millis()
+        );
+        fs::write(&file, configuration)?;
+        Ok(ManagerReplicas { etcd, ports, file })
+    }
+
+    /// The list of all addresses, as callers take it.
+    pub(super) fn addresses(&self) -> String {
+        self.urls().join(",")
+    }
+
+    fn urls(&self) -> Vec<String> {
+        let url = |port: &u16| format!("http://127.0.0.1:{port}");
+        self.ports.iter().map(url).collect()
+    }
+}
+
+impl Cluster {
+    /// As [`Cluster::start`], with `managers` resource managers `rm-1`, `rm-2` … and their state in
+    /// an etcd of `members` members. `lease` is the lease of the leader.
+    pub fn start_replicated(
+        shapes: &[NodeShape],
+        (managers, members): (usize, usize),
+        lease: Duration,
+    ) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-cluster-")
+            .tempdir()
+            .context("a directory for the cluster")?;
+        let replicas = ManagerReplicas::start(dir.path(), managers, members, lease)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let client = Client::new(&replicas.addresses())?;
+        let mut cluster = Cluster {
+            dir,
+            port: replicas.ports[0],
+            nodes: named(shapes),
+            daemons: BTreeMap::new(),
+            people: TestContainerUser::Own,
+            runtime,
+            client,
+            papers: None,
+            manager: None,
+            replicas: Some(replicas),
+            skews: BTreeMap::new(),
+        };
+        for n in 1..=managers {
+            cluster.start_manager(n)?;
+        }
+        for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
+            cluster.start_node(&name)?;
+        }
+        cluster.until_ready()?;
+        Ok(cluster)
+    }
+
+    /// Starts or restarts the resource manager `rm-N`.
+    pub fn start_manager(&mut self, n: usize) -> Result<()> {
+        let replicas = self.replicas.as_ref().context("one resource manager")?;
+        let port = replicas.ports.get(n - 1).context("no such manager")?;
+        let (listen, file) = (
+            format!("127.0.0.1:{port}"),
+            replicas.file.display().to_string(),
+        );
+        let flags = ["--config", &file, "--listen", &listen];
+        self.spawn(&format!("rm-{n}"), "resourcemanager", &flags)
+    }
+
+    /// The number N of the resource manager `rm-N` that leads, as each manager says of itself.
+    pub fn leading_manager(&self) -> Result<usize> {
+        let replicas = self.replicas.as_ref().context("one resource manager")?;
+        until("a leader", SOON, || {
+            let leads = |url: &String| -> Result<bool> {
+                let client = Client::new(url)?.with_timeout(Duration::from_millis(500));
+                let view = self.call(client.get::<LeaderView>("/v1/leader"));
+                Ok(view.is_ok_and(|view| view.state == ManagerRole::Leader))
+            };
+            for (n, url) in (1..).zip(replicas.urls()) {
+                if leads(&url)? {
+                    return Ok(Some(n));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// The etcd of several resource managers.
+    pub fn etcd(&mut self) -> Result<&mut EtcdCluster> {
+        let replicas = self.replicas.as_mut().context("one resource manager")?;
+        Ok(&mut replicas.etcd)
+    }
+
+    /// Sends a signal to a daemon.
+    pub fn signal_daemon(&self, name: &str, signal: Signal) -> Result<()> {
+        Ok(kill(Pid::from_raw(self.pid(name)?), signal)?)
+    }
+
+    /// Whether the process of a daemon has ended.
+    pub fn has_ended(&mut self, name: &str) -> Result<bool> {
+        let daemon = self.daemons.get_mut(name);
+        let child = daemon.with_context(|| format!("{name} does not run"))?;
+        Ok(child.try_wait()?.is_some())
+    }
+}

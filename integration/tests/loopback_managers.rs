@@ -1,0 +1,121 @@
+//! Several resource managers with their state in etcd: one leads, and any of them can fail.
+
+#![allow(missing_docs)] // tests are read, not imported
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use headroom_types::AppId;
+use headroom_wire::v1::apps::AppState;
+use integration::cluster::{Cluster, NodeShape, SOON, until};
+use nix::sys::signal::Signal;
+
+const LEASE: Duration = Duration::from_secs(2);
+/// A job whose tasks outlast a change of the leader.
+const JOB: &str = r#"
+name = "words"
+[[stage]]
+name = "count"
+count = 24
+command = ["sleep", "1.5"]
+memory = "16MiB"
+[executors]
+count = 2
+slots = 4
+"#;
+
+fn cluster() -> Result<Cluster> {
+    Cluster::start_replicated(&[NodeShape::default(), NodeShape::default()], (3, 1), LEASE)
+}
+
+/// Waits until another manager than `before` leads, and returns it.
+fn next_leader(cluster: &Cluster, before: usize) -> Result<usize> {
+    until("another leader", SOON, || {
+        Ok(Some(cluster.leading_manager()?).filter(|now| *now != before))
+    })
+}
+
+fn ends_well(cluster: &Cluster, app: &AppId) -> Result<()> {
+    let ended = cluster.until_ended(app)?;
+    ensure!(ended.state == AppState::Finished, "{ended:?}");
+    let attempts = cluster.rmctl(&["ps", &app.to_string(), "-o", "json"])?;
+    ensure!(attempts.code == 0, "{attempts:?}");
+    Ok(())
+}
+
+#[test]
+fn a_job_outlives_its_leader_however_that_ends() {
+    run().expect("the job ends well");
+}
+
+fn run() -> Result<()> {
+    let mut cluster = cluster()?;
+    let first = cluster.leading_manager()?;
+    let epoch = cluster.call(cluster.client().status())?.epoch;
+    let app = cluster.submit(JOB)?;
+    cluster.until_app(&app, "its tasks to run", SOON, |view| {
+        (view.state == AppState::Running).then_some(())
+    })?;
+
+    // Its process is killed: another one leads at once.
+    let killed = Instant::now();
+    cluster.kill_daemon(&format!("rm-{first}"))?;
+    let second = next_leader(&cluster, first)?;
+    let gap = killed.elapsed();
+    ensure!(gap < LEASE, "the lease had to expire: {gap:?}");
+    cluster.start_manager(first)?;
+    let seen = cluster.app(&app)?;
+    ensure!(seen.id == app, "the accepted job is known: {seen:?}");
+    ensure!(cluster.call(cluster.client().status())?.epoch > epoch);
+
+    // Its process is stopped: another one leads when the lease has expired, and the first one ends
+    // when it continues.
+    let stopped = format!("rm-{second}");
+    cluster.signal_daemon(&stopped, Signal::SIGSTOP)?;
+    let third = next_leader(&cluster, second)?;
+    cluster.until_ready()?;
+    let other = cluster.submit(JOB)?;
+    cluster.signal_daemon(&stopped, Signal::SIGCONT)?;
+    until("the deposed leader to end", SOON, || {
+        Ok(cluster.has_ended(&stopped)?.then_some(()))
+    })?;
+    let log = cluster.log(&stopped);
+    ensure!(log.contains("leads no longer"), "{log}");
+    cluster.start_manager(second)?;
+
+    // It is asked to end: it hands the leadership over.
+    let asked = Instant::now();
+    cluster.stop_daemon(&format!("rm-{third}"))?;
+    next_leader(&cluster, third)?;
+    ensure!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+    ends_well(&cluster, &app)?;
+    ends_well(&cluster, &other)
+}
+
+#[test]
+fn without_etcd_nothing_is_accepted_and_nothing_is_lost() {
+    without_etcd().expect("the job ends well");
+}
+
+fn without_etcd() -> Result<()> {
+    let mut cluster = cluster()?;
+    let leader = format!("rm-{}", cluster.leading_manager()?);
+    let app = cluster.submit(JOB)?;
+    cluster.until_app(&app, "its tasks to run", SOON, |view| {
+        (view.state == AppState::Running).then_some(())
+    })?;
+    cluster.etcd()?.kill(0)?;
+    until("the leader to end", SOON, || {
+        Ok(cluster.has_ended(&leader)?.then_some(()))
+    })?;
+    let refused = until("the reason to be shown", SOON, || {
+        let answer = cluster.rmctl(&["status"])?;
+        Ok(Some(answer).filter(|answer| answer.stderr.contains("no member of etcd answers")))
+    })?;
+    ensure!(refused.code == 6, "{refused:?}");
+    // Containers continue without any resource manager.
+    cluster.etcd()?.restart(0)?;
+    cluster.start_manager(leader.trim_start_matches("rm-").parse()?)?;
+    cluster.leading_manager()?;
+    ends_well(&cluster, &app)
+}
