@@ -4,6 +4,7 @@
 //! removes all its daemons, shims, containers and cgroups. If the test is failing, the drop prints
 //! the last lines of all logs.
 
+mod proxy;
 mod replicas;
 
 use std::collections::BTreeMap;

@@ -12,15 +12,22 @@ use headroom_wire::v1::operator::{LeaderView, ManagerRole};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::proxy::CutProxy;
 use super::{Cluster, NodeShape, SOON, TestContainerUser, free_port, named, until};
 
 /// Several resource managers, and the etcd with their state.
 #[derive(Debug)]
 pub(super) struct ManagerReplicas {
     etcd: EtcdCluster,
-    ports: Vec<u16>,
-    /// The configuration of all of them.
+    replicas: Vec<ManagerReplica>,
+}
+
+/// One resource manager, with a network of its own to etcd.
+#[derive(Debug)]
+struct ManagerReplica {
+    port: u16,
     file: PathBuf,
+    etcd: CutProxy,
 }
 
 impl ManagerReplicas {
@@ -28,15 +35,20 @@ impl ManagerReplicas {
         let data = dir.join("etcd");
         fs::create_dir(&data)?;
         let etcd = EtcdCluster::start(&data, members)?;
-        let ports = (0..managers).map(|_| free_port()).collect::<Result<_>>()?;
-        let file = dir.join("resourcemanager.toml");
-        let configuration = format!(
-            "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n",
-            etcd.endpoints(),
-            lease.as_millis()
-        );
-        fs::write(&file, configuration)?;
-        Ok(ManagerReplicas { etcd, ports, file })
+        let mut replicas = Vec::new();
+        for n in 1..=managers {
+            let etcd = CutProxy::start(&etcd.endpoints())?;
+            let file = dir.join(format!("rm-{n}.toml"));
+            let configuration = format!(
+                "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n",
+                etcd.urls(),
+                lease.as_millis()
+            );
+            fs::write(&file, configuration)?;
+            let port = free_port()?;
+            replicas.push(ManagerReplica { port, file, etcd });
+        }
+        Ok(ManagerReplicas { etcd, replicas })
     }
 
     /// The list of all addresses, as callers take it.
@@ -45,8 +57,8 @@ impl ManagerReplicas {
     }
 
     fn urls(&self) -> Vec<String> {
-        let url = |port: &u16| format!("http://127.0.0.1:{port}");
-        self.ports.iter().map(url).collect()
+        let url = |replica: &ManagerReplica| format!("http://127.0.0.1:{}", replica.port);
+        self.replicas.iter().map(url).collect()
     }
 }
 
@@ -69,7 +81,7 @@ impl Cluster {
         let client = Client::new(&replicas.addresses())?;
         let mut cluster = Cluster {
             dir,
-            port: replicas.ports[0],
+            port: replicas.replicas[0].port,
             nodes: named(shapes),
             daemons: BTreeMap::new(),
             people: TestContainerUser::Own,
@@ -92,14 +104,24 @@ impl Cluster {
 
     /// Starts or restarts the resource manager `rm-N`.
     pub fn start_manager(&mut self, n: usize) -> Result<()> {
-        let replicas = self.replicas.as_ref().context("one resource manager")?;
-        let port = replicas.ports.get(n - 1).context("no such manager")?;
+        let replica = self.replica(n)?;
         let (listen, file) = (
-            format!("127.0.0.1:{port}"),
-            replicas.file.display().to_string(),
+            format!("127.0.0.1:{}", replica.port),
+            replica.file.display().to_string(),
         );
         let flags = ["--config", &file, "--listen", &listen];
         self.spawn(&format!("rm-{n}"), "resourcemanager", &flags)
+    }
+
+    /// Cuts the resource manager `rm-N` off from etcd, or connects it again.
+    pub fn cut_from_etcd(&self, n: usize, cut: bool) -> Result<()> {
+        self.replica(n)?.etcd.cut(cut);
+        Ok(())
+    }
+
+    fn replica(&self, n: usize) -> Result<&ManagerReplica> {
+        let replicas = self.replicas.as_ref().context("one resource manager")?;
+        replicas.replicas.get(n - 1).context("no such manager")
     }
 
     /// The number N of the resource manager `rm-N` that leads, as each manager says of itself.

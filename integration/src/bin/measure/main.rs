@@ -11,6 +11,7 @@ mod cli_start;
 mod diagnosis;
 mod growth;
 mod guest_run;
+mod ha;
 mod house;
 mod instant_executor;
 mod kill_to_retry;
@@ -66,7 +67,7 @@ struct Cli {
     /// master-restart: number of jobs whose master is killed; upgrades: number of restarts, kills
     /// and upgrades; ask-to-running, launch, agent-cost: number of containers; cli-start: number of
     /// calls; verdicts: number of runs of each case, fewer for rare ones; diagnosis: number of runs
-    /// of each program; growth: number of tasks
+    /// of each program; growth: number of tasks; ha: number of failures
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
     #[command(flatten)]
@@ -149,6 +150,9 @@ enum Measurement {
     Spark,
     /// Calls from Python: overhead beside other pools, a stream during kills, a large job
     Python,
+    /// Failures of resource managers, of etcd and of hosts under load; the rate of durable
+    /// applications with etcd and sled
+    Ha,
     /// The source text: odd words, names of types, import cycles, lines
     House,
 }
@@ -227,6 +231,7 @@ fn main() -> Result<ExitCode> {
             let calls = cli.n.unwrap_or(100_000);
             figures(&python::measure(calls, calls.saturating_mul(10))?)?
         }
+        Measurement::Ha => figures(&ha::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
         Measurement::House => figures(&house::measure()?)?,
     };
     print(&figures, cli.format);

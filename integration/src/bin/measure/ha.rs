@@ -1,0 +1,151 @@
+//! Failures of resource managers, of etcd and of hosts under load, and the rate of durable
+//! applications with the state in etcd and in sled.
+//!
+//! The rounds are in `integration::managers`; a test runs a few of them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use headroom_client::Client;
+use headroom_wire::v1::acl::AppAccess;
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
+use integration::clock;
+use integration::cluster::Cluster;
+use integration::managers::{FailurePlan, run};
+use serde::Serialize;
+
+use crate::progress::print_line;
+use crate::quantiles::quantile;
+
+/// Lease of the leader: the default.
+const LEASE: Duration = Duration::from_secs(3);
+/// Time for which a paused leader is stopped.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Tasks in flight.
+const TASKS: u32 = 500;
+/// Callers that submit applications at once.
+const SUBMITTERS: usize = 16;
+/// Duration of the measurement of a rate.
+const SUBMITTING: Duration = Duration::from_secs(5);
+
+/// Results.
+#[derive(Debug, Serialize)]
+pub(crate) struct HighAvailabilityResults {
+    rounds: u32,
+    lost: u64,
+    twice: u64,
+    verdicts_lost: u64,
+    p50_gap_ms: u128,
+    max_gap_ms: u128,
+    /// Median by kind of failure.
+    gap_ms: BTreeMap<&'static str, u128>,
+    /// Longest by kind of failure.
+    max_gap_by_failure_ms: BTreeMap<&'static str, u128>,
+    accepted: u64,
+    /// With three members.
+    etcd_apps_per_s: u64,
+    etcd_p50_ms: u128,
+    etcd_one_member_apps_per_s: u64,
+    etcd_one_member_p50_ms: u128,
+    sled_apps_per_s: u64,
+    sled_p50_ms: u128,
+    seed: u64,
+    notes: Vec<String>,
+}
+
+/// Runs the rounds, and measures the rates.
+pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<HighAvailabilityResults> {
+    let seed =
+        seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
+    let sled = rate(&Cluster::start(&[])?)?;
+    let one = rate(&Cluster::start_replicated(&[], (1, 1), LEASE)?)?;
+    let three = rate(&Cluster::start_replicated(&[], (1, 3), LEASE)?)?;
+    print_line(&format!(
+        "ha: sled {sled:?}, etcd of one {one:?}, of three {three:?}"
+    ));
+    let plan = FailurePlan {
+        members: 3,
+        tasks: TASKS,
+        rounds,
+        lease: LEASE,
+        pause: PAUSE,
+        seed,
+    };
+    let results = run(&plan, &mut |line| print_line(&line))?;
+    let by = |percent| {
+        let each = results.by_failure.iter();
+        each.filter_map(|(kind, gaps)| Some((*kind, quantile(gaps, percent)?)))
+            .collect()
+    };
+    let at = |percent| quantile(&results.gaps_ms, percent).context("no round");
+    Ok(HighAvailabilityResults {
+        rounds,
+        lost: results.lost,
+        twice: results.twice,
+        verdicts_lost: results.verdicts_lost,
+        p50_gap_ms: at(50)?,
+        max_gap_ms: at(100)?,
+        gap_ms: by(50),
+        max_gap_by_failure_ms: by(100),
+        accepted: results.accepted,
+        etcd_apps_per_s: three.per_second,
+        etcd_p50_ms: three.p50_ms,
+        etcd_one_member_apps_per_s: one.per_second,
+        etcd_one_member_p50_ms: one.p50_ms,
+        sled_apps_per_s: sled.per_second,
+        sled_p50_ms: sled.p50_ms,
+        seed,
+        notes: results.notes,
+    })
+}
+
+/// Durable applications per second, and the median time until one is accepted.
+#[derive(Clone, Copy, Debug)]
+struct SubmissionRate {
+    per_second: u64,
+    p50_ms: u128,
+}
+
+fn rate(cluster: &Cluster) -> Result<SubmissionRate> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let url = cluster.url();
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..SUBMITTERS)
+        .map(|caller| runtime.spawn(submit_all(url.clone(), caller, started)))
+        .collect();
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(runtime.block_on(task)??);
+    }
+    let millis = started.elapsed().as_millis().max(1);
+    let count = u128::try_from(times.len())?;
+    Ok(SubmissionRate {
+        per_second: u64::try_from(count * 1000 / millis)?,
+        p50_ms: quantile(&times, 50).context("no application was accepted")?,
+    })
+}
+
+async fn submit_all(url: String, caller: usize, started: Instant) -> Result<Vec<u128>> {
+    let client = Client::new(&url)?;
+    let mut times = Vec::new();
+    while started.elapsed() < SUBMITTING {
+        let new = SubmitApplicationRequest {
+            name: format!("rate-{caller}").parse()?,
+            queue: None,
+            priority: 0,
+            user: Some("ann".into()),
+            lifetime_ms: None,
+            master: ApplicationMaster::Unmanaged,
+            idempotency_key: None,
+            access: AppAccess::default(),
+        };
+        let sent = Instant::now();
+        client.submit(&new).await?;
+        times.push(sent.elapsed().as_millis());
+    }
+    Ok(times)
+}
