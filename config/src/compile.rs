@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_types::Name;
 use headroom_types::ids::ParseIdError;
+use headroom_types::{Name, UNIX_SOCKET_PREFIX, split_address_list};
 use toml::de::DeValue;
 
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
@@ -136,7 +136,9 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
     };
     let (why, fix) = ("the agent opens it", "write an absolute path in quotes");
     let config = read_keys!(root, config, {
-        rm: http_url => "the node registers at this URL", "write rm = \"http://127.0.0.1:7070\"";
+        rm: manager_addresses =>
+            "the node registers at this URL",
+            "write rm = \"http://127.0.0.1:7070\", or all resource managers: rm = [\"http://rm1:7070\", \"http://rm2:7070\"]";
         name: some(parsed) =>
             "it names the node",
             "write a host name such as \"worker-01\", or leave it out for this host's";
@@ -241,20 +243,32 @@ fn check_ascending(root: &TomlSection<'_>, low: (&str, Duration), high: (&str, D
     }
 }
 
-/// Parses the address of a resource manager: an HTTP URL or a Unix socket of this host.
-fn http_url(value: &DeValue<'_>) -> Result<String, String> {
-    let url = toml_reader::text(value)?.trim_end_matches('/').to_owned();
+/// Parses the addresses of all resource managers of the cluster: one text with commas, or a list.
+/// Returns them separated by commas.
+fn manager_addresses(value: &DeValue<'_>) -> Result<String, String> {
+    let text = if value.is_array() {
+        texts(value)?.join(",")
+    } else {
+        toml_reader::text(value)?
+    };
+    let list = split_address_list(&text).map_err(|error| error.to_string())?;
+    list.iter().try_for_each(|address| http_url(address))?;
+    Ok(list.join(","))
+}
+
+/// Checks the address of a resource manager: an HTTP URL or a Unix socket of this host.
+fn http_url(url: &str) -> Result<(), String> {
     if url
-        .strip_prefix("unix:")
+        .strip_prefix(UNIX_SOCKET_PREFIX)
         .is_some_and(|path| path.starts_with('/'))
     {
-        return Ok(url);
+        return Ok(());
     }
     match url
         .strip_prefix("http://")
         .or_else(|| url.strip_prefix("https://"))
     {
-        Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(url),
+        Some(host) if !host.is_empty() && !host.contains(['/', ' ', '?', '#']) => Ok(()),
         Some(_) | None => Err(format!(
             "{url:?} does not have the form http://HOST:PORT, https://HOST:PORT or unix:/PATH"
         )),
@@ -313,6 +327,50 @@ mod tests {
             config.attributes.values().collect::<Vec<_>>(),
             ["6.1", "north side"]
         );
+    }
+
+    #[test]
+    fn the_resource_managers_are_a_text_or_a_list() {
+        let rm = |value: &str| nodeagent(&format!("rm = {value}\n"), "f").map(|config| config.rm);
+        let both = Ok("http://a:7070,http://b:7070".to_owned());
+        assert_eq!(rm("'http://a:7070, http://b:7070/'"), both);
+        assert_eq!(rm("['http://a:7070/', 'http://b:7070']"), both);
+        assert_eq!(
+            rm("'unix:/run/rm.sock'"),
+            Ok("unix:/run/rm.sock".to_owned())
+        );
+        for (value, wanted) in [
+            ("'http://a:7070,ftp://b'", "are in one list"),
+            (
+                "'http://a:7070,http://b/c'",
+                "\"http://b/c\" does not have the form http://HOST:PORT",
+            ),
+            (
+                "'http://a:7070,b:7070'",
+                "\"b:7070\" does not have the form",
+            ),
+            (
+                "['http://a:7070', '']",
+                "no address at position 2; write one comma",
+            ),
+            ("[]", "no address at position 1"),
+            (
+                "['http://a:1', 'http://a:1/']",
+                "http://a:1 is in the list twice",
+            ),
+            (
+                "['unix:/run/s', 'http://a:1']",
+                "unix:/run/s is in a list with other addresses",
+            ),
+            ("['http://a:1', 7]", "an element: this is a whole number"),
+            ("7", "not a text"),
+        ] {
+            let problems = rm(value).expect_err(value);
+            let [problem] = problems.as_slice() else {
+                panic!("{value}: {problems:?}");
+            };
+            assert!(problem.what.contains(wanted), "{value}: {}", problem.what);
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub struct MasterOptions {
     /// Number of the application attempt
     #[arg(long, env = "HEADROOM_ATTEMPT", default_value_t = 1, value_name = "N")]
     pub attempt: u32,
-    /// Address of the resource manager
+    /// Address of the resource manager, or those of all, separated by commas
     #[arg(
         long,
         env = "HEADROOM_RM",

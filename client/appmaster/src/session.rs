@@ -524,10 +524,12 @@ impl ManagerSession {
     fn on_resized(&mut self, result: Result<(), ClientError>, out: &mut Vec<SessionEffect>) {
         if let (Some(container), Err(error)) = (self.resizing.take(), result) {
             let words = error.to_string();
-            let refusal = if error.code().is_some() {
-                SizeRefusal::Manager(words)
-            } else {
-                SizeRefusal::NoAnswer(words)
+            let refusal = match error.failure_kind() {
+                CallFailureKind::Silent => SizeRefusal::NoAnswer(words),
+                CallFailureKind::Stale
+                | CallFailureKind::TooOld
+                | CallFailureKind::Gone
+                | CallFailureKind::Refused => SizeRefusal::Manager(words),
             };
             tracing::debug!(%container, ?refusal, "the container keeps its size for now");
             out.push(SessionEffect::Event(MasterEvent::ResizeRefused {

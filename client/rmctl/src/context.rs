@@ -63,17 +63,21 @@ impl CommandContext {
         }
     }
 
-    /// A client of the resource manager.
+    /// A client of the resource managers.
     pub(crate) fn client(&self) -> CommandResult<Client> {
-        let client = Client::with_credentials(&self.addr, self.settings.trust.clone())?
+        self.client_at(&self.addr)
+    }
+
+    /// A client of the resource manager at one address.
+    pub(crate) fn client_at(&self, addr: &str) -> CommandResult<Client> {
+        let client = Client::with_credentials(addr, self.settings.trust.clone())?
             .with_timeout(self.settings.timeout.value);
         if !self.curl {
             return Ok(client);
         }
         let term = self.term.aloud();
         let proofs = proofs(&self.settings.trust);
-        let socket = self
-            .addr
+        let socket = addr
             .strip_prefix(headroom_types::UNIX_SOCKET_PREFIX)
             .map(str::to_owned);
         Ok(client.with_request_hook(Arc::new(move |request| {

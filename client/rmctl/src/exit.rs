@@ -208,7 +208,8 @@ impl From<ClientError> for CommandFailure {
     fn from(e: ClientError) -> CommandFailure {
         if let ClientError::NoLeader { .. } = e {
             return CommandFailure::new(CommandExitCode::Unreachable, e.to_string())
-                .help("`rmctl operator leader` shows the state of each resource manager");
+                .help("rmctl operator leader shows all resource managers; a new leader takes over within seconds")
+                .help("name others with --addr URL,URL or HEADROOM_ADDR");
         }
         if e.unreachable() {
             let cause = e.root_cause();

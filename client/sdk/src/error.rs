@@ -152,7 +152,7 @@ impl ClientError {
             | ClientError::Answer { .. } => None,
         }
     }
-    /// The stable error code, if a server sent one.
+    /// The stable error code, if a server sent one. Of several servers, the last one.
     pub fn code(&self) -> Option<ErrorCode> {
         self.problem().map(|problem| problem.code)
     }
@@ -167,6 +167,11 @@ impl ClientError {
             | ClientError::NotSent
             | ClientError::Problem(_) => false,
         }
+    }
+    /// True if no leader answered: nothing did, or only a standby or a resource manager that starts
+    /// or shuts down.
+    pub fn lacks_leader(&self) -> bool {
+        self.unreachable() || matches!(self.code(), Some(ErrorCode::HR0421 | ErrorCode::HR0503))
     }
     /// True if the server, or a proxy before it, denied access: with or without a problem document.
     pub fn denied(&self) -> bool {
@@ -203,8 +208,14 @@ impl ClientError {
         }
         false
     }
-    /// The innermost cause in a few words: `connection refused`.
+    /// The innermost cause in a few words: `connection refused`. Of several addresses, that of the
+    /// last one.
     pub fn root_cause(&self) -> String {
+        if let ClientError::NoLeader { attempts } = self
+            && let Some(last) = attempts.last()
+        {
+            return last.error.root_cause();
+        }
         let mut cause: &dyn std::error::Error = self;
         while let Some(deeper) = cause.source() {
             cause = deeper;
@@ -362,6 +373,10 @@ mod tests {
         assert!(!error.denied() && !error.connection_refused());
         assert_eq!(error.code(), Some(ErrorCode::HR0503));
         assert_eq!(error.failure_kind(), CallFailureKind::Silent);
+        assert!(error.lacks_leader());
+        let of = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no")));
+        assert!(of(ErrorCode::HR0421).lacks_leader() && of(ErrorCode::HR0503).lacks_leader());
+        assert!(!of(ErrorCode::HR0429).lacks_leader() && !of(ErrorCode::HR0404).lacks_leader());
     }
 
     #[tokio::test]

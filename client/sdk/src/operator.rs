@@ -6,6 +6,11 @@ use reqwest::Method;
 use crate::{Client, ClientResult};
 
 impl Client {
+    /// Returns the resource managers of the cluster, as the one that answers sees them. A standby
+    /// answers it.
+    pub async fn leader(&self) -> ClientResult<operator::LeaderView> {
+        self.get("/v1/leader").await
+    }
     /// Reloads the configuration of the resource manager.
     pub async fn reload(&self) -> ClientResult<operator::ReloadResult> {
         self.post("/v1/operator/reload", &()).await

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use headroom_client::{
     CallFailureKind, Client, ClientCredentials, ClientError, EventFollower, TokenSource,
 };
+use headroom_types::Sha256;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -228,6 +229,22 @@ async fn standbys_that_name_each_other_end_the_call() {
     let error = post(&client(&[&a.url()])).await.expect_err("no leader");
     assert_eq!((a.requests().len(), b.requests().len()), (2, 2));
     assert!(error.retryable(), "{error}");
+}
+
+#[tokio::test]
+async fn a_standby_is_known_without_a_problem_document() {
+    let a = TestManager::start(answer("421 Misdirected Request", "", "")).await;
+    let client = client(&[&a.url()]);
+    for error in [
+        post(&client).await.expect_err("a standby"),
+        client
+            .has_upload(Sha256::new([1; 32]))
+            .await
+            .expect_err("a standby"),
+    ] {
+        assert_eq!(error.code(), Some(ErrorCode::HR0421), "{error:?}");
+        assert!(error.retryable() && error.lacks_leader());
+    }
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ struct AgentArguments {
     /// Check this host and exit: one JSON object per line; the exit code is 1 if a check failed
     #[arg(long)]
     doctor: bool,
-    /// URL of the resource manager
+    /// URL of the resource manager, or those of all, separated by commas
     #[arg(long, value_name = "URL")]
     rm: Option<String>,
     /// Name of this node; the host name by default

@@ -368,9 +368,76 @@ fn above(error: &ClientError) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use headroom_client::FailedAttempt;
     use headroom_wire::v1::error::ProblemDetails;
 
     use super::*;
+
+    /// Errors of calls while no resource manager leads.
+    fn without_leader() -> [ClientError; 3] {
+        let problem = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no")));
+        let attempt = |address: &str, code| FailedAttempt {
+            address: address.to_owned(),
+            error: problem(code),
+        };
+        let all = ClientError::NoLeader {
+            attempts: vec![
+                attempt("http://rm1:7070", ErrorCode::HR0421),
+                attempt("http://rm2:7070", ErrorCode::HR0503),
+            ],
+        };
+        [problem(ErrorCode::HR0421), problem(ErrorCode::HR0503), all]
+    }
+
+    fn registered(link: &mut NodeLink, epoch: u32) {
+        let answer = NodeRegistered {
+            epoch: Epoch(epoch),
+            acked: Vec::new(),
+        };
+        link.take(Tick(0), NodeLinkEvent::Registered(Ok(answer)));
+    }
+
+    #[test]
+    fn a_node_waits_for_the_next_leader_and_registers_there() {
+        for error in without_leader() {
+            let mut link = NodeLink::new("http://rm1:7070,http://rm2:7070".to_owned());
+            link.take(Tick(0), NodeLinkEvent::Registered(Err(error)));
+            assert_eq!(link.membership(), NodeMembership::Searching);
+            assert!(matches!(
+                link.due(Tick(1_000)),
+                NodeLinkRequest::Registration
+            ));
+        }
+        for error in without_leader() {
+            let mut link = NodeLink::new("http://rm1:7070,http://rm2:7070".to_owned());
+            registered(&mut link, 3);
+            let NodeLinkRequest::Stream(number, epoch) = link.due(Tick(0)) else {
+                panic!("the stream is opened first");
+            };
+            link.take(Tick(5), NodeLinkEvent::StreamEnded(number, Some(error)));
+            assert_eq!(
+                link.membership(),
+                NodeMembership::Registered,
+                "containers continue"
+            );
+            let mut again = link.due(Tick(1_005));
+            assert!(
+                matches!(again, NodeLinkRequest::Stream(_, same) if same == epoch),
+                "{again:?}"
+            );
+            let stale = ProblemDetails::new(ErrorCode::HR0410, "another epoch");
+            let stale = ClientError::Problem(Box::new(stale));
+            link.take(Tick(1_010), NodeLinkEvent::StreamEnded(number, Some(stale)));
+            again = link.due(Tick(1_010));
+            assert!(matches!(again, NodeLinkRequest::Registration), "{again:?}");
+            registered(&mut link, 4);
+            again = link.due(Tick(1_010));
+            assert!(
+                matches!(again, NodeLinkRequest::Stream(_, Epoch(4))),
+                "{again:?}"
+            );
+        }
+    }
 
     #[test]
     fn only_the_reason_dismisses_a_node() {

@@ -546,7 +546,7 @@ async fn enforce(
     let aux_services = config.aux_services.clone();
     // The limit around all containers also contains the services.
     let fence = offers.memory.saturating_add(total_memory(&aux_services));
-    let (node, rm) = (node.clone(), config.rm.trim_end_matches('/').to_owned());
+    let (node, rm) = (node.clone(), client.base().to_owned());
     let for_masters = for_masters(config);
     let (isolation, logs, rights) = (
         config.isolation.clone(),

@@ -80,7 +80,7 @@ mod tests {
             }
             DownloadError::Net(error) => panic!("{error:#} is final"),
         }
-        for code in [ErrorCode::HR0429, ErrorCode::HR0503] {
+        for code in [ErrorCode::HR0421, ErrorCode::HR0429, ErrorCode::HR0503] {
             assert!(matches!(of(code), DownloadError::Net(_)), "{code}");
         }
         assert!(matches!(of(ErrorCode::HR0403), DownloadError::Final(_)));

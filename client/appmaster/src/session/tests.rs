@@ -1,5 +1,6 @@
 //! Tests of the session: the order of its calls, and the end of each phase.
 
+use headroom_client::FailedAttempt;
 use headroom_types::{Bytes, Cpus};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
@@ -138,6 +139,103 @@ fn a_stale_sync_registers_again_and_returns_its_rows() {
         ),
         "{effects:?}"
     );
+}
+
+/// Errors of calls while no resource manager leads.
+fn without_leader() -> [ClientError; 3] {
+    let attempt = |address: &str, code| FailedAttempt {
+        address: address.to_owned(),
+        error: refused(code),
+    };
+    let all = ClientError::NoLeader {
+        attempts: vec![
+            attempt("http://rm1:7070", ErrorCode::HR0421),
+            attempt("http://rm2:7070", ErrorCode::HR0503),
+        ],
+    };
+    [refused(ErrorCode::HR0421), refused(ErrorCode::HR0503), all]
+}
+
+#[test]
+fn a_master_waits_for_the_next_leader_and_registers_there() {
+    for error in without_leader() {
+        let mut session = syncing();
+        let failed = UnacceptedReport { error, patch: None };
+        let effects = take(&mut session, 20, SessionInput::Synced(Err(failed)));
+        assert!(effects.is_empty(), "{effects:?}");
+        assert!(!session.is_over());
+        let calls = wake(&mut session, 5_000);
+        assert!(
+            matches!(
+                calls.as_slice(),
+                [SessionEffect::Call(ManagerCall::Sync(_))]
+            ),
+            "{calls:?}"
+        );
+        let effects = take(&mut session, 5_010, rejected(ErrorCode::HR0410));
+        assert!(
+            effects
+                .iter()
+                .any(|effect| matches!(effect, SessionEffect::Call(ManagerCall::Register(_)))),
+            "{effects:?}"
+        );
+    }
+}
+
+#[test]
+fn a_registration_and_the_end_of_a_job_wait_for_the_next_leader() {
+    for error in without_leader() {
+        let mut session = new_session();
+        session.register(&mut Vec::new());
+        // Later than the time after which a silent resource manager ends the run.
+        let input = SessionInput::Registered(Err(error));
+        assert!(take(&mut session, 60_000, input).is_empty());
+        assert!(!session.is_over());
+    }
+    for error in without_leader() {
+        let mut session = syncing();
+        let synced = MasterSyncReply {
+            verdicts: Vec::new(),
+            stop: false,
+        };
+        take(&mut session, 20, SessionInput::Synced(Ok(synced)));
+        let outcome = JobOutcome {
+            ending: JobEndKind::Succeeded,
+            diagnostics: String::new(),
+        };
+        session.finish(Tick(30), outcome);
+        wake(&mut session, 30);
+        let failed = UnacceptedReport { error, patch: None };
+        take(&mut session, 40, SessionInput::Finished(Err(failed)));
+        assert!(!session.is_over());
+        let calls = wake(&mut session, 5_000);
+        assert!(
+            matches!(
+                calls.as_slice(),
+                [SessionEffect::Call(ManagerCall::Finish(_))]
+            ),
+            "{calls:?}"
+        );
+    }
+}
+
+#[test]
+fn a_size_is_not_refused_by_a_standby() {
+    for error in without_leader() {
+        let mut session = new_session();
+        session.resize(container(1), size(), &mut Vec::new());
+        let effects = take(&mut session, 5, SessionInput::Resized(Err(error)));
+        assert!(
+            matches!(
+                effects.as_slice(),
+                [SessionEffect::Event(MasterEvent::ResizeRefused {
+                    refusal: SizeRefusal::NoAnswer(_),
+                    ..
+                })]
+            ),
+            "{effects:?}"
+        );
+    }
 }
 
 #[test]

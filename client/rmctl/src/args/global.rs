@@ -15,8 +15,8 @@ use crate::complete;
 /// Options of every verb.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GlobalOptions {
-    /// Address of the resource manager, or unix:PATH [default: of the context, else this host's
-    /// socket, else http://127.0.0.1:7070]
+    /// Address of the resource manager, or those of all, separated by commas, or unix:PATH
+    /// [default: of the context, else this host's socket, else http://127.0.0.1:7070]
     #[arg(long, global = true, env = "HEADROOM_ADDR", value_name = "URL")]
     pub(crate) addr: Option<String>,
     /// Take address, format and timeout from this context; `rmctl context list` shows them

@@ -13,6 +13,8 @@ use crate::complete;
 pub(crate) enum OperatorSubcommand {
     /// Show the state of the resource manager itself: version, loop, disk, calls, log
     Status,
+    /// Show all resource managers and which of them leads; exit code 6 if none does
+    Leader,
     /// Reload the configuration of the resource manager; a file with a mistake changes nothing
     Reload,
     /// Show or set the log level of the resource manager; it lasts until the configuration is

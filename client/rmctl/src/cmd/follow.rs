@@ -151,8 +151,8 @@ async fn changed(client: Client, id: AppId, index: u64) -> Result<(AppView, u64)
             .get_after(&format!("/v1/apps/{id}"), index, LONGEST)
             .await
         {
-            // The resource manager may be restarting.
-            Err(error) if error.unreachable() && index > 0 => tokio::time::sleep(AGAIN).await,
+            // The resource manager may be restarting, or another one may take over.
+            Err(error) if index > 0 && error.lacks_leader() => tokio::time::sleep(AGAIN).await,
             answer => return answer,
         }
     }

@@ -34,6 +34,7 @@ mod job;
 mod job_file;
 mod job_trace;
 mod kill;
+mod leader;
 mod live_job;
 mod log_source;
 mod logs;

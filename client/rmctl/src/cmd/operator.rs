@@ -11,7 +11,7 @@ use headroom_rm_store::engine::present_backend;
 use headroom_rm_store::etcd_state::EtcdState;
 use serde::Serialize;
 
-use super::{daemon, debug, metrics};
+use super::{daemon, debug, leader, metrics};
 use crate::args::{OperatorSubcommand, StatePlaceArgs, StateSubcommand};
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
@@ -21,6 +21,7 @@ use crate::render::{json, state as screens};
 pub(crate) async fn run(context: &CommandContext, verb: OperatorSubcommand) -> CommandResult {
     match verb {
         OperatorSubcommand::Status => daemon::status(context).await,
+        OperatorSubcommand::Leader => leader::run(context).await,
         OperatorSubcommand::Reload => daemon::reload(context).await,
         OperatorSubcommand::Loglevel { level } => daemon::loglevel(context, level).await,
         OperatorSubcommand::Metrics(args) => metrics::run(context, args).await,

@@ -11,7 +11,15 @@ pub(crate) async fn run(context: &CommandContext, print_url: bool) -> CommandRes
         return Err(CommandFailure::usage("a browser cannot open the page through a Unix socket")
             .help("rmctl ui --addr http://127.0.0.1:7070, or the address in `listen` of the resource manager"));
     }
-    let url = format!("{}/ui", context.addr.trim_end_matches('/'));
+    let client = context.client()?;
+    if client.base().contains(',') {
+        // The page is that of the leader, which a call finds. An error answer finds it as well.
+        match client.status().await {
+            Err(error) if error.unreachable() => return Err(error.into()),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let url = format!("{}/ui", client.current_address());
     context.term.line(&url);
     if print_url {
         return Ok(CommandExitCode::Ok);

@@ -25,6 +25,7 @@ pub(crate) mod job;
 pub(crate) mod job_history;
 pub(crate) mod json;
 pub(crate) mod ladder;
+pub(crate) mod leader;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod nodes;

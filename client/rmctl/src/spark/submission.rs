@@ -16,7 +16,7 @@ use super::properties::{PropertiesFile, setting};
 use super::staged_files::{FileArgument, StagedFiles};
 use crate::exit::CommandResult;
 
-/// Starts spark-submit with the address of the resource manager that the node uses.
+/// Starts spark-submit with the addresses of the resource managers that the node uses.
 ///
 /// A full heap ends the JVM with exit code 3. The option is not one of `spark.driver.*`, so that it
 /// replaces none of the user.
@@ -29,17 +29,24 @@ case $HEADROOM_RM in
 https://*) scheme=spark-headroom+https port=443 ;;
 *) scheme=spark-headroom port=80 ;;
 esac
-host=${HEADROOM_RM#*://}
-case $host in
-*:*) ;;
-*) host=$host:$port ;;
-esac
+hosts=
+rest=$HEADROOM_RM,
+while [ -n "$rest" ]; do
+    host=${rest%%,*}
+    rest=${rest#*,}
+    host=${host#*://}
+    case $host in
+    *:*) ;;
+    *) host=$host:$port ;;
+    esac
+    hosts=$hosts${hosts:+,}$host
+done
 if [ -n "${HEADROOM_ADVERTISE:-}" ]; then
     set -- --conf "spark.driver.host=$HEADROOM_ADVERTISE" \
         --conf "spark.driver.bindAddress=${HEADROOM_LISTEN%:*}" "$@"
 fi
 export SPARK_SUBMIT_OPTS="-XX:+ExitOnOutOfMemoryError${SPARK_SUBMIT_OPTS:+ $SPARK_SUBMIT_OPTS}"
-exec "$SPARK_HOME/bin/spark-submit" --master "$scheme://$host" --deploy-mode client "$@"
+exec "$SPARK_HOME/bin/spark-submit" --master "$scheme://$hosts" --deploy-mode client "$@"
 "#;
 
 /// Exit codes of a driver with a full heap: 3 of the JVM, 52 of Spark.
@@ -297,6 +304,37 @@ mod tests {
             "SPARK_HOME=/opt/spark",
         ];
         assert_eq!(variables, expected);
+    }
+
+    #[test]
+    fn the_driver_gets_all_resource_managers_of_its_node() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        let bin = dir.path().join("bin");
+        std::fs::create_dir(&bin).expect("creates");
+        let program = bin.join("spark-submit");
+        std::fs::write(&program, "#!/bin/sh\necho \"$@\"\n").expect("writes");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("sets");
+        for (addresses, master) in [
+            ("http://rm:7070", "spark-headroom://rm:7070"),
+            ("http://rm", "spark-headroom://rm:80"),
+            (
+                "https://rm1:7070,https://rm2,https://10.0.0.3:1",
+                "spark-headroom+https://rm1:7070,rm2:443,10.0.0.3:1",
+            ),
+        ] {
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", SCRIPT, "spark-submit", "app.jar"]);
+            command.env_clear().env("HEADROOM_RM", addresses);
+            command
+                .env("SPARK_HOME", dir.path())
+                .env("PATH", "/usr/bin:/bin");
+            let output = command.output().expect("runs");
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                format!("--master {master} --deploy-mode client app.jar\n"),
+            );
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use reqwest::{Method, Request, RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -49,6 +50,14 @@ impl ManagerCall {
     pub(crate) fn within(self, most: Duration) -> Self {
         ManagerCall { most, ..self }
     }
+}
+
+/// The end of a call at one address.
+enum AttemptEnd<T> {
+    /// A server answered that is not a standby.
+    Done(ClientResult<T>),
+    /// No whole answer, or that of a standby.
+    Failed(SendOutcome, ClientError),
 }
 
 impl Client {
@@ -124,14 +133,18 @@ impl Client {
             let target = route.target().clone();
             let url = target.shown(&call.path);
             set_target(&mut copy, &target, &call.path)?;
-            let (outcome, result) = self.attempt(copy, url, (left, call.most), &read).await;
-            let step = self.record(&mut route, outcome);
-            let error = match (result, step) {
-                (Err(ClientError::NotSent), _) => return Err(ClientError::NotSent),
-                (result, CallStep::Done | CallStep::Fail) => return result,
-                (Ok(answer), CallStep::SendAgain | CallStep::Exhausted) => return Ok(answer),
-                (Err(error), CallStep::SendAgain | CallStep::Exhausted) => error,
+            let most = (left, call.most);
+            let (outcome, error) = match self.attempt(copy, url, most, &read).await {
+                AttemptEnd::Done(result) => {
+                    self.record(&mut route, SendOutcome::Answered);
+                    return result;
+                }
+                AttemptEnd::Failed(outcome, error) => (outcome, error),
             };
+            let step = self.record(&mut route, outcome);
+            if matches!(step, CallStep::Done | CallStep::Fail) {
+                return Err(error);
+            }
             attempts.push(FailedAttempt {
                 address: target.to_string(),
                 error,
@@ -149,13 +162,13 @@ impl Client {
         url: String,
         most: (Duration, Duration),
         read: &impl AsyncFn(String, Response) -> ClientResult<T>,
-    ) -> (SendOutcome, ClientResult<T>) {
+    ) -> AttemptEnd<T> {
         if self
             .tap
             .as_ref()
             .is_some_and(|tap| tap.decide(&request) == SendDecision::No)
         {
-            return (SendOutcome::Answered, Err(ClientError::NotSent));
+            return AttemptEnd::Done(Err(ClientError::NotSent));
         }
         // The hook sees the request without its token.
         self.wire.sign(&mut request);
@@ -168,22 +181,23 @@ impl Client {
                 } else {
                     SendOutcome::Interrupted
                 };
-                return (outcome, Err(ClientError::Unreachable { url, source }));
+                return AttemptEnd::Failed(outcome, ClientError::Unreachable { url, source });
             }
             Err(_) => {
                 let defect = AnswerDefect::Silent(most.1);
                 let error = ClientError::Answer { url, defect };
-                return (SendOutcome::Interrupted, Err(error));
+                return AttemptEnd::Failed(SendOutcome::Interrupted, error);
             }
         };
-        let standby = standby(&response);
-        let result = read(url, response).await;
-        let outcome = match (&result, standby) {
-            (_, Some(standby)) => standby,
-            (Err(error), None) if error.unreachable() => SendOutcome::Interrupted,
-            (Ok(_) | Err(_), None) => SendOutcome::Answered,
-        };
-        (outcome, result)
+        if let Some(outcome) = standby(&response) {
+            return AttemptEnd::Failed(outcome, standby_error(&url, response, most.0).await);
+        }
+        match read(url, response).await {
+            Err(error) if error.unreachable() => {
+                AttemptEnd::Failed(SendOutcome::Interrupted, error)
+            }
+            result => AttemptEnd::Done(result),
+        }
     }
 
     fn begin(&self, repetition: Repetition) -> CallRoute {
@@ -236,5 +250,22 @@ fn standby(response: &Response) -> Option<SendOutcome> {
             Some(SendOutcome::Standby { leader })
         }
         _ => None,
+    }
+}
+
+/// The error that a standby's response contains. Its problem document may be missing, for example
+/// after `HEAD`.
+async fn standby_error(url: &str, response: Response, most: Duration) -> ClientError {
+    let code = if response.status() == StatusCode::MISDIRECTED_REQUEST {
+        ErrorCode::HR0421
+    } else {
+        ErrorCode::HR0503
+    };
+    match tokio::time::timeout(most, success(url, response)).await {
+        Ok(Err(error @ ClientError::Problem(_))) => error,
+        Ok(_) | Err(_) => {
+            let detail = "the resource manager is a standby";
+            ClientError::Problem(Box::new(ProblemDetails::new(code, detail)))
+        }
     }
 }

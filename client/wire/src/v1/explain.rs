@@ -166,7 +166,7 @@ const HR0421: CauseAndRemedies = (
     "Several resource managers serve the cluster, and one of them leads. The one that was called is a standby. \
              Nothing was changed.",
     &[
-        "Give the addresses of all resource managers, separated by commas: --addr, HEADROOM_ADDR, or resourcemanager in the \
+        "Give the addresses of all resource managers, separated by commas: --addr, HEADROOM_ADDR, or `rm` in the \
              configuration of a node agent. Headroom's own programs then find the leader.",
         "Call the address in the header `headroom-leader`; `Location` is the same call there.",
         "rmctl operator leader shows all resource managers and which of them leads.",
