@@ -289,7 +289,11 @@ impl FailureRun {
                 self.results.lost += 1;
             }
         }
-        let totals = view.job.as_ref().map(|job| job.totals.clone()).unwrap_or_default();
+        let totals = view
+            .job
+            .as_ref()
+            .map(|job| job.totals.clone())
+            .unwrap_or_default();
         let wanted = self.plan.tasks + KILLED;
         self.results.lost += u64::from(wanted - totals.done.min(wanted));
         self.results.verdicts_lost += u64::from(KILLED - totals.memory_kills.min(KILLED));

@@ -37,7 +37,9 @@ fn ends_well(cluster: &Cluster, app: &AppId) -> Result<()> {
     let totals = ended.job.as_ref().map(|job| job.totals.clone());
     ensure!(ended.state == AppState::Finished, "{ended:?}");
     ensure!(
-        totals.as_ref().is_some_and(|totals| (totals.done, totals.transient) == (32, 0)),
+        totals
+            .as_ref()
+            .is_some_and(|totals| (totals.done, totals.transient) == (32, 0)),
         "a task was lost or ran again: {totals:?}"
     );
     Ok(())

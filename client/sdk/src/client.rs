@@ -25,6 +25,9 @@ use crate::{AuditQuery, ClientError, ClientResult, EventQuery, JsonLineStream, T
 
 /// Default timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
+/// Default timeout of a call to one of several resource managers. A paused leader does not answer, and
+/// another one may lead meanwhile.
+const CALL_OF_SEVERAL: Duration = Duration::from_secs(3);
 /// Longest time without data on a stream. The server sends a heartbeat every 5 s.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -87,6 +90,11 @@ impl Client {
     pub fn with_credentials(base: &str, trust: ClientCredentials) -> ClientResult<Self> {
         let addresses = ManagerAddresses::parse(base).map_err(ClientError::Address)?;
         let wire = HttpConnector::open(&addresses, trust)?;
+        let call = if addresses.count() > 1 {
+            CALL_OF_SEVERAL
+        } else {
+            CALL
+        };
         Ok(Client {
             base: addresses.to_string(),
             choice: Arc::new(Mutex::new(AddressChoice::new(
@@ -94,7 +102,7 @@ impl Client {
                 wire.unlisted_leader_policy(),
             ))),
             wire,
-            call: CALL,
+            call,
             tap: None,
         })
     }
