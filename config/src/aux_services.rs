@@ -15,9 +15,9 @@ use crate::toml_reader::{self, TomlSection, duration, hint, integer, texts};
 /// Minimum memory of a service; less does not hold a program and its libraries. Bytes.
 const MIN_MEMORY: Bytes = Bytes::from_mib(4);
 /// Default time between SIGTERM and SIGKILL.
-const STOP_GRACE: Duration = Duration::from_secs(10);
+pub(crate) const STOP_GRACE: Duration = Duration::from_secs(10);
 /// Default time until a service is ready.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One auxiliary service of a node: a program that the agent starts on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +38,6 @@ pub struct AuxServiceConfig {
     pub user: Option<String>,
     /// Time between SIGTERM and SIGKILL.
     pub stop_grace: Duration,
-}
-
-impl AuxServiceConfig {
-    /// The default start timeout.
-    pub(crate) const fn usual_start_timeout() -> Duration {
-        START_TIMEOUT
-    }
-    /// The default grace of a stop.
-    pub(crate) const fn usual_stop_grace() -> Duration {
-        STOP_GRACE
-    }
 }
 
 /// Reads `[aux_services.NAME]`.

@@ -11,7 +11,7 @@ use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Sched
 use crate::problem::{FileProblem, ProblemCollector};
 use crate::toml_reader::{
     self, TomlSection, absolute_path, boolean, count, duration, hint, nonzero_size, parsed,
-    read_keys, server_url, size, some, texts, thousandths,
+    read_keys, read_table, server_url, size, some, texts, thousandths,
 };
 use crate::{aux_services, etcd, node, queues, telemetry};
 
@@ -81,42 +81,36 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
 }
 
 fn scheduling(root: &mut TomlSection<'_>) -> Scheduling {
-    let whole = (
+    read_table!(root, "scheduling" => Scheduling:
         "it sets how the scheduler serves waiting requests",
-        "write a table: [scheduling]",
-    );
-    root.read_table("scheduling", whole, |table| {
-        read_keys!(table, Scheduling::default(), {
-            reserve_after: duration =>
-                "a request that waited this long gets a reserved node",
-                "write a time with its unit, such as \"2s\"";
-            preempt_warning: duration =>
-                "a master can save its work in this time",
-                "write a time with its unit, such as \"15s\"";
-            preempt_every: duration =>
-                "containers are preempted in rounds",
-                "write a time with its unit, such as \"3s\"";
-            preempt_part: thousandths =>
-                "one round preempts at most this part",
-                "write a part of the cluster such as \"10%\", or \"0%\" for never";
-        })
+        "write a table: [scheduling]";
+    {
+        reserve_after: duration =>
+            "a request that waited this long gets a reserved node",
+            "write a time with its unit, such as \"2s\"";
+        preempt_warning: duration =>
+            "a master can save its work in this time",
+            "write a time with its unit, such as \"15s\"";
+        preempt_every: duration =>
+            "containers are preempted in rounds",
+            "write a time with its unit, such as \"3s\"";
+        preempt_part: thousandths =>
+            "one round preempts at most this part",
+            "write a part of the cluster such as \"10%\", or \"0%\" for never";
     })
 }
 
 fn limits(root: &mut TomlSection<'_>) -> CallerLimits {
-    let whole = (
+    read_table!(root, "limits" => CallerLimits:
         "it limits the load from one caller",
-        "write a table: [limits]",
-    );
-    root.read_table("limits", whole, |table| {
-        read_keys!(table, CallerLimits::default(), {
-            calls_per_second | calls_at_once | connections_per_peer | streams: count(1, 1_000_000) =>
-                whole.0,
-                "write a whole number from 1";
-            loopback: boolean =>
-                "it sets whether programs on this host are counted",
-                "write true or false";
-        })
+        "write a table: [limits]";
+    {
+        calls_per_second | calls_at_once | connections_per_peer | streams: count(1, 1_000_000) =>
+            "it limits the load from one caller",
+            "write a whole number from 1";
+        loopback: boolean =>
+            "it sets whether programs on this host are counted",
+            "write true or false";
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::toml_reader::{
-    TomlSection, absolute_path, duration, parse_duration, read_keys, server_urls, some, text,
+    TomlSection, absolute_path, duration, hint, parse_duration, read_keys, server_urls, some, text,
 };
 
 /// Shortest lease: etcd itself grants none below two seconds.
@@ -53,7 +53,7 @@ impl EtcdConfig {
 
 /// Reads the table `[etcd]`.
 pub(crate) fn read(root: &mut TomlSection<'_>) -> EtcdConfig {
-    let whole = (
+    let whole = hint(
         "several resource managers keep their state there",
         "write a table: [etcd]",
     );

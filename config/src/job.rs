@@ -180,7 +180,7 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibibyteHours, String> {
 }
 
 fn retry(root: &mut TomlSection<'_>) -> RetrySpec {
-    let whole = ("it limits the attempts of a task", "write a table [retry]");
+    let whole = hint("it limits the attempts of a task", "write a table [retry]");
     root.read_table("retry", whole, |s| {
         let budget = hint(
             "no task of the job grows after memory failures have cost this much",

@@ -7,11 +7,11 @@ use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetentio
 use crate::telemetry::segment;
 use crate::toml_reader::{
     self, TomlSection, absolute_path, boolean, count, duration, hint, nonzero_size, parsed,
-    read_keys, some, thousandths,
+    read_keys, read_table, some, thousandths,
 };
 
 pub(crate) fn isolation(root: &mut TomlSection<'_>) -> Isolation {
-    let whole = (
+    let whole = hint(
         "it sets the rights of programs",
         "write a table: [isolation]",
     );
@@ -49,48 +49,42 @@ pub(crate) fn isolation(root: &mut TomlSection<'_>) -> Isolation {
 }
 
 pub(crate) fn logs(root: &mut TomlSection<'_>) -> LogRetention {
-    let whole = (
+    read_table!(root, "logs" => LogRetention:
         "it sets how much of the logs of programs is kept",
-        "write a table: [logs]",
-    );
-    root.read_table("logs", whole, |t| {
-        read_keys!(t, LogRetention::default(), {
-            size | container: segment =>
-                "it limits the size of logs",
-                "write a size such as \"16MiB\", at least 64KiB";
-            count: count(2, 10_000) =>
-                "this number of the newest segments is kept",
-                "write a whole number from 2";
-            keep: duration => "logs are removed after this time", "write a time such as \"3d\"";
-        })
+        "write a table: [logs]";
+    {
+        size | container: segment =>
+            "it limits the size of logs",
+            "write a size such as \"16MiB\", at least 64KiB";
+        count: count(2, 10_000) =>
+            "this number of the newest segments is kept",
+            "write a whole number from 2";
+        keep: duration => "logs are removed after this time", "write a time such as \"3d\"";
     })
 }
 
 pub(crate) fn health(root: &mut TomlSection<'_>) -> HealthChecks {
-    let whole = (
+    read_table!(root, "health" => HealthChecks:
         "it sets when the node is unhealthy",
-        "write a table: [health]",
-    );
-    root.read_table("health", whole, |t| {
-        read_keys!(t, HealthChecks::default(), {
-            disk_full | inodes_full: count(1, 100) =>
-                "a node with a fuller disk is unhealthy",
-                "write percent, from 1 to 100";
-            max_unattributed: some_part =>
-                "a node with more unattributed memory is unhealthy",
-                "write a part from \"0.1%\" to \"100%\", such as \"25%\"";
-            every | script_every | script_timeout: duration =>
-                "the check is repeated at this interval",
-                "write a time such as \"10s\"";
-            script: some(absolute_path) =>
-                "the agent runs this program",
-                "write an absolute path in quotes, or leave it out";
-        })
+        "write a table: [health]";
+    {
+        disk_full | inodes_full: count(1, 100) =>
+            "a node with a fuller disk is unhealthy",
+            "write percent, from 1 to 100";
+        max_unattributed: some_part =>
+            "a node with more unattributed memory is unhealthy",
+            "write a part from \"0.1%\" to \"100%\", such as \"25%\"";
+        every | script_every | script_timeout: duration =>
+            "the check is repeated at this interval",
+            "write a time such as \"10s\"";
+        script: some(absolute_path) =>
+            "the agent runs this program",
+            "write an absolute path in quotes, or leave it out";
     })
 }
 
 pub(crate) fn cache(root: &mut TomlSection<'_>) -> FileCacheLimits {
-    let whole = (
+    let whole = hint(
         "it sets how files of jobs are fetched and kept",
         "write a table: [cache]",
     );

@@ -5,7 +5,9 @@ use std::time::Duration;
 use headroom_types::{Bytes, word_enum};
 use toml::de::DeValue;
 
-use crate::toml_reader::{self, TomlSection, count, duration, nonzero_size, parsed, read_keys};
+use crate::toml_reader::{
+    self, TomlSection, count, duration, hint, nonzero_size, parsed, read_keys, read_table,
+};
 
 /// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,34 +93,28 @@ impl Default for UploadLimits {
 
 /// Reads the table `[telemetry]`.
 pub(crate) fn telemetry(root: &mut TomlSection<'_>) -> Telemetry {
-    let whole = (
+    read_table!(root, "telemetry" => Telemetry:
         "it sets the granularity of the metrics",
-        "write a table: [telemetry]",
-    );
-    root.read_table("telemetry", whole, |table| {
-        read_keys!(table, Telemetry::default(), {
-            cardinality: parsed =>
-                "each value of a label is a series that must be stored",
-                "write \"profile\", \"job\" or \"task\"";
-        })
+        "write a table: [telemetry]";
+    {
+        cardinality: parsed =>
+            "each value of a label is a series that must be stored",
+            "write \"profile\", \"job\" or \"task\"";
     })
 }
 
 /// Reads the table `[events]` or `[audit]`.
 pub(crate) fn kept(root: &mut TomlSection<'_>, name: &'static str) -> RetentionLimits {
-    let whole = (
+    read_table!(root, name => RetentionLimits:
         "it limits the size on the disk",
-        "write a table with segment and segments",
-    );
-    root.read_table(name, whole, |table| {
-        read_keys!(table, RetentionLimits::default(), {
-            segment: segment =>
-                "a file is closed at this size and the next one is started",
-                "write a size from 64KiB, such as \"8MiB\"";
-            segments: count(2, 10_000) =>
-                "the oldest file is removed when there are more",
-                "write a whole number from 2";
-        })
+        "write a table with segment and segments";
+    {
+        segment: segment =>
+            "a file is closed at this size and the next one is started",
+            "write a size from 64KiB, such as \"8MiB\"";
+        segments: count(2, 10_000) =>
+            "the oldest file is removed when there are more",
+            "write a whole number from 2";
     })
 }
 
@@ -134,7 +130,7 @@ pub(crate) fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
 
 /// Reads the table `[history]`.
 pub(crate) fn history(root: &mut TomlSection<'_>) -> HistoryBounds {
-    let whole = (
+    let whole = hint(
         "it limits the number of ended objects",
         "write a table: [history]",
     );
@@ -155,7 +151,7 @@ pub(crate) fn history(root: &mut TomlSection<'_>) -> HistoryBounds {
 
 /// Reads the table `[uploads]`.
 pub(crate) fn uploads(root: &mut TomlSection<'_>) -> UploadLimits {
-    let whole = (
+    let whole = hint(
         "it limits the files that users upload",
         "write a table: [uploads]",
     );

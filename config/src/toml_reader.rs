@@ -51,6 +51,17 @@ macro_rules! read_keys {
 }
 pub(crate) use read_keys;
 
+/// Reads a table into a value of this type: the purpose and the correct form of the table, then
+/// rows as in [`read_keys`]. Keys that are absent have their default.
+macro_rules! read_table {
+    ($root:expr, $key:expr => $type:ty: $why:expr, $fix:expr; { $($rows:tt)+ }) => {
+        $root.read_table($key, $crate::toml_reader::hint($why, $fix), |table| {
+            $crate::toml_reader::read_keys!(table, <$type>::default(), { $($rows)+ })
+        })
+    };
+}
+pub(crate) use read_table;
+
 /// A parser for a key whose field is empty by default.
 pub(crate) fn some<'a, T>(
     parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
@@ -228,10 +239,10 @@ impl<'a> TomlSection<'a> {
     pub fn read_table<T: Default>(
         &mut self,
         key: &'static str,
-        (why, fix): (&'static str, &'static str),
+        hint: KeyHint,
         read: impl FnOnce(&mut TomlSection<'a>) -> T,
     ) -> T {
-        let Some(mut table) = self.table(key, hint(why, fix)) else {
+        let Some(mut table) = self.table(key, hint) else {
             return T::default();
         };
         let value = read(&mut table);

@@ -692,7 +692,7 @@ fn every_dependency_has_an_allowed_licence() {
 fn the_source_stays_plain() {
     let found = source_metrics::of_repository(&root()).expect("the sources are readable");
     assert!(
-        found.odd_words_per_1000 <= 0.15,
+        found.odd_words_per_1000 <= 0.1,
         "odd words per 1,000: {}",
         found.odd_words_per_1000
     );

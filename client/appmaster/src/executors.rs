@@ -459,7 +459,13 @@ impl ExecutorFleet {
         self.executors.get(container)?.seats.get(attempt)
     }
 
-    /// The same, for a change.
+    /// The slots of all attempts in a container.
+    pub fn seats_of(&self, container: &ContainerId) -> BTreeMap<TaskAttemptId, SlotAssignment> {
+        let executor = self.executors.get(container);
+        executor.map(|e| e.seats.clone()).unwrap_or_default()
+    }
+
+    /// The same as [`ExecutorFleet::seat`], for a change.
     pub fn seat_mut(
         &mut self,
         container: &ContainerId,

@@ -386,6 +386,11 @@ impl JobTaskTable {
     pub fn stage_mut(&mut self, stage: usize) -> Option<&mut StageTasks> {
         self.stages.get_mut(stage)
     }
+    /// A task that waits for slots.
+    pub fn pending(&self, key: TaskPosition) -> Option<&TaskInstance> {
+        let task = self.get(key)?;
+        matches!(task.state, LifecycleState::Pending { .. }).then_some(task)
+    }
     /// A task.
     pub fn get(&self, key: TaskPosition) -> Option<&TaskInstance> {
         self.stages

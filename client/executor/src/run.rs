@@ -131,8 +131,7 @@ impl ExecutorLoop {
     }
 
     fn now(&self) -> Tick {
-        let elapsed = self.started.elapsed().as_millis();
-        Tick(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        Tick(0).plus(self.started.elapsed())
     }
 
     async fn run_loop(

@@ -118,10 +118,8 @@ pub(crate) enum RootSubcommand {
     /// is no such program
     Run(RunArgs),
     /// Run Apache Spark applications
-    Spark {
-        #[command(subcommand)]
-        what: SparkSubcommand,
-    },
+    #[command(subcommand)]
+    Spark(SparkSubcommand),
     /// List jobs, or the tasks of one job
     Ps {
         /// The job [default: all jobs]
@@ -160,60 +158,40 @@ pub(crate) enum RootSubcommand {
     /// Show the event log
     Events(EventsArgs),
     /// Show the audit log
-    Audit {
-        #[command(subcommand)]
-        what: AuditSubcommand,
-    },
+    #[command(subcommand)]
+    Audit(AuditSubcommand),
     /// Manage nodes
-    Node {
-        #[command(subcommand)]
-        what: NodeSubcommand,
-    },
+    #[command(subcommand)]
+    Node(NodeSubcommand),
     /// Operate the cluster: state of the daemon, metrics, support bundle, state directory
-    Operator {
-        #[command(subcommand)]
-        what: OperatorSubcommand,
-    },
+    #[command(subcommand)]
+    Operator(OperatorSubcommand),
     /// Manage jobs and job files: history, first sizes, traces and replays
-    Job {
-        #[command(subcommand)]
-        what: JobSubcommand,
-    },
+    #[command(subcommand)]
+    Job(JobSubcommand),
     /// Manage profiles of the cluster: sizes that job files name
-    Profile {
-        #[command(subcommand)]
-        what: ProfileSubcommand,
-    },
+    #[command(subcommand)]
+    Profile(ProfileSubcommand),
     /// Manage queues
-    Queue {
-        #[command(subcommand)]
-        what: QueueSubcommand,
-    },
+    #[command(subcommand)]
+    Queue(QueueSubcommand),
     /// Change the queue, the priority or the lifetime of a job, or share it
-    App {
-        #[command(subcommand)]
-        what: AppSubcommand,
-    },
+    #[command(subcommand)]
+    App(AppSubcommand),
     /// Manage containers
     #[command(visible_alias = "ctr")]
-    Container {
-        #[command(subcommand)]
-        what: ContainerSubcommand,
-    },
+    #[command(subcommand)]
+    Container(ContainerSubcommand),
     /// Check this host, or a node, for a node agent, with a remedy for each finding; needs no
     /// daemon
     #[cfg(feature = "dev")]
     Doctor(DoctorArgs),
     /// Manage container requests of application masters
-    Request {
-        #[command(subcommand)]
-        what: RequestSubcommand,
-    },
+    #[command(subcommand)]
+    Request(RequestSubcommand),
     /// Manage the tasks of a job
-    Task {
-        #[command(subcommand)]
-        what: TaskSubcommand,
-    },
+    #[command(subcommand)]
+    Task(TaskSubcommand),
     /// Follow a job and print its events; the exit code is the result of the job
     Attach {
         /// The job
@@ -228,25 +206,17 @@ pub(crate) enum RootSubcommand {
         word: Option<String>,
     },
     /// Manage contexts: named clusters
-    Context {
-        #[command(subcommand)]
-        what: ContextSubcommand,
-    },
+    #[command(subcommand)]
+    Context(ContextSubcommand),
     /// Manage access: tokens and policies
-    Acl {
-        #[command(subcommand)]
-        what: AclSubcommand,
-    },
+    #[command(subcommand)]
+    Acl(AclSubcommand),
     /// Manage certificates: the authority of a cluster, and certificates of daemons and users
-    Ca {
-        #[command(subcommand)]
-        what: CaSubcommand,
-    },
+    #[command(subcommand)]
+    Ca(CaSubcommand),
     /// Show the effective settings and their sources
-    Config {
-        #[command(subcommand)]
-        what: ConfigSubcommand,
-    },
+    #[command(subcommand)]
+    Config(ConfigSubcommand),
     /// Open the web page of the resource manager
     Ui {
         /// Only print its address

@@ -48,6 +48,14 @@ macro_rules! textual {
                 s.collect_str(self)
             }
         }
+        $crate::parsed_text!($id);
+    )*};
+}
+
+/// Implements `Deserialize` for types that are read from a text with `FromStr`.
+#[macro_export]
+macro_rules! parsed_text {
+    ($($id:ty),* $(,)?) => {$(
         impl<'de> ::serde::Deserialize<'de> for $id {
             fn deserialize<D: ::serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
                 let text = <String as ::serde::Deserialize>::deserialize(d)?;

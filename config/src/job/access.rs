@@ -4,35 +4,23 @@ use headroom_identity::role::is_user;
 use headroom_wire::v1::acl::AppAccess;
 use toml::de::DeValue;
 
-use crate::toml_reader::{TomlSection, hint, texts};
+use crate::toml_reader::{TomlSection, read_table, texts};
 
 /// Maximum number of users and groups of one list, equal to the limit of the resource manager.
 const MOST: usize = 32;
 
 pub(super) fn read(root: &mut TomlSection<'_>) -> AppAccess {
-    let Some(mut s) = root.table(
-        "access",
-        hint(
-            "it shares the job with other users",
-            "write a table [access]",
-        ),
-    ) else {
-        return AppAccess::default();
-    };
-    let view = hint(
-        "they may view the job",
-        "write a list of accounts, and of groups with @: view = [\"bob\", \"@etl\"]",
-    );
-    let change = hint(
-        "they may view, change and end the job",
-        "write a list of accounts, and of groups with @: change = [\"@oncall\"]",
-    );
-    let access = AppAccess {
-        view: s.read_or("view", view, Vec::new(), subjects),
-        change: s.read_or("change", change, Vec::new(), subjects),
-    };
-    s.reject_unknown_keys();
-    access
+    read_table!(root, "access" => AppAccess:
+        "it shares the job with other users",
+        "write a table [access]";
+    {
+        view: subjects =>
+            "they may view the job",
+            "write a list of accounts, and of groups with @: view = [\"bob\", \"@etl\"]";
+        change: subjects =>
+            "they may view, change and end the job",
+            "write a list of accounts, and of groups with @: change = [\"@oncall\"]";
+    })
 }
 
 fn subjects(value: &DeValue<'_>) -> Result<Vec<String>, String> {

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::spec::StageSpec;
 use crate::problem::ProblemCollector;
-use crate::toml_reader::{self, KeyHint, TomlSection, hint, nonzero_size, parsed};
+use crate::toml_reader::{self, KeyHint, TomlSection, hint, nonzero_size, parsed, read_keys, some};
 
 const FILES: KeyHint = hint(
     "the files are in the working directory before a task starts",
@@ -52,14 +52,6 @@ fn one(mut s: TomlSection<'_>) -> Option<FetchedFile> {
         "it identifies the content of the file",
         "write sha256 = \"…\", as `sha256sum` prints it",
     );
-    let kind = hint(
-        "it sets how the file is prepared",
-        "write kind = \"file\", \"program\" or \"archive\"",
-    );
-    let most = hint(
-        "a larger file is refused",
-        "write a size such as most = \"2GiB\", or leave it out",
-    );
     let name = s
         .read_required("name", name, toml_reader::text)
         .map(Spanned::into_inner);
@@ -71,9 +63,17 @@ fn one(mut s: TomlSection<'_>) -> Option<FetchedFile> {
         name: name.unwrap_or_default(),
         from: from.unwrap_or_default(),
         sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
-        kind: s.read_or("kind", kind, FetchedFileKind::File, parsed),
-        most: s.read_value("most", most, nonzero_size),
+        kind: FetchedFileKind::File,
+        most: None,
     };
+    let file = read_keys!(s, file, {
+        kind: parsed =>
+            "it sets how the file is prepared",
+            "write kind = \"file\", \"program\" or \"archive\"";
+        most: some(nonzero_size) =>
+            "a larger file is refused",
+            "write a size such as most = \"2GiB\", or leave it out";
+    });
     let unread = file.name.is_empty() && !s.has("name")
         || file.from.is_empty()
         || (s.has("sha256") && sha256.is_none());

@@ -3,84 +3,75 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use super::key::{ConfigKey, fence, key, list, live_key, part, path, quoted, size, time};
-use crate::aux_services::AuxServiceConfig;
+use super::key::{
+    ConfigKey, config_keys, fence, if_set, list, part, path, plain, quoted, size, some, time,
+};
+use crate::aux_services::{AuxServiceConfig, START_TIMEOUT, STOP_GRACE};
 use crate::checked::NodeAgentConfig;
 use crate::node_settings::RunAsUser;
 
-pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = &[
-    key("rm", |c| Some(quoted(&c.rm))),
-    key("name", |c| c.name.as_ref().map(quoted)),
-    key("state", |c| Some(quoted(c.state.display()))),
-    key("listen", |c| Some(quoted(c.listen))),
-    key("tls", |c| path(&c.tls)),
-    key("advertise", |c| c.advertise.as_ref().map(quoted)),
-    key("memory", |c| c.memory.map(size)),
-    key("cpus", |c| c.cpus.map(|cpus| cpus.to_string())),
-    key("reserve", |c| Some(size(c.reserve))),
-    key("enforcer", |c| c.enforcer.map(|e| quoted(e.as_str()))),
-    key("cgroup_root", |c| path(&c.cgroup_root)),
-    key("bin_dir", |c| path(&c.bin_dir)),
-    key("self_fence", |c| Some(fence(c.self_fence))),
-    key("rack", |c| c.rack.as_ref().map(quoted)),
-    key("labels", |c| Some(list(&c.labels))),
-    key("exclusive", |c| Some(c.exclusive.to_string())),
-    key("attributes", |c| table(&c.attributes)),
-    key("aux_services", |c| services(&c.aux_services)),
-    key("isolation.run_as", |c| {
-        Some(match &c.isolation.run_as {
-            RunAsUser::Submitter => quoted("submitter"),
-            RunAsUser::Agent => quoted("agent"),
-            RunAsUser::User(name) => quoted(name),
-        })
-    }),
-    key("isolation.users", |c| table(&c.isolation.users)),
-    key("isolation.min_uid", |c| {
-        Some(c.isolation.min_uid.to_string())
-    }),
-    key("isolation.allow_root", |c| {
-        Some(c.isolation.allow_root.to_string())
-    }),
-    key("isolation.private_tmp", |c| {
-        Some(c.isolation.private_tmp.to_string())
-    }),
-    key("isolation.tmp_size", |c| c.isolation.tmp_size.map(size)),
-    key("isolation.ipc", |c| Some(quoted(c.isolation.ipc.as_str()))),
-    key("isolation.shm_size", |c| c.isolation.shm_size.map(size)),
-    key("isolation.umask", |c| {
-        Some(quoted(format!("{:03o}", c.isolation.umask)))
-    }),
-    key("isolation.open_files", |c| {
-        Some(c.isolation.open_files.to_string())
-    }),
-    key("isolation.cpu", |c| Some(quoted(c.isolation.cpu.as_str()))),
-    live_key("logs.size", |c| Some(size(c.logs.size))),
-    live_key("logs.count", |c| Some(c.logs.count.to_string())),
-    live_key("logs.container", |c| Some(size(c.logs.container))),
-    live_key("logs.keep", |c| Some(time(c.logs.keep))),
-    live_key("health.disk_full", |c| Some(c.health.disk_full.to_string())),
-    live_key("health.inodes_full", |c| {
-        Some(c.health.inodes_full.to_string())
-    }),
-    live_key("health.max_unattributed", |c| {
-        Some(part(c.health.max_unattributed))
-    }),
-    live_key("health.every", |c| Some(time(c.health.every))),
-    live_key("health.script", |c| path(&c.health.script)),
-    live_key("health.script_every", |c| Some(time(c.health.script_every))),
-    live_key("health.script_timeout", |c| {
-        Some(time(c.health.script_timeout))
-    }),
-    key("cache.size", |c| Some(size(c.cache.size))),
-    key("cache.file", |c| Some(size(c.cache.file))),
-    key("cache.unpacked", |c| Some(size(c.cache.unpacked))),
-    key("cache.entries", |c| Some(c.cache.entries.to_string())),
-    key("cache.deadline", |c| Some(time(c.cache.deadline))),
-    key("cache.ca_file", |c| path(&c.cache.ca_file)),
-    key("telemetry.cardinality", |c| {
-        Some(quoted(c.telemetry.cardinality.as_str()))
-    }),
-];
+pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = config_keys! {
+    NodeAgentConfig;
+    Restart rm: some(quoted);
+    Restart name: if_set(quoted);
+    Restart state: some(path);
+    Restart listen: some(quoted);
+    Restart tls: if_set(path);
+    Restart advertise: if_set(quoted);
+    Restart memory: if_set(size);
+    Restart cpus: if_set(plain);
+    Restart reserve: some(size);
+    Restart enforcer: if_set(quoted);
+    Restart cgroup_root: if_set(path);
+    Restart bin_dir: if_set(path);
+    Restart self_fence: some(fence);
+    Restart rack: if_set(quoted);
+    Restart labels: (|words| Some(list(words)));
+    Restart exclusive: some(plain);
+    Restart attributes: table;
+    Restart aux_services: services;
+    Restart isolation.run_as: some(run_as);
+    Restart isolation.users: table;
+    Restart isolation.min_uid: some(plain);
+    Restart isolation.allow_root: some(plain);
+    Restart isolation.private_tmp: some(plain);
+    Restart isolation.tmp_size: if_set(size);
+    Restart isolation.ipc: some(quoted);
+    Restart isolation.shm_size: if_set(size);
+    Restart isolation.umask: some(octal);
+    Restart isolation.open_files: some(plain);
+    Restart isolation.cpu: some(quoted);
+    Reload logs.size: some(size);
+    Reload logs.count: some(plain);
+    Reload logs.container: some(size);
+    Reload logs.keep: some(time);
+    Reload health.disk_full: some(plain);
+    Reload health.inodes_full: some(plain);
+    Reload health.max_unattributed: some(part);
+    Reload health.every: some(time);
+    Reload health.script: if_set(path);
+    Reload health.script_every: some(time);
+    Reload health.script_timeout: some(time);
+    Restart cache.size: some(size);
+    Restart cache.file: some(size);
+    Restart cache.unpacked: some(size);
+    Restart cache.entries: some(plain);
+    Restart cache.deadline: some(time);
+    Restart cache.ca_file: if_set(path);
+    Restart telemetry.cardinality: some(quoted);
+};
+
+fn run_as(user: &RunAsUser) -> String {
+    match user {
+        RunAsUser::Submitter => quoted("submitter"),
+        RunAsUser::Agent => quoted("agent"),
+        RunAsUser::User(name) => quoted(name),
+    }
+}
+
+fn octal(mode: &u32) -> String {
+    quoted(&format!("{mode:03o}"))
+}
 
 fn table<K: Display + Ord>(named: &BTreeMap<K, String>) -> Option<String> {
     let pairs: Vec<String> = named
@@ -95,10 +86,10 @@ fn services<K: Display + Ord>(named: &BTreeMap<K, AuxServiceConfig>) -> Option<S
     let one = |service: &AuxServiceConfig| {
         let mut keys = vec![format!("command = {}", list(&service.command))];
         keys.extend(table(&service.env).map(|env| format!("env = {env}")));
-        keys.push(format!("memory = {}", size(service.memory)));
+        keys.push(format!("memory = {}", size(&service.memory)));
         keys.extend(service.port.map(|port| format!("port = {port}")));
-        if service.start_timeout != AuxServiceConfig::usual_start_timeout() {
-            keys.push(format!("start_timeout = {}", time(service.start_timeout)));
+        if service.start_timeout != START_TIMEOUT {
+            keys.push(format!("start_timeout = {}", time(&service.start_timeout)));
         }
         keys.extend(
             service
@@ -106,8 +97,8 @@ fn services<K: Display + Ord>(named: &BTreeMap<K, AuxServiceConfig>) -> Option<S
                 .as_ref()
                 .map(|user| format!("user = {}", quoted(user))),
         );
-        if service.stop_grace != AuxServiceConfig::usual_stop_grace() {
-            keys.push(format!("stop_grace = {}", time(service.stop_grace)));
+        if service.stop_grace != STOP_GRACE {
+            keys.push(format!("stop_grace = {}", time(&service.stop_grace)));
         }
         keys.join(", ")
     };

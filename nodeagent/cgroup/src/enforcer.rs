@@ -94,10 +94,7 @@ impl Enforcer {
     /// since boot, because the counters of the cgroups identify their victims. Without cgroups it
     /// counts the kills for lack of memory on the host itself, since this enforcer was created.
     pub fn host_oom_kills(&self) -> Option<u64> {
-        match self {
-            Enforcer::Cgroup2(_) | Enforcer::Cgroup1(_) => procs::host_oom_kills(),
-            Enforcer::Poll(e) => e.host_oom_kills(),
-        }
+        by_kind!(Enforcer, self, _e => procs::host_oom_kills(), e => e.host_oom_kills())
     }
 
     /// Counters of ROOT and of the levels above it, such as the limit of a unit or container around

@@ -66,17 +66,15 @@ impl EnforcedGroup {
     /// Poll only: sets the root process of the tree. Kernel groups ignore it, because they know
     /// their members.
     pub fn set_root_pid(&self, pid: i32) {
-        match self {
-            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Cgroup1(_) => {}
-            EnforcedGroup::Poll(g) => g.set_root_pid(pid),
+        if let EnforcedGroup::Poll(g) = self {
+            g.set_root_pid(pid);
         }
     }
 
     /// Poll only: adds the process and its tree, independent of their parent.
     pub fn add_process(&self, pid: i32) {
-        match self {
-            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Cgroup1(_) => {}
-            EnforcedGroup::Poll(g) => g.also(pid),
+        if let EnforcedGroup::Poll(g) = self {
+            g.also(pid);
         }
     }
 
@@ -247,10 +245,7 @@ impl EnforcedGroup {
     /// [`crate::Enforcer::host_oom_kills`] counts them. Poll counts from the attachment of the tree
     /// from which this group was created.
     pub fn host_oom_kills(&self) -> Option<u64> {
-        match self {
-            EnforcedGroup::Cgroup2(_) | EnforcedGroup::Cgroup1(_) => procs::host_oom_kills(),
-            EnforcedGroup::Poll(g) => g.host_oom_kills(),
-        }
+        by_kind!(EnforcedGroup, self, _g => procs::host_oom_kills(), g => g.host_oom_kills())
     }
 
     /// Changes the processor weight against siblings and reads it back. It has no effect without

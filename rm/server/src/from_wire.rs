@@ -19,6 +19,8 @@ use headroom_wire::v1::nodes::{
 };
 use headroom_wire::v1::validation::{check_launch, check_request, check_submit};
 
+use crate::mirror::{match_variants, move_fields};
+
 /// Maximum number of items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
 
@@ -133,35 +135,17 @@ pub(crate) fn ask(ask: PlacementRequest) -> ProblemResult<core::request::Contain
 
 fn placement(
     wire: application_master::Placement,
-    nodes: Vec<NodeId>,
-    avoid_nodes: Vec<NodeId>,
+    named: Vec<NodeId>,
+    avoided: Vec<NodeId>,
 ) -> core::placement::PlacementRules {
-    let application_master::Placement {
-        racks,
-        avoid_racks,
-        prefer_nodes,
-        prefer_racks,
-        relax,
-        labels,
-        attributes,
-        tolerate,
-        apart,
-        spread,
-    } = wire;
-    core::placement::PlacementRules {
-        nodes,
-        racks,
-        avoid_nodes,
-        avoid_racks,
-        prefer_nodes,
-        prefer_racks,
-        relax,
-        labels,
-        attributes,
-        tolerate,
-        apart,
-        spread,
-    }
+    move_fields!(
+        wire, application_master::Placement => core::placement::PlacementRules,
+        {
+            racks, avoid_racks, prefer_nodes, prefer_racks, relax, labels, attributes, tolerate,
+            apart, spread,
+        }
+        with { nodes: named, avoid_nodes: avoided }
+    )
 }
 
 /// Converts the end of a master. Fails if the attempt belongs to another application than `app`.
@@ -239,25 +223,17 @@ fn unattributed(memory: Bytes, left_by: Vec<LeftoverOwner>) -> Unattributed {
 }
 
 fn traits(wire: NodeTraits) -> core::NodeProperties {
-    let NodeTraits {
-        rack,
-        labels,
-        exclusive,
-        attributes,
-        taints,
-    } = wire;
-    let exclusive = if exclusive {
+    let alone = if wire.exclusive {
         core::Exclusive::Yes
     } else {
         core::Exclusive::No
     };
-    core::NodeProperties {
-        rack,
-        labels,
-        exclusive,
-        attributes,
-        taints,
-    }
+    move_fields!(
+        wire, NodeTraits => core::NodeProperties,
+        { rack, labels, attributes, taints }
+        without { exclusive }
+        with { exclusive: alone }
+    )
 }
 
 /// Converts an operator's settings of a node.
@@ -335,13 +311,11 @@ fn health(health: NodeHealthState) -> core::NodeHealth {
 }
 
 fn seen(observed: ObservedContainer) -> core::ReportedContainer {
-    let phase = match observed.phase {
-        NodeContainerPhase::Preparing => core::ContainerPhase::Preparing,
-        NodeContainerPhase::Starting => core::ContainerPhase::Starting,
-        NodeContainerPhase::Running => core::ContainerPhase::Running,
-        NodeContainerPhase::Stopping => core::ContainerPhase::Stopping,
-        NodeContainerPhase::Exited => core::ContainerPhase::Exited,
-    };
+    use core::ContainerPhase;
+    let phase = match_variants!(
+        observed.phase, NodeContainerPhase => ContainerPhase,
+        { Preparing, Starting, Running, Stopping, Exited }
+    );
     core::ReportedContainer {
         container: observed.container,
         request: observed.request,

@@ -32,6 +32,7 @@ mod limit_warnings;
 mod manager_group;
 mod memory_failures;
 mod metrics;
+mod mirror;
 mod notify;
 pub mod operator;
 mod options;

@@ -12,6 +12,8 @@ use headroom_wire::v1::queues::{
 };
 use headroom_wire::v1::share::{Percent, ResourceShare, ShareAmount};
 
+use crate::mirror::match_variants;
+
 /// Converts a tree to the type of the core.
 pub(crate) fn tree(spec: QueueSpec) -> core::QueueDefinition {
     core::QueueDefinition {
@@ -43,12 +45,8 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueDefinition {
 
 /// Converts the state of a queue to the type of the core.
 pub(crate) fn state_from_wire(state: QueueRunState) -> core::QueueState {
-    match state {
-        QueueRunState::Running => core::QueueState::Running,
-        QueueRunState::Paused => core::QueueState::Paused,
-        QueueRunState::Draining => core::QueueState::Draining,
-        QueueRunState::Stopped => core::QueueState::Stopped,
-    }
+    use core::QueueState;
+    match_variants!(state, QueueRunState => QueueState, { Running, Paused, Draining, Stopped })
 }
 
 fn share(share: ResourceShare) -> core::QueueShare {
@@ -98,12 +96,8 @@ pub(crate) fn own(queue: &core::QueueDefinition) -> QueueSpec {
 
 /// Converts the state of a queue from the core.
 pub(crate) fn state_to_wire(state: core::QueueState) -> QueueRunState {
-    match state {
-        core::QueueState::Running => QueueRunState::Running,
-        core::QueueState::Paused => QueueRunState::Paused,
-        core::QueueState::Draining => QueueRunState::Draining,
-        core::QueueState::Stopped => QueueRunState::Stopped,
-    }
+    use core::QueueState;
+    match_variants!(state, QueueState => QueueRunState, { Running, Paused, Draining, Stopped })
 }
 
 fn written(share: &core::QueueShare) -> ResourceShare {

@@ -19,6 +19,7 @@ use headroom_wire::v1::nodes::{
     OperatorTags, RunOrder,
 };
 
+use crate::mirror::{match_variants, move_fields};
 use crate::queues;
 
 /// A bug whose details are in the log of the resource manager.
@@ -118,63 +119,33 @@ pub fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> Placemen
 
 /// Converts a grant.
 pub fn granted(granted: core::GrantedContainer) -> ContainerGrant {
-    let core::GrantedContainer {
-        container,
-        request,
-        node,
-        resource,
-        attempt,
-    } = granted;
-    ContainerGrant {
-        container,
-        request,
-        node,
-        resource,
-        attempt,
-    }
+    move_fields!(
+        granted, core::GrantedContainer => ContainerGrant,
+        { container, request, node, resource, attempt }
+    )
 }
 
 /// Converts an update for a master.
 pub fn update(update: core::MasterUpdate) -> ApplicationUpdate {
-    let what = match update.what {
-        core::UpdateKind::Allocated(grant) => ApplicationUpdateKind::Allocated(granted(grant)),
-        core::UpdateKind::Running { container } => ApplicationUpdateKind::Running { container },
-        core::UpdateKind::Exited { request, report } => ApplicationUpdateKind::Exited {
+    use core::UpdateKind;
+    let what = match_variants!(
+        update.what, UpdateKind => ApplicationUpdateKind,
+        {
+            Running { container },
+            Resized { container, resource, version },
+            ResizeFailed { container, resource, version, why },
+            PreemptSoon { container, at, why },
+            NodeDraining { node, until },
+            Expired { request, why },
+        },
+        UpdateKind::Allocated(grant) => ApplicationUpdateKind::Allocated(granted(grant)),
+        UpdateKind::Exited { request, report } => ApplicationUpdateKind::Exited {
             request,
             report: Box::new((*report).clone()),
         },
-        core::UpdateKind::Resized {
-            container,
-            resource,
-            version,
-        } => ApplicationUpdateKind::Resized {
-            container,
-            resource,
-            version,
-        },
-        core::UpdateKind::ResizeFailed {
-            container,
-            resource,
-            version,
-            why,
-        } => ApplicationUpdateKind::ResizeFailed {
-            container,
-            resource,
-            version,
-            why,
-        },
-        core::UpdateKind::PreemptSoon { container, at, why } => {
-            ApplicationUpdateKind::PreemptSoon { container, at, why }
-        }
-        core::UpdateKind::NodeDraining { node, until } => {
-            ApplicationUpdateKind::NodeDraining { node, until }
-        }
-        core::UpdateKind::Expired { request, why } => {
-            ApplicationUpdateKind::Expired { request, why }
-        }
-        core::UpdateKind::Order(JobOrder::Task(order)) => ApplicationUpdateKind::Order(order),
-        core::UpdateKind::Order(JobOrder::Scale(order)) => ApplicationUpdateKind::Scale(order),
-    };
+        UpdateKind::Order(JobOrder::Task(order)) => ApplicationUpdateKind::Order(order),
+        UpdateKind::Order(JobOrder::Scale(order)) => ApplicationUpdateKind::Scale(order),
+    );
     ApplicationUpdate {
         cursor: update.cursor,
         what,
@@ -236,53 +207,32 @@ pub(crate) fn ask(ask: &core::request::ContainerRequest) -> PlacementRequest {
 }
 
 fn placement(place: &core::placement::PlacementRules) -> application_master::Placement {
-    let place = place.clone();
-    application_master::Placement {
-        racks: place.racks,
-        avoid_racks: place.avoid_racks,
-        prefer_nodes: place.prefer_nodes,
-        prefer_racks: place.prefer_racks,
-        relax: place.relax,
-        labels: place.labels,
-        attributes: place.attributes,
-        tolerate: place.tolerate,
-        apart: place.apart,
-        spread: place.spread,
-    }
+    move_fields!(
+        place.clone(), core::placement::PlacementRules => application_master::Placement,
+        {
+            racks, avoid_racks, prefer_nodes, prefer_racks, relax, labels, attributes, tolerate,
+            apart, spread,
+        }
+        without { nodes, avoid_nodes }
+    )
 }
 
 /// Converts the traits of a node.
 pub fn traits(traits: &core::NodeProperties) -> NodeTraits {
-    let core::NodeProperties {
-        rack,
-        labels,
-        exclusive,
-        attributes,
-        taints,
-    } = traits.clone();
-    NodeTraits {
-        rack,
-        labels,
-        exclusive: exclusive == core::Exclusive::Yes,
-        attributes,
-        taints,
-    }
+    move_fields!(
+        traits.clone(), core::NodeProperties => NodeTraits,
+        { rack, labels, attributes, taints }
+        without { exclusive }
+        with { exclusive: traits.exclusive == core::Exclusive::Yes }
+    )
 }
 
 /// Converts an operator's settings of a node.
 pub(crate) fn tags(tags: &core::NodeTags) -> OperatorTags {
-    let core::NodeTags {
-        cordon,
-        labels,
-        attributes,
-        taints,
-    } = tags.clone();
-    OperatorTags {
-        cordon,
-        labels,
-        attributes,
-        taints,
-    }
+    move_fields!(
+        tags.clone(), core::NodeTags => OperatorTags,
+        { cordon, labels, attributes, taints }
+    )
 }
 
 /// Converts the drain mark of a node.
@@ -407,10 +357,8 @@ fn attempt(app: &core::app::ClusterApplication, run: &core::runs::AttemptRecord)
 
 /// Converts the level of an event.
 pub(crate) fn level(level: core::LogSeverity) -> EventLevel {
-    match level {
-        core::LogSeverity::Normal => EventLevel::Normal,
-        core::LogSeverity::Warning => EventLevel::Warning,
-    }
+    use core::LogSeverity;
+    match_variants!(level, LogSeverity => EventLevel, { Normal, Warning })
 }
 
 #[cfg(test)]

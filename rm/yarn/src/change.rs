@@ -43,7 +43,7 @@ pub(crate) struct One {
 
 /// Requested timeout.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedTimeout {
     timeout: Expiry,
 }
 
@@ -159,7 +159,7 @@ pub(crate) async fn expire(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
-    YarnJsonBody(wanted): YarnJsonBody<Wanted>,
+    YarnJsonBody(wanted): YarnJsonBody<RequestedTimeout>,
 ) -> YarnResult<Tagged<One>> {
     let Expiry { kind, expiry_time } = wanted.timeout;
     lifetime_only(&kind)?;

@@ -21,7 +21,7 @@ pub(crate) struct Shown {
 
 /// Requested state.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedState {
     state: String,
 }
 
@@ -47,7 +47,7 @@ pub(crate) async fn kill(
     asked: YarnQueryParams,
     RequestBaseUrl(here): RequestBaseUrl,
     headers: HeaderMap,
-    YarnJsonBody(wanted): YarnJsonBody<Wanted>,
+    YarnJsonBody(wanted): YarnJsonBody<RequestedState>,
 ) -> YarnResult<Response> {
     if wanted.state != "KILLED" {
         return Err(YarnError::bad(format!(

@@ -56,7 +56,7 @@ struct Node {
     used_virtual_cores_opport: u64,
     num_queued_containers: u32,
     node_labels: Vec<String>,
-    allocation_tags: Tags,
+    allocation_tags: AllocationTags,
     resource_utilization: Utilization,
     used_resource: ResourceInfo,
     available_resource: ResourceInfo,
@@ -66,7 +66,7 @@ struct Node {
 
 /// Always empty: there are no allocation tags.
 #[derive(Debug, Serialize)]
-struct Tags {
+struct AllocationTags {
     #[serde(rename = "allocationTagInfo")]
     tags: [u8; 0],
 }
@@ -200,7 +200,7 @@ fn convert(node: &ClusterNodeReport, time: ClusterTime) -> Node {
         used_virtual_cores_opport: 0,
         num_queued_containers: 0,
         node_labels: node.labels.iter().map(ToString::to_string).collect(),
-        allocation_tags: Tags { tags: [] },
+        allocation_tags: AllocationTags { tags: [] },
         resource_utilization: Utilization {
             host: mib(node.host_used),
             host_virtual: 0,

@@ -42,7 +42,7 @@ pub(crate) struct Submission {
     #[serde(default)]
     application_type: Option<String>,
     #[serde(default)]
-    application_tags: Option<Tags>,
+    application_tags: Option<ApplicationTags>,
     #[serde(default)]
     queue: Option<String>,
     #[serde(default)]
@@ -99,7 +99,7 @@ struct Commands {
 }
 
 #[derive(Debug, Deserialize)]
-struct Tags {
+struct ApplicationTags {
     #[serde(default)]
     tag: OneOrMore<String>,
 }

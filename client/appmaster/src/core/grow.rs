@@ -228,12 +228,7 @@ impl MasterCore {
     /// Grants growth from the memory at hand; returns the memory that is still missing.
     fn grant_available_growth(&mut self, container: &ContainerId) -> Bytes {
         let mut missing = Bytes::ZERO;
-        let seats = self
-            .fleet
-            .executors
-            .get(container)
-            .map(|e| e.seats.clone())
-            .unwrap_or_default();
+        let seats = self.fleet.seats_of(container);
         let mut held: Vec<(TaskFreeze, TaskAttemptId)> = seats
             .into_iter()
             .filter_map(|(attempt, seat)| Some((seat.held?, attempt)))
@@ -304,12 +299,7 @@ impl MasterCore {
 
     /// Reports, once for each frozen task of a container, that there is no free memory for it.
     fn report_missing_memory(&mut self, container: &ContainerId, why: &str) {
-        let seats = self
-            .fleet
-            .executors
-            .get(container)
-            .map(|e| e.seats.clone())
-            .unwrap_or_default();
+        let seats = self.fleet.seats_of(container);
         for (attempt, seat) in seats {
             let Some(held) = seat.held.filter(|held| held.short.is_none()) else {
                 continue;

@@ -301,11 +301,7 @@ impl MasterCore {
             return;
         };
         let input = self.input_on(key, &node);
-        let Some(task) = self
-            .tasks
-            .get(key)
-            .filter(|t| matches!(t.state, LifecycleState::Pending { .. }))
-        else {
+        let Some(task) = self.tasks.pending(key) else {
             return;
         };
         let row = AttemptRow {

@@ -12,7 +12,7 @@ use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, GiveUpCause};
 use crate::record::JournalRecord;
-use crate::taskset::{LifecycleState, TaskInstance, TaskPosition};
+use crate::taskset::{TaskInstance, TaskPosition};
 
 /// Timeout for executors to reconnect after a restart of this master; then their tasks run again.
 pub(super) const REATTACH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -188,14 +188,8 @@ impl MasterCore {
     }
 
     fn on_granted(&mut self, granted: ContainerGrant) {
-        let ContainerGrant {
-            container,
-            request,
-            node,
-            resource,
-            attempt,
-        } = granted;
-        let Some(entry) = self.request_mut(&request) else {
+        let (container, attempt) = (granted.container.clone(), granted.attempt);
+        let Some(entry) = self.request_mut(&granted.request) else {
             return;
         };
         entry.refused_since = None;
@@ -205,13 +199,7 @@ impl MasterCore {
             return;
         }
         if !self.fleet.executors.contains_key(&container) {
-            self.gain(ContainerGrant {
-                container: container.clone(),
-                request,
-                node,
-                resource,
-                attempt,
-            });
+            self.gain(granted);
         }
         if self.is_from_unknown_run(attempt)
             && self
@@ -334,11 +322,7 @@ impl MasterCore {
             }
         };
         for key in keys {
-            let Some(task) = self
-                .tasks
-                .get(key)
-                .filter(|t| matches!(t.state, LifecycleState::Pending { .. }))
-            else {
+            let Some(task) = self.tasks.pending(key) else {
                 continue;
             };
             let message = format!("{} cannot run: {sentence}", task.id);

@@ -16,20 +16,14 @@ pub(crate) enum AclSubcommand {
     /// resource manager
     Bootstrap,
     /// Manage tokens of users
-    Token {
-        #[command(subcommand)]
-        what: TokenSubcommand,
-    },
+    #[command(subcommand)]
+    Token(TokenSubcommand),
     /// Manage policies: rights of users and groups that differ from the default
-    Policy {
-        #[command(subcommand)]
-        what: PolicySubcommand,
-    },
+    #[command(subcommand)]
+    Policy(PolicySubcommand),
     /// Manage tokens with which hosts join the cluster
-    JoinToken {
-        #[command(subcommand)]
-        what: JoinTokenSubcommand,
-    },
+    #[command(subcommand)]
+    JoinToken(JoinTokenSubcommand),
 }
 
 /// Verbs about tokens of users.

@@ -395,10 +395,8 @@ pub(crate) enum ContainerSubcommand {
     Signal(SignalArgs),
     /// Access the files of its program: its directories work, tmp and tasks, its logs stdout and
     /// stderr
-    Files {
-        #[command(subcommand)]
-        what: FilesSubcommand,
-    },
+    #[command(subcommand)]
+    Files(FilesSubcommand),
     /// Run a program in a container, with its output and exit code
     ///
     /// The program runs in the container's cgroup, as its user, with its environment and working

@@ -29,10 +29,8 @@ pub(crate) enum OperatorSubcommand {
     /// Write a support bundle without secrets: state of the cluster, events, checks of this host
     Debug(DebugBundleArgs),
     /// Check, back up, restore or move the state of stopped resource managers
-    State {
-        #[command(subcommand)]
-        what: StateSubcommand,
-    },
+    #[command(subcommand)]
+    State(StateSubcommand),
 }
 
 /// Arguments of `rmctl operator metrics`.

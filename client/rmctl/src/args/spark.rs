@@ -99,10 +99,7 @@ mod tests {
             .into_iter()
             .chain(words.iter().copied());
         let parsed = RmctlArguments::try_parse_from(all).expect("parses");
-        let RootSubcommand::Spark {
-            what: SparkSubcommand::Submit(args),
-        } = parsed.verb
-        else {
+        let RootSubcommand::Spark(SparkSubcommand::Submit(args)) = parsed.verb else {
             panic!("{:?}", parsed.verb)
         };
         args

@@ -26,11 +26,11 @@ pub(crate) async fn run(context: &CommandContext, what: AclSubcommand) -> Comman
     let client = context.client()?;
     match what {
         AclSubcommand::Bootstrap => shown(context, &client.bootstrap().await?, None),
-        AclSubcommand::Token { what } => tokens(context, &client, what).await,
-        AclSubcommand::Policy { what } => policies(context, &client, what).await,
-        AclSubcommand::JoinToken {
-            what: JoinTokenSubcommand::Create(args),
-        } => join_token(context, &client, &args).await,
+        AclSubcommand::Token(what) => tokens(context, &client, what).await,
+        AclSubcommand::Policy(what) => policies(context, &client, what).await,
+        AclSubcommand::JoinToken(JoinTokenSubcommand::Create(args)) => {
+            join_token(context, &client, &args).await
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &CommandContext, what: ContainerSubcommand) -> 
             container_views::kill(context, &container, sure).await
         }
         ContainerSubcommand::Signal(args) => container_access::signal(context, args).await,
-        ContainerSubcommand::Files { what } => container_access::files(context, what).await,
+        ContainerSubcommand::Files(what) => container_access::files(context, what).await,
         ContainerSubcommand::Exec(args) => container_access::exec(context, args).await,
         ContainerSubcommand::History { container } => {
             container_views::history(context, &container).await

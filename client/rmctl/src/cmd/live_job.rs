@@ -378,10 +378,7 @@ mod tests {
     fn args(words: &[&str]) -> JobAddArgs {
         let cli = RmctlArguments::try_parse_from([&["rmctl", "job", "add"], words].concat())
             .expect("parses");
-        let RootSubcommand::Job {
-            what: JobSubcommand::Add(args),
-        } = cli.verb
-        else {
+        let RootSubcommand::Job(JobSubcommand::Add(args)) = cli.verb else {
             panic!("another verb: {:?}", cli.verb)
         };
         args

@@ -132,10 +132,7 @@ mod tests {
             [&["rmctl", "request", "create", "sort.3"], words].concat(),
         )
         .expect("parses");
-        let RootSubcommand::Request {
-            what: RequestSubcommand::Create(args),
-        } = cli.verb
-        else {
+        let RootSubcommand::Request(RequestSubcommand::Create(args)) = cli.verb else {
             panic!("another verb")
         };
         *args

@@ -26,7 +26,7 @@ pub(crate) async fn run(context: &CommandContext, verb: OperatorSubcommand) -> C
         OperatorSubcommand::Loglevel { level } => daemon::loglevel(context, level).await,
         OperatorSubcommand::Metrics(args) => metrics::run(context, args).await,
         OperatorSubcommand::Debug(args) => debug::run(context, args).await,
-        OperatorSubcommand::State { what } => state(context, what).await,
+        OperatorSubcommand::State(what) => state(context, what).await,
     }
 }
 

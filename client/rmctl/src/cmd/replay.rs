@@ -135,10 +135,7 @@ mod tests {
         let parsed = RmctlArguments::try_parse_from(line)
             .expect("can be parsed")
             .verb;
-        let RootSubcommand::Job {
-            what: JobSubcommand::Replay(args),
-        } = parsed
-        else {
+        let RootSubcommand::Job(JobSubcommand::Replay(args)) = parsed else {
             panic!("another verb")
         };
         args

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::select::field::ListRow;
+use crate::select::field::list_row;
 
 /// One series with its value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,14 +18,7 @@ pub(crate) struct MetricSeries {
     pub(crate) value: Option<f64>,
 }
 
-impl ListRow for MetricSeries {
-    fn id(&self) -> String {
-        self.name.clone()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![("metric", json!(self.name))]
-    }
-}
+list_row!(MetricSeries, |row| row.name, { "metric": row.name });
 
 /// The lines of metrics whose name contains `part`, with help and type.
 pub(crate) fn only(page: &str, part: &str) -> String {

@@ -3,12 +3,11 @@
 use headroom_types::{AppId, QueuePath, UnixMillis};
 use headroom_wire::v1::apps::AppState;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::figures::{or_dash, span};
 use super::table::{Column, list};
 use super::{ListStyle, apps};
-use crate::select::field::ListRow;
+use crate::select::field::list_row;
 
 /// An ended job. Numbers are absent if its master reported no tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,26 +32,13 @@ pub(crate) struct EndedJobRow {
     pub(crate) diagnostics: String,
 }
 
-impl ListRow for EndedJobRow {
-    fn id(&self) -> String {
-        self.id.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        let took = self
-            .ended
-            .map(|ended| ended.since(self.submitted).as_secs());
-        vec![
-            ("job", json!(self.id)),
-            ("name", json!(self.id.name())),
-            ("took", json!(took)),
-            ("oom", json!(self.oom_kills)),
-            ("note", json!(self.diagnostics)),
-        ]
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.submitted)
-    }
-}
+list_row!(EndedJobRow, |row| row.id, started: Some(row.submitted), {
+    "job": row.id,
+    "name": row.id.name(),
+    "took": row.ended.map(|ended| ended.since(row.submitted).as_secs()),
+    "oom": row.oom_kills,
+    "note": row.diagnostics,
+});
 
 /// The whole screen; `all` is the total number of ended jobs.
 pub(crate) fn screen(past: &[EndedJobRow], all: usize, now: UnixMillis, look: ListStyle) -> String {

@@ -6,12 +6,11 @@ use headroom_types::exit::MemorySample;
 use headroom_types::{Bytes, ContainerId, NodeId, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::TextPainter;
 use super::figures::{or_dash, percent, short, short_or_dash, span};
 use super::table::Table;
-use crate::select::field::ListRow;
+use crate::select::field::list_row;
 
 /// Length of the drawn timeline. Milliseconds.
 const PAST_MS: u64 = 60_000;
@@ -128,22 +127,12 @@ fn past(samples: &[MemorySample]) -> Vec<Option<Bytes>> {
     points
 }
 
-impl ListRow for ContainerUsageRow {
-    fn id(&self) -> String {
-        self.container.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("ctr", json!(self.container)),
-            ("job", json!(self.container.app)),
-            ("app", json!(self.container.app)),
-            ("share", json!(share(self))),
-        ]
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.granted)
-    }
-}
+list_row!(ContainerUsageRow, |row| row.container, started: Some(row.granted), {
+    "ctr": row.container,
+    "job": row.container.app,
+    "app": row.container.app,
+    "share": share(row),
+});
 
 /// Used memory as a share of the limit. Thousandths.
 pub(crate) fn share(u: &ContainerUsageRow) -> u64 {

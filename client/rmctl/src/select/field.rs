@@ -12,7 +12,7 @@ use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::profiles::ClusterProfile;
 use headroom_wire::v1::queues::QueueView;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// One row of a list.
 pub(crate) trait ListRow: Serialize {
@@ -27,6 +27,31 @@ pub(crate) trait ListRow: Serialize {
         None
     }
 }
+
+/// Implements [`ListRow`]: the id, the start time, and the columns that are not a single key of the
+/// document.
+macro_rules! list_row {
+    (
+        $type:ty, |$row:ident| $id:expr $(, started: $started:expr)?
+        $(, { $($column:literal: $value:expr),+ $(,)? })?
+    ) => {
+        impl $crate::select::field::ListRow for $type {
+            fn id(&self) -> String {
+                let $row = self;
+                $id.to_string()
+            }
+            $(fn extra_columns(&self) -> Vec<(&'static str, serde_json::Value)> {
+                let $row = self;
+                vec![$(($column, serde_json::json!($value))),+]
+            })?
+            $(fn started_at(&self) -> Option<headroom_types::UnixMillis> {
+                let $row = self;
+                $started
+            })?
+        }
+    };
+}
+pub(crate) use list_row;
 
 /// A row as a JSON document with the additional columns.
 #[derive(Clone, Debug)]
@@ -144,200 +169,96 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
     value.as_f64()
 }
 
-impl ListRow for AppView {
-    fn id(&self) -> String {
-        self.id.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        let master = if self.managed { "managed" } else { "unmanaged" };
-        vec![
-            ("job", json!(self.id)),
-            ("name", json!(self.id.name())),
-            ("ctr", json!(self.containers)),
-            ("master", json!(master)),
-            ("note", json!(self.diagnostics)),
-        ]
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.submitted)
-    }
+list_row!(AppView, |row| row.id, started: Some(row.submitted), {
+    "job": row.id,
+    "name": row.id.name(),
+    "ctr": row.containers,
+    "master": if row.managed { "managed" } else { "unmanaged" },
+    "note": row.diagnostics,
+});
+
+list_row!(NodeView, |row| row.id, {
+    "node": row.id,
+    "size": row.offers.memory,
+    "alloc": row.allocated.memory,
+    "free": row.free_memory(),
+    "left": row.unattributed,
+    "host": row.host_used,
+    "peak1h": row.peak_1h,
+    "ctr": row.containers,
+    "cpus": row.offers.cpus,
+});
+
+list_row!(ContainerView, |row| row.id, started: Some(row.granted), {
+    "container": row.id,
+    "ctr": row.id,
+    "app": row.id.app,
+    "job": row.id.app,
+    "limit": row.resource.memory,
+    "memory": row.resource.memory,
+    "cpus": row.resource.cpus,
+    "reason": row.reason.map(|r| r.name()),
+});
+
+list_row!(TaskRow, |row| row.task, started: Some(started_or_newest(row)), {
+    "stage": row.task.stage,
+    "index": row.task.index,
+    "limit": row.profile.memory(),
+    "heap": row.profile.heap,
+    "overhead": row.profile.overhead,
+    "used": row.attempts.last().and_then(|a| a.used),
+    "peak": row.attempts.iter().rev().find_map(|a| a.peak),
+    "node": row.attempts.last().map(|a| &a.node),
+    "container": row.attempts.last().map(|a| &a.container),
+    "tries": row.attempts.len(),
+    "reason": row.attempts.iter().rev().find_map(|a| a.reason).map(|r| r.name()),
+});
+
+/// The start of a task. A task that has not started counts as the newest.
+fn started_or_newest(row: &TaskRow) -> UnixMillis {
+    row.attempts
+        .first()
+        .map_or(UnixMillis(u64::MAX), |a| a.started)
 }
 
-impl ListRow for NodeView {
-    fn id(&self) -> String {
-        self.id.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("node", json!(self.id)),
-            ("size", json!(self.offers.memory)),
-            ("alloc", json!(self.allocated.memory)),
-            ("free", json!(self.free_memory())),
-            ("left", json!(self.unattributed)),
-            ("host", json!(self.host_used)),
-            ("peak1h", json!(self.peak_1h)),
-            ("ctr", json!(self.containers)),
-            ("cpus", json!(self.offers.cpus)),
-        ]
-    }
-}
+list_row!(AttemptRow, |row| row.attempt, started: Some(row.started), {
+    "task": row.attempt.task,
+    "limit": row.profile.memory(),
+    "heap": row.profile.heap,
+    "overhead": row.profile.overhead,
+    "reason": row.reason.map(|r| r.name()),
+});
 
-impl ListRow for ContainerView {
-    fn id(&self) -> String {
-        self.id.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("container", json!(self.id)),
-            ("ctr", json!(self.id)),
-            ("app", json!(self.id.app)),
-            ("job", json!(self.id.app)),
-            ("limit", json!(self.resource.memory)),
-            ("memory", json!(self.resource.memory)),
-            ("cpus", json!(self.resource.cpus)),
-            ("reason", json!(self.reason.map(|r| r.name()))),
-        ]
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.granted)
-    }
-}
+list_row!(QueueView, |row| row.path, {
+    "queue": row.path.short(),
+    "guaranteed": row.guaranteed.memory,
+    "maximum": row.maximum.memory,
+    "used": row.used.memory,
+    "ctr": row.containers,
+});
 
-impl ListRow for TaskRow {
-    fn id(&self) -> String {
-        self.task.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        let last = self.attempts.last();
-        vec![
-            ("stage", json!(self.task.stage)),
-            ("index", json!(self.task.index)),
-            ("limit", json!(self.profile.memory())),
-            ("heap", json!(self.profile.heap)),
-            ("overhead", json!(self.profile.overhead)),
-            ("used", json!(last.and_then(|a| a.used))),
-            (
-                "peak",
-                json!(self.attempts.iter().rev().find_map(|a| a.peak)),
-            ),
-            ("node", json!(last.map(|a| &a.node))),
-            ("container", json!(last.map(|a| &a.container))),
-            ("tries", json!(self.attempts.len())),
-            (
-                "reason",
-                json!(
-                    self.attempts
-                        .iter()
-                        .rev()
-                        .find_map(|a| a.reason)
-                        .map(|r| r.name())
-                ),
-            ),
-        ]
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        // A task that has not started counts as the newest.
-        Some(
-            self.attempts
-                .first()
-                .map_or(UnixMillis(u64::MAX), |a| a.started),
-        )
-    }
-}
+list_row!(LoggedEvent, |row| row.index, started: Some(row.time));
 
-impl ListRow for AttemptRow {
-    fn id(&self) -> String {
-        self.attempt.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("task", json!(self.attempt.task)),
-            ("limit", json!(self.profile.memory())),
-            ("heap", json!(self.profile.heap)),
-            ("overhead", json!(self.profile.overhead)),
-            ("reason", json!(self.reason.map(|r| r.name()))),
-        ]
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.started)
-    }
-}
+list_row!(AuditLine, |row| row.index, started: Some(row.time));
 
-impl ListRow for QueueView {
-    fn id(&self) -> String {
-        self.path.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("queue", json!(self.path.short())),
-            ("guaranteed", json!(self.guaranteed.memory)),
-            ("maximum", json!(self.maximum.memory)),
-            ("used", json!(self.used.memory)),
-            ("ctr", json!(self.containers)),
-        ]
-    }
-}
+list_row!(PlacementRequest, |row| row.request, {
+    "memory": row.resource.memory,
+    "cpus": row.resource.cpus,
+    "open": row.count.saturating_sub(row.ended),
+});
 
-impl ListRow for LoggedEvent {
-    fn id(&self) -> String {
-        self.index.to_string()
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.time)
-    }
-}
+list_row!(ClusterView, |row| row.epoch);
 
-impl ListRow for AuditLine {
-    fn id(&self) -> String {
-        self.index.to_string()
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.time)
-    }
-}
+list_row!(JobHistoryRow, |row| row.name, started: Some(row.last));
 
-impl ListRow for PlacementRequest {
-    fn id(&self) -> String {
-        self.request.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("memory", json!(self.resource.memory)),
-            ("cpus", json!(self.resource.cpus)),
-            ("open", json!(self.count.saturating_sub(self.ended))),
-        ]
-    }
-}
-
-impl ListRow for ClusterView {
-    fn id(&self) -> String {
-        self.epoch.to_string()
-    }
-}
-
-impl ListRow for JobHistoryRow {
-    fn id(&self) -> String {
-        self.name.to_string()
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.last)
-    }
-}
-
-impl ListRow for ClusterProfile {
-    fn id(&self) -> String {
-        self.name.to_string()
-    }
-    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
-        vec![("memory", json!(self.size().memory()))]
-    }
-    fn started_at(&self) -> Option<UnixMillis> {
-        Some(self.changed)
-    }
-}
+list_row!(ClusterProfile, |row| row.name, started: Some(row.changed), {
+    "memory": row.size().memory(),
+});
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::render::fixture;
 

@@ -4,140 +4,85 @@ use serde::{Deserialize, Serialize};
 
 use super::queues::QueueProblem;
 
-/// Stable error codes. A code never gets a second meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum ErrorCode {
+/// Declares the codes. Each row has the HTTP status, the title, and whether the same call may
+/// succeed later.
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $code:ident: $status:literal, $title:literal, $retryable:literal;)+) => {
+        /// Stable error codes. A code never gets a second meaning.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        pub enum ErrorCode {
+            $($(#[$doc])* $code,)+
+        }
+
+        impl ErrorCode {
+            /// All codes.
+            pub const ALL: [ErrorCode; [$($status),+].len()] = [$(ErrorCode::$code),+];
+            /// HTTP status of the code.
+            pub fn status(self) -> u16 {
+                match self {
+                    $(ErrorCode::$code => $status,)+
+                }
+            }
+            /// Title of the code.
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(ErrorCode::$code => $title,)+
+                }
+            }
+            /// Whether the same call may succeed later.
+            pub fn retryable(self) -> bool {
+                match self {
+                    $(ErrorCode::$code => $retryable,)+
+                }
+            }
+        }
+    };
+}
+error_codes! {
     /// The body or a parameter is invalid.
-    HR0400,
+    HR0400: 400, "The request is not valid", false;
     /// The caller is not authenticated, and the call requires authentication.
-    HR0401,
+    HR0401: 401, "Not authenticated", false;
     /// The caller is authenticated and lacks the right.
-    HR0403,
+    HR0403: 403, "Not allowed", false;
     /// The application, node, container or request does not exist.
-    HR0404,
+    HR0404: 404, "Not found", false;
     /// The state of the object does not allow the call, or a concurrent change was first.
-    HR0409,
+    HR0409: 409, "Conflict with the current state", false;
     /// The sender uses an earlier epoch of the resource manager: register again.
-    HR0410,
+    HR0410: 410, "Stale epoch", false;
     /// The cursor is older than the kept entries: start from a snapshot.
-    HR0411,
+    HR0411: 410, "Cursor too old", false;
     /// The body, a count or a name is too large.
-    HR0413,
+    HR0413: 413, "Too large", false;
     /// The requested range begins after the end.
-    HR0416,
+    HR0416: 416, "Beyond the end of the log", true;
     /// The job is not live: it accepts no tasks while it runs.
-    HR0418,
+    HR0418: 409, "Not a live job", false;
     /// The application has ended.
-    HR0419,
+    HR0419: 410, "The application has ended", false;
     /// This resource manager is a standby, and the header `headroom-leader` names the leader.
-    HR0421,
+    HR0421: 421, "Not the leader", true;
     /// Infeasible on every node or in the queue.
-    HR0422,
+    HR0422: 422, "Can never be scheduled", false;
     /// The call needs another protocol on its connection, named by the header `Upgrade`.
-    HR0426,
+    HR0426: 426, "Upgrade required", false;
     /// Too many concurrent calls: try again later.
-    HR0429,
+    HR0429: 429, "Too many requests", true;
     /// Internal error.
-    HR0500,
+    HR0500: 500, "Internal fault", true;
     /// Not ready, or a required part does not respond.
-    HR0503,
+    HR0503: 503, "Not available", true;
     /// The store of uploaded files is full.
-    HR0507,
+    // Space becomes free after hours, not after a short wait.
+    HR0507: 507, "The upload store is full", false;
 }
 
 impl ErrorCode {
-    /// All codes.
-    pub const ALL: [ErrorCode; 18] = [
-        ErrorCode::HR0400,
-        ErrorCode::HR0401,
-        ErrorCode::HR0403,
-        ErrorCode::HR0404,
-        ErrorCode::HR0409,
-        ErrorCode::HR0410,
-        ErrorCode::HR0411,
-        ErrorCode::HR0413,
-        ErrorCode::HR0416,
-        ErrorCode::HR0418,
-        ErrorCode::HR0419,
-        ErrorCode::HR0421,
-        ErrorCode::HR0422,
-        ErrorCode::HR0426,
-        ErrorCode::HR0429,
-        ErrorCode::HR0500,
-        ErrorCode::HR0503,
-        ErrorCode::HR0507,
-    ];
     /// Path of its page on the server.
     pub fn address(self) -> String {
         format!("/v1/errors/{self}")
-    }
-    /// HTTP status of the code.
-    pub fn status(self) -> u16 {
-        match self {
-            ErrorCode::HR0400 => 400,
-            ErrorCode::HR0401 => 401,
-            ErrorCode::HR0403 => 403,
-            ErrorCode::HR0404 => 404,
-            ErrorCode::HR0409 | ErrorCode::HR0418 => 409,
-            ErrorCode::HR0410 | ErrorCode::HR0411 | ErrorCode::HR0419 => 410,
-            ErrorCode::HR0413 => 413,
-            ErrorCode::HR0416 => 416,
-            ErrorCode::HR0421 => 421,
-            ErrorCode::HR0422 => 422,
-            ErrorCode::HR0426 => 426,
-            ErrorCode::HR0429 => 429,
-            ErrorCode::HR0500 => 500,
-            ErrorCode::HR0503 => 503,
-            ErrorCode::HR0507 => 507,
-        }
-    }
-    /// Title of the code.
-    pub fn title(self) -> &'static str {
-        match self {
-            ErrorCode::HR0400 => "The request is not valid",
-            ErrorCode::HR0401 => "Not authenticated",
-            ErrorCode::HR0403 => "Not allowed",
-            ErrorCode::HR0404 => "Not found",
-            ErrorCode::HR0409 => "Conflict with the current state",
-            ErrorCode::HR0410 => "Stale epoch",
-            ErrorCode::HR0411 => "Cursor too old",
-            ErrorCode::HR0413 => "Too large",
-            ErrorCode::HR0416 => "Beyond the end of the log",
-            ErrorCode::HR0418 => "Not a live job",
-            ErrorCode::HR0419 => "The application has ended",
-            ErrorCode::HR0421 => "Not the leader",
-            ErrorCode::HR0422 => "Can never be scheduled",
-            ErrorCode::HR0426 => "Upgrade required",
-            ErrorCode::HR0429 => "Too many requests",
-            ErrorCode::HR0500 => "Internal fault",
-            ErrorCode::HR0503 => "Not available",
-            ErrorCode::HR0507 => "The upload store is full",
-        }
-    }
-    /// Whether the same call may succeed later.
-    pub fn retryable(self) -> bool {
-        match self {
-            ErrorCode::HR0416
-            | ErrorCode::HR0421
-            | ErrorCode::HR0429
-            | ErrorCode::HR0500
-            | ErrorCode::HR0503 => true,
-            // Space becomes free after hours, not after a short wait.
-            ErrorCode::HR0507 => false,
-            ErrorCode::HR0400
-            | ErrorCode::HR0401
-            | ErrorCode::HR0403
-            | ErrorCode::HR0404
-            | ErrorCode::HR0409
-            | ErrorCode::HR0410
-            | ErrorCode::HR0411
-            | ErrorCode::HR0413
-            | ErrorCode::HR0418
-            | ErrorCode::HR0419
-            | ErrorCode::HR0422
-            | ErrorCode::HR0426 => false,
-        }
     }
 }
 impl std::fmt::Display for ErrorCode {

@@ -43,25 +43,16 @@ impl ErrorCode {
 type CauseAndRemedies = (&'static str, &'static [&'static str]);
 
 fn cause_and_remedies(code: ErrorCode) -> CauseAndRemedies {
-    match code {
-        ErrorCode::HR0400 => HR0400,
-        ErrorCode::HR0401 => HR0401,
-        ErrorCode::HR0403 => HR0403,
-        ErrorCode::HR0404 => HR0404,
-        ErrorCode::HR0409 => HR0409,
-        ErrorCode::HR0410 => HR0410,
-        ErrorCode::HR0411 => HR0411,
-        ErrorCode::HR0413 => HR0413,
-        ErrorCode::HR0416 => HR0416,
-        ErrorCode::HR0418 => HR0418,
-        ErrorCode::HR0419 => HR0419,
-        ErrorCode::HR0421 => HR0421,
-        ErrorCode::HR0422 => HR0422,
-        ErrorCode::HR0426 => HR0426,
-        ErrorCode::HR0429 => HR0429,
-        ErrorCode::HR0500 => HR0500,
-        ErrorCode::HR0503 => HR0503,
-        ErrorCode::HR0507 => HR0507,
+    macro_rules! by_code {
+        ($($code:ident)+) => {
+            match code {
+                $(ErrorCode::$code => $code,)+
+            }
+        };
+    }
+    by_code! {
+        HR0400 HR0401 HR0403 HR0404 HR0409 HR0410 HR0411 HR0413 HR0416 HR0418
+        HR0419 HR0421 HR0422 HR0426 HR0429 HR0500 HR0503 HR0507
     }
 }
 

@@ -4,13 +4,15 @@
 //! *Architecture Invariant*: a path that is not listed here needs the right of an administrator; a
 //! test compares the list with the router.
 
+use std::str::FromStr;
+
 use axum::body::to_bytes;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_identity::{AccessDenied, AccessRight, CallRequirement, Principal};
-use headroom_types::{AppId, ContainerId, QueuePath};
+use headroom_types::{ContainerId, QueuePath};
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 
 use super::callers::RejectedToken;
@@ -28,6 +30,7 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
     let given: Vec<&str> = path.split('/').filter(|w| !w.is_empty()).collect();
     let named = |at: usize| given.get(at).copied().unwrap_or_default();
     let right = |right| CallRequirement::Right(right);
+    let own = |right| about(named(2), |app| CallRequirement::Own(right, app));
     match words.as_slice() {
         [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => CallRequirement::Nothing,
         [
@@ -59,23 +62,20 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
             }
         }
         ["v1", "audit" | "operator", ..] if reads => right(AccessRight::OperatorRead),
-        ["v1", "apps", _, "updates"] => application(named(2)),
+        ["v1", "apps", _, "updates"] => about(named(2), CallRequirement::Application),
         // The node reads files with its own permissions, so viewers of the application may not read
         // them.
-        ["v1", "containers", _, "files", ..] => match named(2).parse::<ContainerId>() {
-            Ok(id) => CallRequirement::Own(AccessRight::JobRead, id.app),
-            Err(_) => CallRequirement::Anybody,
-        },
+        ["v1", "containers", _, "files", ..] => about(named(2), |id: ContainerId| {
+            CallRequirement::Own(AccessRight::JobRead, id.app)
+        }),
         // The environment of a launch may contain secrets, such as that of a Spark application.
-        ["v1", "apps", _, "requests", ..] if reads => {
-            named(2).parse().map_or(CallRequirement::Anybody, |app| {
-                CallRequirement::Own(AccessRight::JobRead, app)
-            })
+        ["v1", "apps", _, "requests", ..] if reads => own(AccessRight::JobRead),
+        ["v1", "apps", app, ..] if reads && !app.is_empty() => {
+            about(named(2), CallRequirement::See)
         }
-        ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2)
-            .parse()
-            .map_or(CallRequirement::Anybody, CallRequirement::See),
-        ["v1", "containers", _, ..] if reads => see(named(2)),
+        ["v1", "containers", _, ..] if reads => {
+            about(named(2), |id: ContainerId| CallRequirement::See(id.app))
+        }
         ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
         ["v1", "apps"] => right(AccessRight::JobSubmit),
         // A node fetches the files of its containers. A user who knows the digest of a file can read
@@ -83,20 +83,16 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         ["v1", "uploads", _] if reads => CallRequirement::SomeNodeOr(AccessRight::JobSubmit),
         ["v1", "uploads", _] => right(AccessRight::JobSubmit),
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => {
-            application(named(2))
+            about(named(2), CallRequirement::Application)
         }
-        ["v1", "apps", _, "channel" | "channel-token"] => {
-            named(2).parse().map_or(CallRequirement::Anybody, |app| {
-                CallRequirement::Own(AccessRight::JobSubmit, app)
-            })
-        }
-        ["v1", "apps", _, ..] => own(named(2).parse()),
-        ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
+        ["v1", "apps", _, "channel" | "channel-token"] => own(AccessRight::JobSubmit),
+        ["v1", "apps", _, ..] => own(AccessRight::JobKill),
+        ["v1", "containers", _, ..] => about(named(2), |id: ContainerId| {
+            CallRequirement::Own(AccessRight::JobKill, id.app)
+        }),
         ["v1", "nodes", _, "register" | "report"] => node(named(2)),
         ["v1", "nodes", ..] => right(AccessRight::NodeWrite),
-        ["v1", "queues", _, "state"] => named(2)
-            .parse()
-            .map_or(CallRequirement::Anybody, CallRequirement::Queue),
+        ["v1", "queues", _, "state"] => about(named(2), CallRequirement::Queue),
         ["v1", "queues" | "profiles" | "operator", ..] => right(AccessRight::OperatorWrite),
         ["ws", ..] if reads => right(AccessRight::JobRead),
         ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => {
@@ -107,23 +103,10 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
     }
 }
 
-/// An invalid id has no owner, so any authenticated caller passes and the handler reports the
-/// error.
-fn own<E>(app: Result<AppId, E>) -> CallRequirement {
-    app.map_or(CallRequirement::Anybody, |app| {
-        CallRequirement::Own(AccessRight::JobKill, app)
-    })
-}
-
-fn see(container: &str) -> CallRequirement {
-    container
-        .parse::<ContainerId>()
-        .map_or(CallRequirement::Anybody, |id| CallRequirement::See(id.app))
-}
-
-fn application(app: &str) -> CallRequirement {
-    app.parse()
-        .map_or(CallRequirement::Anybody, CallRequirement::Application)
+/// The requirement of a call about the object that a text names. An invalid id has no owner, so
+/// any authenticated caller passes and the handler reports the error.
+fn about<T: FromStr>(id: &str, need: impl FnOnce(T) -> CallRequirement) -> CallRequirement {
+    id.parse().map_or(CallRequirement::Anybody, need)
 }
 
 fn node(name: &str) -> CallRequirement {
@@ -244,6 +227,7 @@ pub(crate) fn submits(
 mod tests {
     use super::*;
     use headroom_identity::AccessRights;
+    use headroom_types::AppId;
     use headroom_wire::v1::error::ErrorCode;
 
     fn of(method: Method, template: &str, path: &str) -> CallRequirement {

@@ -48,13 +48,7 @@ impl FromStr for TaskRowSelection {
     }
 }
 
-impl<'de> Deserialize<'de> for TaskRowSelection {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+headroom_types::parsed_text!(TaskRowSelection);
 
 /// Query parameters of an application.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]

@@ -36,13 +36,7 @@ impl FromStr for WaitDuration {
     }
 }
 
-impl<'de> Deserialize<'de> for WaitDuration {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+headroom_types::parsed_text!(WaitDuration);
 
 /// Long-poll parameters.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
