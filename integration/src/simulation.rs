@@ -14,6 +14,8 @@ mod fault_injection;
 mod host;
 mod manager;
 mod master;
+mod master_effects;
+mod master_journal;
 mod master_link;
 mod network;
 mod node_link;

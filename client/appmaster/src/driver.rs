@@ -146,7 +146,7 @@ impl MasterDriver {
             let has_room = self.queue.has_room();
             let heard = tokio::select! {
                 biased;
-                Some(progress) = self.journal.progress() => DriverInput::Journal(progress),
+                progress = self.journal.progress() => DriverInput::Journal(progress),
                 Ok(()) = stops.changed() => DriverInput::StopRequest(*stops.borrow_and_update()),
                 Some(event) = rm.recv(), if has_room => DriverInput::Rm(event),
                 Some(event) = executors.recv(), if has_room => DriverInput::Executor(event),

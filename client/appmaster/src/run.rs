@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_client::retry::ExponentialBackoff;
-use headroom_client::{Client, ClientCredentials, ClientError};
+use headroom_client::{Client, ClientCredentials, ClientError, TaskRowScope};
 use headroom_config::JobSpec;
 use headroom_config::job::ClusterProfiles;
 use headroom_transport::{ListenerIdentity, MasterAddress};
@@ -253,7 +253,8 @@ async fn open_journal(
         return Ok(MasterJournal::open(&path)?);
     };
     // The time of submission distinguishes the applications of two clusters with the same id.
-    let submitted = answered(&options.rm, || client.app(app)).await?.submitted;
+    let query = || client.app_with(app, TaskRowScope::None);
+    let submitted = answered(&options.rm, query).await?.submitted;
     let (dir, attempt) = (
         shared_journal::dir(journals, app, submitted),
         options.attempt,

@@ -35,7 +35,7 @@ const MAX_NUMBER_LENGTH: usize = 16;
 
 /// Directory of the journal of one application below the directory of all journals.
 pub fn dir(journals: &Path, app: &AppId, submitted: UnixMillis) -> PathBuf {
-    journals.join(format!("{app}.{}", submitted.0))
+    journals.join(app.journal_directory(submitted))
 }
 
 /// The first line of a journal file.

@@ -195,6 +195,8 @@ fn applications_of_two_clusters_and_directories_of_other_users_do_not_mix() {
 }
 
 proptest! {
+    // Each case syncs many files.
+    #![proptest_config(ProptestConfig::with_cases(24))]
     /// Safety: of a sequence of attempts, each with durable records and a torn end of any length,
     /// every later attempt reads exactly the durable records.
     #[test]

@@ -77,6 +77,10 @@ pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = &[
     key("cache.entries", |c| Some(c.cache.entries.to_string())),
     key("cache.deadline", |c| Some(time(c.cache.deadline))),
     key("cache.ca_file", |c| path(&c.cache.ca_file)),
+    key("masters.journals", |c| path(&c.masters.journals)),
+    key("masters.file_system", |c| {
+        c.masters.file_system.as_ref().map(quoted)
+    }),
     key("telemetry.cardinality", |c| {
         Some(quoted(c.telemetry.cardinality.as_str()))
     }),

@@ -64,6 +64,7 @@ impl Simulation {
                 write,
                 moment: FaultMoment::Now,
             } => self.kill_master(job, down_ms, write),
+            Fault::MasterPaused { job, for_ms } => self.process_pauses(job, for_ms),
             Fault::ContainerKilled { pick } => self.kill_container(pick),
             Fault::TaskKilled { pick } => self.kill_task(pick),
             Fault::LineBreaks { pick } => self.break_one_connection(pick),

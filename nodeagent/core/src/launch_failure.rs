@@ -68,13 +68,15 @@ pub enum LaunchFailureKind {
     AuxServiceMissing,
     /// An auxiliary service could not be started, or was not ready in time.
     AuxServiceFailed,
+    /// The shared directory of the journals of masters cannot be used on this node.
+    JournalsUnusable,
     /// An internal failure; the log of the agent has its details.
     Internal,
 }
 
 impl LaunchFailureKind {
     /// All kinds.
-    pub const ALL: [LaunchFailureKind; 22] = [
+    pub const ALL: [LaunchFailureKind; 23] = [
         LaunchFailureKind::ProgramNotFound,
         LaunchFailureKind::ProgramNotExecutable,
         LaunchFailureKind::ProgramFormat,
@@ -96,6 +98,7 @@ impl LaunchFailureKind {
         LaunchFailureKind::Cgroup,
         LaunchFailureKind::AuxServiceMissing,
         LaunchFailureKind::AuxServiceFailed,
+        LaunchFailureKind::JournalsUnusable,
         LaunchFailureKind::Internal,
     ];
     /// The next step for the user whose container could not be started.
@@ -174,6 +177,10 @@ impl LaunchFailureKind {
                 "see aux/NAME/stderr in the state directory of the node, or raise start_timeout \
                  of the service"
             }
+            LaunchFailureKind::JournalsUnusable => {
+                "mount the shared file system of journals under [masters] in the node's \
+                 configuration; the finding journals of `GET /v1/doctor` of the node has the cause"
+            }
             LaunchFailureKind::Internal => "see the log of the node agent at that time",
         }
     }
@@ -207,6 +214,7 @@ mod tests {
             LaunchFailureKind::Cgroup => "/v1/doctor",
             LaunchFailureKind::AuxServiceMissing => "under [aux_services]",
             LaunchFailureKind::AuxServiceFailed => "aux/NAME/stderr",
+            LaunchFailureKind::JournalsUnusable => "journals under [masters]",
             LaunchFailureKind::Internal => "log of the node agent",
         };
         for kind in LaunchFailureKind::ALL {

@@ -176,9 +176,7 @@ impl MasterDriver {
     pub(super) async fn finish_effects(&mut self) -> Result<(), JournalError> {
         let all = async {
             while !self.queue.is_empty() {
-                let Some(progress) = self.journal.progress().await else {
-                    break;
-                };
+                let progress = self.journal.progress().await;
                 self.hear_journal(progress)?;
                 self.carry_out();
             }

@@ -4,6 +4,7 @@
 //! their starts leave. The next sync covers all groups that were written in the meantime. In a
 //! shared directory, the sync thread checks the fence after each sync, and at intervals without one.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub(super) struct JournalThreads {
     /// `None` after the end began.
     groups: Option<Sender<(GroupNumber, Vec<JournalRecord>)>>,
     progress: mpsc::Receiver<JournalProgress>,
+    path: PathBuf,
     /// Disconnected when both threads have ended.
     ended: Receiver<()>,
 }
@@ -74,6 +76,7 @@ impl JournalThreads {
         Ok(JournalThreads {
             groups: Some(groups),
             progress,
+            path,
             ended,
         })
     }
@@ -86,9 +89,15 @@ impl JournalThreads {
         }
     }
 
-    /// The next report; `None` after the threads have ended.
-    pub(super) async fn progress(&mut self) -> Option<JournalProgress> {
-        self.progress.recv().await
+    /// The next report.
+    pub(super) async fn progress(&mut self) -> JournalProgress {
+        self.progress.recv().await.unwrap_or_else(|| {
+            JournalProgress::Failed(JournalError::Io {
+                path: self.path.clone(),
+                doing: "written, because its thread has ended",
+                source: std::io::ErrorKind::BrokenPipe.into(),
+            })
+        })
     }
 }
 
