@@ -74,6 +74,13 @@ pub enum Fault {
         /// Duration. Milliseconds.
         for_ms: u64,
     },
+    /// The host of a master is partitioned. The file server stays reachable.
+    MasterCutOff {
+        /// Index of its job.
+        job: usize,
+        /// Duration. Milliseconds.
+        for_ms: u64,
+    },
     /// A process outside the cluster kills the processes of a container.
     ContainerKilled {
         /// Selects one of the containers that are alive at that time.
@@ -207,13 +214,11 @@ pub fn doubled_masters(chance: &mut RandomSource, shape: FaultTargets) -> Vec<(u
     let count = chance.between(1, 6);
     let one = |chance: &mut RandomSource| {
         let at = chance.between(shape.from_ms, shape.until_ms);
-        let for_ms = chance.between(500, 60_000);
-        let fault = if chance.percent(50) {
-            let job = place(chance, shape.jobs);
-            Fault::MasterPaused { job, for_ms }
-        } else {
-            let node = place(chance, shape.nodes);
-            Fault::HostCutOff { node, for_ms }
+        let for_ms = chance.between(500, 80_000);
+        let job = place(chance, shape.jobs);
+        let fault = match chance.below(3) {
+            0 => Fault::MasterPaused { job, for_ms },
+            _ => Fault::MasterCutOff { job, for_ms },
         };
         (at, fault)
     };

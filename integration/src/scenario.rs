@@ -169,6 +169,12 @@ impl Scenario {
         if let Some(job) = scenario.jobs.first_mut() {
             job.managed = Some(Bytes::from_mib(64));
         }
+        // Another node can take the master.
+        let second = scenario.nodes.first().cloned();
+        scenario
+            .nodes
+            .extend(second.filter(|_| scenario.nodes.len() < 2));
+        scenario.estate = ScenarioCluster::none(scenario.nodes.len());
         // The largest tasks fit beside a master.
         for node in &mut scenario.nodes {
             node.memory = node.memory.saturating_add(Bytes::from_mib(64));
@@ -177,8 +183,9 @@ impl Scenario {
             nodes: scenario.nodes.len(),
             jobs: 1,
             from_ms: EVERYBODY_IS_THERE,
-            until_ms: scenario.calm_ms,
+            until_ms: EVERYBODY_IS_THERE + 20_000,
         };
+        scenario.calm_ms = scenario.calm_ms.max(shape.until_ms);
         scenario
             .faults
             .extend(fault::doubled_masters(&mut chance, shape));

@@ -110,6 +110,7 @@ impl Simulation {
     pub(super) fn process_written(&mut self, pid: u64) {
         if self.is_deposed(pid) {
             self.note(|| format!("master process {pid} finds that it was deposed"));
+            self.deposed += 1;
             if let Some(p) = self.processes.get_mut(&pid) {
                 p.groups.clear();
             }
