@@ -1,6 +1,6 @@
 //! The node of an application master is lost, with all its processes. With a shared directory of
 //! journals, the next attempt continues on another node: no finished task runs again, and the
-//! executors there continue. Without it, the job begins anew.
+//! executors there continue. Without it, the job begins from the start.
 
 #![allow(missing_docs)] // a test binary has no public API
 
@@ -140,8 +140,8 @@ fn a_master_on_another_node_continues_its_job() {
 }
 
 #[test]
-fn without_a_shared_directory_the_job_begins_anew() {
-    let mut job = LostNode::begin("anew", None);
+fn without_a_shared_directory_the_job_begins_from_its_start() {
+    let mut job = LostNode::begin("restarted", None);
     job.lose_node();
     job.until_next_master();
     job.end();

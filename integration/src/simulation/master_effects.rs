@@ -20,7 +20,7 @@ impl Simulation {
     }
 
     /// Takes over the shared journal. False after a later attempt. A write of an earlier attempt that
-    /// is in progress may be part of the journal; it never notifies anybody of it.
+    /// is in progress may be part of the journal; no peer is ever notified of it.
     pub(super) fn takes_over(&mut self, job: usize, attempt: &AttemptId) -> bool {
         let journal = self.clients[job].journals.entry(None).or_default();
         if journal.attempt > attempt.attempt {

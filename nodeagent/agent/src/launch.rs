@@ -121,7 +121,7 @@ pub(crate) fn prepare(
 }
 
 /// Refuses a master on a node that cannot use the shared journals. It would end at once, or begin
-/// its job anew.
+/// its job from the start.
 fn check_journals(site: &NodeContext) -> anyhow::Result<()> {
     let problem = site
         .journals

@@ -358,7 +358,9 @@ fn journals(facts: &DoctorFacts) -> DoctorFinding {
         )
     };
     match &facts.journals {
-        None => about("no shared directory; a master on another node begins its job anew".into()),
+        None => about(
+            "no shared directory; a master on another node begins its job from the start".into(),
+        ),
         Some((_, Some(problem))) => about(problem.found.clone()).fail(problem.fix.clone()),
         Some((dir, None)) if facts.journals_beside_state => about(format!(
             "{} is on the file system of the state directory",
