@@ -11,7 +11,9 @@ use headroom_wire::v1::queues::QueueSpec;
 
 use crate::aux_services::AuxServiceConfig;
 use crate::etcd::EtcdConfig;
-use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
+use crate::node_settings::{
+    FileCacheLimits, HealthChecks, Isolation, LogRetention, MasterJournals,
+};
 use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry, UploadLimits};
 use crate::toml_reader::parse_duration;
 
@@ -212,6 +214,8 @@ pub struct NodeAgentConfig {
     pub health: HealthChecks,
     /// Limits of fetched files and their cache.
     pub cache: FileCacheLimits,
+    /// Directory of the journals of application masters.
+    pub masters: MasterJournals,
     /// Settings of metrics.
     pub telemetry: Telemetry,
 }
@@ -260,6 +264,7 @@ impl Default for NodeAgentConfig {
             logs: LogRetention::default(),
             health: HealthChecks::default(),
             cache: FileCacheLimits::default(),
+            masters: MasterJournals::default(),
             telemetry: Telemetry::default(),
         }
     }

@@ -125,6 +125,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         logs: node::logs(&mut root),
         health: node::health(&mut root),
         cache: node::cache(&mut root),
+        masters: node::masters(&mut root),
         telemetry: telemetry::telemetry(&mut root),
         ..traits(&mut root)
     };

@@ -40,7 +40,8 @@ pub use job::{
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node_settings::{
-    FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, LogRetention, RunAsUser,
+    FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, LogRetention, MasterJournals,
+    RunAsUser,
 };
 pub use problem::{FileProblem, FileProblemKind, in_one_line, render};
 pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry, UploadLimits};

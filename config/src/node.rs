@@ -3,7 +3,10 @@
 use toml::de::DeValue;
 
 use crate::checked::NodeAgentConfig;
-use crate::node_settings::{FileCacheLimits, HealthChecks, Isolation, LogRetention, user_name};
+use crate::node_settings::{
+    FileCacheLimits, HealthChecks, Isolation, LogRetention, MasterJournals, file_system_type,
+    user_name,
+};
 use crate::telemetry::segment;
 use crate::toml_reader::{
     self, TomlSection, absolute_path, boolean, count, duration, hint, nonzero_size, parsed,
@@ -109,6 +112,31 @@ pub(crate) fn cache(root: &mut TomlSection<'_>) -> FileCacheLimits {
     })
 }
 
+pub(crate) fn masters(root: &mut TomlSection<'_>) -> MasterJournals {
+    let whole = hint(
+        "it sets where masters keep their journals",
+        "write a table: [masters]",
+    );
+    root.read_table("masters", whole, |t| {
+        let dir = hint(
+            "every node must read the same directory by this path",
+            "write an absolute path in quotes, or leave it out",
+        );
+        let kind = hint(
+            "a directory whose file system is not mounted is refused",
+            "write the type from /proc/mounts, such as \"nfs4\", and the directory in `journals`",
+        );
+        let journals = t.read_value("journals", dir, absolute_path);
+        let file_system = t.read_value("file_system", kind, |v| {
+            file_system_type(&toml_reader::text(v)?)
+        });
+        MasterJournals {
+            journals,
+            file_system,
+        }
+    })
+}
+
 /// Rejects a tmpfs that is larger than the node's memory, because no container can be that large.
 pub(crate) fn check_tmpfs_sizes(root: &TomlSection<'_>, config: &NodeAgentConfig) {
     let Some(memory) = config.memory else { return };
@@ -169,7 +197,8 @@ mod tests {
                     tmp_size = '64MiB'\nipc = 'container'\nshm_size = '32MiB'\n\
                     umask = '077'\nopen_files = 1024\ncpu = 'limit'\n[logs]\nsize = '1MiB'\ncount = 3\ncontainer = '8MiB'\nkeep = '1h'\n\
                     [health]\ndisk_full = 80\ninodes_full = 70\nmax_unattributed = '12.5%'\nevery = '1s'\nscript = '/bin/true'\nscript_every = '2s'\n\
-                    script_timeout = '3s'\n[cache]\nsize = '1GiB'\nfile = '2MiB'\nunpacked = '3MiB'\nentries = 4\ndeadline = '5s'\n";
+                    script_timeout = '3s'\n[cache]\nsize = '1GiB'\nfile = '2MiB'\nunpacked = '3MiB'\nentries = 4\ndeadline = '5s'\n\
+                    [masters]\njournals = '/shared/journals'\nfile_system = 'nfs4'\n";
         let c = nodeagent(text, "f").expect("right");
         assert_eq!(
             (c.isolation.run_as, c.isolation.umask, c.isolation.cpu),
@@ -203,13 +232,18 @@ mod tests {
             (c.cache.entries, c.cache.deadline),
             (4, Duration::from_secs(5))
         );
+        assert_eq!(
+            (c.masters.journals, c.masters.file_system.as_deref()),
+            (Some("/shared/journals".into()), Some("nfs4"))
+        );
     }
 
     #[test]
     fn every_mistake_in_the_tables_has_its_position() {
         let text = "[isolation]\nrun_as = 'no such'\numask = '027x'\ncpu = 'all'\nuser = 1\n[logs]\nsize = '1KiB'\ncount = 1\n\
-                    [health]\ndisk_full = 101\nscript = 'relative'\n[cache]\nentries = 0\n";
-        let problems = nodeagent(text, "f").expect_err("nine mistakes");
+                    [health]\ndisk_full = 101\nscript = 'relative'\n[cache]\nentries = 0\n\
+                    [masters]\njournals = 'here'\nfile_system = 'a b'\n";
+        let problems = nodeagent(text, "f").expect_err("eleven mistakes");
         let mut keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
         keys.sort_unstable();
         let wanted = [
@@ -222,6 +256,8 @@ mod tests {
             "isolation.user",
             "logs.count",
             "logs.size",
+            "masters.file_system",
+            "masters.journals",
         ];
         assert_eq!(keys, wanted, "{problems:#?}");
     }

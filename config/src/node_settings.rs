@@ -159,6 +159,16 @@ impl Default for HealthChecks {
     }
 }
 
+/// The directory of the journals of application masters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MasterJournals {
+    /// A directory that every node can read; `None` for a directory of the node, which a master on
+    /// another node cannot read.
+    pub journals: Option<PathBuf>,
+    /// Required type of its file system, as in `/proc/mounts`; any if absent.
+    pub file_system: Option<String>,
+}
+
 /// Limits of fetched files and of their cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileCacheLimits {
@@ -186,6 +196,17 @@ impl Default for FileCacheLimits {
             deadline: Duration::from_secs(600),
             ca_file: None,
         }
+    }
+}
+
+/// Parses the type of a file system.
+pub(crate) fn file_system_type(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let good = (1..=32).contains(&text.len()) && text.chars().all(plain);
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not the type of a file system"))
     }
 }
 

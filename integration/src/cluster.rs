@@ -95,6 +95,8 @@ pub struct Cluster {
     replicas: Option<ManagerReplicas>,
     /// Clock errors by daemon.
     skews: BTreeMap<String, Skew>,
+    /// More configuration of the node agents.
+    agent_keys: String,
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
@@ -139,6 +141,30 @@ impl Cluster {
         let file = dir.path().join("resourcemanager.toml");
         fs::write(&file, configuration)?;
         Cluster::start_in(dir, shapes, (TestContainerUser::Own, Some(file)))
+    }
+
+    /// As [`Cluster::start_managed`], with node agents that share this directory for the journals of
+    /// masters. It is created below the directory of the cluster; `None` for no such directory.
+    pub fn start_sharing_journals(
+        shapes: &[NodeShape],
+        configuration: &str,
+        journals: Option<&str>,
+    ) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("headroom-cluster-")
+            .tempdir()
+            .context("a directory for the cluster")?;
+        let file = dir.path().join("resourcemanager.toml");
+        fs::write(&file, configuration)?;
+        let shared = journals.map(|name| dir.path().join(name));
+        let mut cluster = Cluster::new_in(dir, shapes, (TestContainerUser::Own, Some(file)))?;
+        if let Some(shared) = shared {
+            fs::create_dir(&shared)?;
+            cluster.agent_keys =
+                format!("[masters]\njournals = {:?}\n", shared.display().to_string());
+        }
+        cluster.start_daemons()?;
+        Ok(cluster)
     }
 
     /// As [`Cluster::start`], with node agents of this configuration. Other users can access the
@@ -204,6 +230,7 @@ impl Cluster {
             manager,
             replicas: None,
             skews,
+            agent_keys: String::new(),
         };
         cluster.start_resource_manager()?;
         until("the first token", SOON, || Ok(papers.bootstrap(&url).ok()))?;
@@ -221,32 +248,44 @@ impl Cluster {
         shapes: &[NodeShape],
         (people, manager): (TestContainerUser, Option<PathBuf>),
     ) -> Result<Self> {
+        let mut cluster = Cluster::new_in(dir, shapes, (people, manager))?;
+        cluster.start_daemons()?;
+        Ok(cluster)
+    }
+
+    /// A cluster whose daemons do not run yet.
+    fn new_in(
+        dir: tempfile::TempDir,
+        shapes: &[NodeShape],
+        (people, manager): (TestContainerUser, Option<PathBuf>),
+    ) -> Result<Self> {
         let port = free_port()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
-        let nodes = named(shapes);
-        let (daemons, skews) = (BTreeMap::new(), BTreeMap::new());
-        let mut cluster = Cluster {
+        Ok(Cluster {
             dir,
             port,
-            nodes,
-            daemons,
+            nodes: named(shapes),
+            daemons: BTreeMap::new(),
             people,
             runtime,
             client,
             papers: None,
             manager,
             replicas: None,
-            skews,
-        };
-        cluster.start_resource_manager()?;
-        for name in cluster.nodes.keys().cloned().collect::<Vec<_>>() {
-            cluster.start_node(&name)?;
+            skews: BTreeMap::new(),
+            agent_keys: String::new(),
+        })
+    }
+
+    fn start_daemons(&mut self) -> Result<()> {
+        self.start_resource_manager()?;
+        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
+            self.start_node(&name)?;
         }
-        cluster.until_ready()?;
-        Ok(cluster)
+        self.until_ready()
     }
 
     /// Starts a cluster with one node of the default shape.
@@ -340,7 +379,7 @@ impl Cluster {
             .join("plain-nodeagent.toml")
             .display()
             .to_string();
-        fs::write(&plain, on_any_disk(""))?;
+        fs::write(&plain, on_any_disk(&self.agent_keys))?;
         match &people {
             // Jobs of tests run as the user who runs the tests, and share data with the tests in
             // /tmp.

@@ -66,6 +66,21 @@ pub enum Fault {
         /// The moment at which it dies.
         moment: FaultMoment,
     },
+    /// A master is paused: it processes nothing, and continues later where it was. It may find that
+    /// another attempt has taken over.
+    MasterPaused {
+        /// Index of its job.
+        job: usize,
+        /// Duration. Milliseconds.
+        for_ms: u64,
+    },
+    /// The host of a master is partitioned. The file server stays reachable.
+    MasterCutOff {
+        /// Index of its job.
+        job: usize,
+        /// Duration. Milliseconds.
+        for_ms: u64,
+    },
     /// A process outside the cluster kills the processes of a container.
     ContainerKilled {
         /// Selects one of the containers that are alive at that time.
@@ -191,6 +206,23 @@ pub fn plan(chance: &mut RandomSource, shape: FaultTargets) -> Vec<(u64, Fault)>
         .collect();
     faults.sort_by_key(|(at, _)| *at);
     faults
+}
+
+/// Draws faults after which two attempts of a master run at the same time: pauses, and partitions of
+/// the hosts of masters.
+pub fn doubled_masters(chance: &mut RandomSource, shape: FaultTargets) -> Vec<(u64, Fault)> {
+    let count = chance.between(1, 6);
+    let one = |chance: &mut RandomSource| {
+        let at = chance.between(shape.from_ms, shape.until_ms);
+        let for_ms = chance.between(500, 80_000);
+        let job = place(chance, shape.jobs);
+        let fault = match chance.below(3) {
+            0 => Fault::MasterPaused { job, for_ms },
+            _ => Fault::MasterCutOff { job, for_ms },
+        };
+        (at, fault)
+    };
+    (0..count).map(|_| one(chance)).collect()
 }
 
 fn any(chance: &mut RandomSource, shape: FaultTargets) -> Fault {

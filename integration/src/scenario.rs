@@ -25,6 +25,9 @@ const EVERYBODY_IS_THERE: u64 = 5_000;
 /// Separates the random numbers of tenants from those of jobs.
 const ESTATE: u64 = 0x0e57_a7e5;
 
+/// Separates the random numbers of faults that double masters.
+const DOUBLED: u64 = 0x0d0b_1ed0;
+
 /// The behaviour of a task, independent of its executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimTaskPlan {
@@ -73,6 +76,8 @@ pub struct Scenario {
     pub faults: Vec<(u64, Fault)>,
     /// Time after which no fault occurs. Milliseconds.
     pub calm_ms: u64,
+    /// True if the nodes share the directory of the journals of masters.
+    pub shared_journals: bool,
     /// Longest time from the end of a task killed for memory to the start of its next attempt in
     /// its own container. `None` without a bound: the cluster may be too small or have too many
     /// faults.
@@ -150,9 +155,42 @@ impl Scenario {
             weather: NetworkFaults::any(&mut chance.split()),
             faults,
             calm_ms,
+            shared_journals: false,
             own_container_within: None,
             standstill_within: None,
         }
+    }
+    /// The jobs of a seed with a managed master, a shared directory of journals, and faults after
+    /// which two attempts of a master run at the same time.
+    pub fn doubled_masters(seed: u64) -> Self {
+        let mut scenario = Scenario::jobs_alone(seed);
+        let mut chance = RandomSource::new(seed ^ DOUBLED);
+        scenario.shared_journals = true;
+        if let Some(job) = scenario.jobs.first_mut() {
+            job.managed = Some(Bytes::from_mib(64));
+        }
+        // Another node can take the master.
+        let second = scenario.nodes.first().cloned();
+        scenario
+            .nodes
+            .extend(second.filter(|_| scenario.nodes.len() < 2));
+        scenario.estate = ScenarioCluster::none(scenario.nodes.len());
+        // The largest tasks fit beside a master.
+        for node in &mut scenario.nodes {
+            node.memory = node.memory.saturating_add(Bytes::from_mib(64));
+        }
+        let shape = FaultTargets {
+            nodes: scenario.nodes.len(),
+            jobs: 1,
+            from_ms: EVERYBODY_IS_THERE,
+            until_ms: EVERYBODY_IS_THERE + 20_000,
+        };
+        scenario.calm_ms = scenario.calm_ms.max(shape.until_ms);
+        scenario
+            .faults
+            .extend(fault::doubled_masters(&mut chance, shape));
+        scenario.faults.sort_by_key(|(at, _)| *at);
+        scenario
     }
     /// The memory of the largest node.
     pub fn largest(&self) -> Bytes {

@@ -14,6 +14,8 @@ mod fault_injection;
 mod host;
 mod manager;
 mod master;
+mod master_effects;
+mod master_journal;
 mod master_link;
 mod network;
 mod node_link;
@@ -70,6 +72,8 @@ pub struct Outcome {
     pub events: u64,
     /// Virtual duration. Milliseconds.
     pub virtual_ms: u64,
+    /// Masters that ended because a later attempt had taken over their journal.
+    pub deposed: u32,
     /// The last events as text.
     pub tail: Vec<String>,
 }
@@ -114,6 +118,7 @@ pub fn run_scenario(seed: u64, scenario: Scenario, plant: PlantedBug) -> Outcome
         hash: diary.hash(),
         events: diary.count(),
         virtual_ms: world.now,
+        deposed: world.deposed,
         tail: diary.tail(),
     }
 }
@@ -162,6 +167,8 @@ struct Simulation {
     /// Queues that were below their guarantee with waiting requests at the last check.
     starving: std::collections::BTreeSet<String>,
     wires: Wires,
+    /// Masters that ended because a later attempt had taken over their journal.
+    deposed: u32,
     oracle: InvariantChecker,
     diary: Rc<RefCell<RunTrace>>,
 }
@@ -193,6 +200,7 @@ impl Simulation {
             oracle: InvariantChecker::new(&scenario),
             manager: SimManager::default(),
             hosts,
+            deposed: 0,
             clients,
             processes: BTreeMap::new(),
             executors: BTreeMap::new(),

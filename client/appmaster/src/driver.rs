@@ -1,20 +1,22 @@
 //! The loop that owns the core: it processes messages in batches, makes records durable, and only
 //! then carries out the other effects, except for starts that may follow the write of the records.
+//! The loop does not wait for the disk: effects wait in a queue.
 
 mod commits;
 mod effect_batch;
+mod effect_queue;
+mod effects;
+mod journal_threads;
 mod rm_session;
 mod submitters;
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use headroom_types::exit::Unattributed;
-use headroom_types::{AttemptId, Bytes, ContainerId, Tick};
+use headroom_types::{AttemptId, ContainerId, Tick};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -22,22 +24,24 @@ use crate::core::MasterCore;
 use crate::event::{EventTimestamp, JobOutcome, MasterEffect, MasterEvent, TaskLimitResult};
 use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
 use crate::journal::{JournalError, MasterJournal};
-use crate::record::JournalRecord;
 use crate::rm_link::RmLink;
 use crate::run_error::MasterRunError;
-use crate::session::{ManagerSession, SessionEffect, SessionInput};
+use crate::session::{ManagerSession, SessionEffect, SessionEnd, SessionInput};
 use crate::spec::ExecutorEnvironment;
 use crate::stop_request::StopRequest;
 use crate::submitter_link::SubmitterLinkEvent;
 use crate::traces::JobTraceExporter;
 use commits::Commits;
-use effect_batch::EffectBatch;
+use effect_queue::EffectQueue;
+use journal_threads::{JournalProgress, JournalThreads};
 use submitters::SubmitterWriters;
 
 /// Maximum number of messages that are processed before records are made durable.
 const BATCH: usize = 256;
 /// Timeout for the last messages to executors at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for the last sync of the journal at the end. Nothing depends on later records yet.
+const LAST_SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The connection of one executor.
 struct ExecutorWriter {
@@ -49,7 +53,11 @@ struct ExecutorWriter {
 /// The state of the loop.
 pub(crate) struct MasterDriver {
     core: MasterCore,
-    journal: Option<MasterJournal>,
+    journal: JournalThreads,
+    /// Effects that wait for the journal.
+    queue: EffectQueue,
+    /// Cursor of the last result whose record is durable.
+    durable_result: u64,
     lines: BTreeMap<ContainerId, ExecutorWriter>,
     submitters: SubmitterWriters,
     /// Writers that send their last messages.
@@ -68,6 +76,7 @@ pub(crate) struct MasterDriver {
 
 /// An input of the loop.
 enum DriverInput {
+    Journal(JournalProgress),
     Executor(ExecutorLinkEvent),
     Submitter(SubmitterLinkEvent),
     Rm(SessionInput),
@@ -90,13 +99,15 @@ impl MasterDriver {
         (environment, attempt): (ExecutorEnvironment, AttemptId),
         submission_token: Option<String>,
         traces: JobTraceExporter,
-    ) -> Self {
+    ) -> Result<Self, JournalError> {
         let url = environment.master_url.clone();
         let session = ManagerSession::new(attempt, url, core.outcome().cloned(), Tick(0))
             .with_submission_token(submission_token);
-        MasterDriver {
+        Ok(MasterDriver {
+            durable_result: core.last_result(),
             core,
-            journal: Some(journal),
+            journal: JournalThreads::start(journal)?,
+            queue: EffectQueue::default(),
             lines: BTreeMap::new(),
             submitters: SubmitterWriters::new(),
             ending: Vec::new(),
@@ -109,15 +120,12 @@ impl MasterDriver {
             effects: Vec::new(),
             measuring: JoinSet::new(),
             traces,
-        }
+        })
     }
 
-    /// Makes the first records durable.
-    pub(crate) async fn write_first(
-        &mut self,
-        records: &[JournalRecord],
-    ) -> Result<(), JournalError> {
-        self.commit(records.to_vec(), Vec::new()).await
+    /// True if the resource manager accepted the report of the job's end.
+    pub(crate) fn is_end_accepted(&self) -> bool {
+        self.session.end() == Some(SessionEnd::Accepted)
     }
 
     /// Runs until the job has ended and the end is reported to the resource manager, or until this
@@ -135,20 +143,27 @@ impl MasterDriver {
             let timer = self.core.next_timer().map(|tick| self.moment(tick));
             let speak = self.session.next_timer().map(|tick| self.moment(tick));
             let flush = self.submitters.next_flush(&self.core);
+            let has_room = self.queue.has_room();
             let heard = tokio::select! {
                 biased;
-                Some(event) = rm.recv() => DriverInput::Rm(event),
-                Some(event) = executors.recv() => DriverInput::Executor(event),
-                Some(event) = submitters.recv() => DriverInput::Submitter(event),
-                Some(event) = self.commits.next() => DriverInput::Committed(event),
+                progress = self.journal.progress() => DriverInput::Journal(progress),
                 Ok(()) = stops.changed() => DriverInput::StopRequest(*stops.borrow_and_update()),
-                Some(Ok(event)) = self.measuring.join_next() => DriverInput::Measured(event),
-                () = until(timer) => DriverInput::Timer,
+                Some(event) = rm.recv(), if has_room => DriverInput::Rm(event),
+                Some(event) = executors.recv(), if has_room => DriverInput::Executor(event),
+                Some(event) = submitters.recv(), if has_room => DriverInput::Submitter(event),
+                Some(event) = self.commits.next(), if has_room => DriverInput::Committed(event),
+                Some(Ok(event)) = self.measuring.join_next(), if has_room => {
+                    DriverInput::Measured(event)
+                }
+                () = until(timer), if has_room => DriverInput::Timer,
                 () = until(speak) => DriverInput::Speak,
                 () = until(flush) => DriverInput::Flush,
             };
             self.process_input(heard, url)?;
             for _ in 0..BATCH {
+                if !has_room {
+                    break;
+                }
                 let more = rm
                     .try_recv()
                     .map(DriverInput::Rm)
@@ -157,10 +172,13 @@ impl MasterDriver {
                 let Ok(more) = more else { break };
                 self.process_input(more, url)?;
             }
-            self.carry_out().await?;
-            self.submitters.flush(&mut self.core);
+            self.carry_out();
+            self.submitters.flush(&mut self.core, self.durable_result);
             let over = self.session.is_over();
             if over || *stops.borrow() == StopRequest::Leave {
+                if self.session.end() != Some(SessionEnd::Replaced) {
+                    self.finish_effects().await?;
+                }
                 self.farewell().await;
                 return Ok(self.session.outcome().cloned().filter(|_| over));
             }
@@ -188,6 +206,7 @@ impl MasterDriver {
 
     fn process_input(&mut self, heard: DriverInput, url: &str) -> Result<(), MasterRunError> {
         match heard {
+            DriverInput::Journal(progress) => self.hear_journal(progress)?,
             DriverInput::Executor(event) => self.hear_executor(event),
             DriverInput::Submitter(event) => self.hear_submitter(event),
             DriverInput::Flush => {}
@@ -323,132 +342,6 @@ impl MasterDriver {
             }
             FromExecutor::Hello { .. } | FromExecutor::Alive => {}
         }
-    }
-
-    /// Carries out effects: first the records, then the starts that may follow the write, and all
-    /// others when the records are durable.
-    async fn carry_out(&mut self) -> Result<(), MasterRunError> {
-        while !self.effects.is_empty() {
-            let batch = EffectBatch::new(std::mem::take(&mut self.effects));
-            if batch.records.is_empty() {
-                self.send_all(batch.starts);
-            } else {
-                let ended = self.traces.find_ended(&batch.records);
-                self.commit(batch.records, batch.starts).await?;
-                self.traces.queue_spans(&self.core, &ended, self.now().unix);
-            }
-            for effect in batch.rest {
-                match effect {
-                    MasterEffect::Record(_) => {}
-                    MasterEffect::Send { container, message } => self.send(container, *message),
-                    MasterEffect::Commit {
-                        task,
-                        attempt,
-                        commit,
-                    } => self.commits.begin(task, attempt, commit),
-                    MasterEffect::Resize {
-                        container,
-                        resource,
-                    } => self
-                        .session
-                        .resize(container, resource, &mut self.session_effects),
-                    MasterEffect::Measure { stage } => self.measure(stage),
-                    MasterEffect::Answer {
-                        connection,
-                        message,
-                    } => {
-                        if !self.submitters.answer(connection, *message) {
-                            self.step(MasterEvent::SubmitterLeft { connection });
-                        }
-                    }
-                    MasterEffect::Sync => self.session.sync_now(self.now().tick),
-                    MasterEffect::Finish(outcome) => self.end(outcome),
-                }
-            }
-            self.carry_out_session();
-        }
-        if self.core.has_unreported_changes() {
-            self.session.sync_soon(self.now().tick);
-        }
-        Ok(())
-    }
-
-    /// Measures the inputs of a stage outside of the loop, because a file system may be slow. No
-    /// task waits for the result.
-    fn measure(&mut self, stage: usize) {
-        let files = self.core.input_files(stage);
-        self.measuring.spawn_blocking(move || {
-            let size = |file: PathBuf| {
-                std::fs::metadata(file)
-                    .ok()
-                    .filter(Metadata::is_file)
-                    .map(|m| Bytes::new(m.len()))
-            };
-            MasterEvent::Inputs {
-                stage,
-                sizes: files.into_iter().map(|file| file.and_then(size)).collect(),
-            }
-        });
-    }
-
-    /// Writes records outside of the runtime's threads, because the write waits for the disk. Sends
-    /// `starts` when they are written, and returns when they are durable.
-    async fn commit(
-        &mut self,
-        records: Vec<JournalRecord>,
-        starts: Vec<(ContainerId, ToExecutor)>,
-    ) -> Result<(), JournalError> {
-        let Some(mut journal) = self.journal.take() else {
-            self.send_all(starts);
-            return Ok(());
-        };
-        let (written, is_written) = oneshot::channel();
-        let durable = tokio::task::spawn_blocking(move || {
-            let result = journal.write(&records).and_then(|()| {
-                let _ = written.send(()); // fails only if the loop has ended
-                journal.sync()
-            });
-            (journal, result)
-        });
-        if is_written.await.is_ok() {
-            self.send_all(starts);
-        }
-        match durable.await {
-            Ok((journal, result)) => {
-                self.journal = Some(journal);
-                result
-            }
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-        }
-    }
-
-    fn send_all(&mut self, messages: Vec<(ContainerId, ToExecutor)>) {
-        for (container, message) in messages {
-            self.send(container, message);
-        }
-    }
-
-    /// Sends a message to an executor. An executor that does not read is disconnected; it
-    /// reconnects and reports its state.
-    fn send(&mut self, container: ContainerId, message: ToExecutor) {
-        let Some(line) = self.lines.get(&container) else {
-            return;
-        };
-        if line.sender.try_send(message).is_err() {
-            tracing::warn!(%container, "an executor does not read its messages, closing its connection");
-            self.lines.remove(&container);
-            self.step(MasterEvent::LineDown { container });
-        }
-    }
-
-    fn end(&mut self, outcome: JobOutcome) {
-        tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
-        let now = self.now();
-        self.core.report_job_end(now, &outcome);
-        let ended = self.submitters.end(&mut self.core, &outcome);
-        self.ending.extend(ended);
-        self.traces.queue_job_span(&self.core, &outcome, now.unix);
-        self.session.finish(now.tick, outcome);
     }
 
     /// Waits for the last messages to be sent.

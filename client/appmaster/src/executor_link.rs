@@ -53,7 +53,7 @@ const MAX_UNAUTHENTICATED_PER_IP: u32 = 64;
 
 /// Distinguishes connections of the same executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConnectionNumber(u64);
+pub struct ConnectionNumber(pub(crate) u64);
 
 /// An event of the link.
 #[derive(Debug)]

@@ -5,6 +5,9 @@
 //! directory follow the write at once: see `docs/decisions/0042-starts-follow-the-write.md`. A last
 //! line that a crash tore had no effects and is cut off. Damage at any other position is refused,
 //! and the file stays unchanged.
+//!
+//! A journal is one file in a directory of this host, or one file for each attempt in a directory
+//! that the nodes share: see [`crate::shared_journal`].
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek as _, SeekFrom, Write as _};
@@ -12,55 +15,17 @@ use std::path::{Path, PathBuf};
 
 use headroom_types::UnixMillis;
 
+pub use crate::journal_error::JournalError;
 use crate::record::{self, JournalHeader, JournalRecord};
+use crate::shared_journal::{JournalFence, SharedJournal};
 
-/// An open journal, locked against a second master.
+/// An open journal, protected against a second master: by a lock in a directory of this host, by a
+/// fence in a shared directory.
 #[derive(Debug)]
 pub struct MasterJournal {
     path: PathBuf,
     file: File,
-}
-
-/// An error of a journal.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The file or its directory cannot be used.
-    #[error("the journal {path} cannot be {doing}; check the directory's rights and free space")]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The operation that failed.
-        doing: &'static str,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Another master uses the journal.
-    #[error("the journal {path} is in use by another master of the same application")]
-    InUse {
-        /// The path.
-        path: PathBuf,
-    },
-    /// A line other than the last cannot be read.
-    #[error(
-        "line {line} of the journal {path} is damaged: {what}; move the file away to run the job from its start"
-    )]
-    Damaged {
-        /// The path.
-        path: PathBuf,
-        /// The line number, from 1.
-        line: usize,
-        /// The parse error.
-        what: String,
-    },
-    /// The journal belongs to another application or job.
-    #[error("the journal {path} belongs to {what}; use another state directory")]
-    Foreign {
-        /// The path.
-        path: PathBuf,
-        /// Its owner.
-        what: String,
-    },
+    shared: Option<SharedJournal>,
 }
 
 impl MasterJournal {
@@ -132,7 +97,34 @@ impl MasterJournal {
         Ok(MasterJournal {
             path: path.to_owned(),
             file,
+            shared: None,
         })
+    }
+
+    /// Takes over the journal in the shared directory `dir` for `attempt`: from now on, no earlier
+    /// attempt can make a record durable unnoticed. Its records must be read with
+    /// [`MasterJournal::replay`] before one is appended.
+    ///
+    /// # Errors
+    /// [`JournalError::Deposed`] after a later attempt; [`JournalError::AttemptUsed`];
+    /// [`JournalError::NotPrivate`]; errors of the file system.
+    pub fn take_over(dir: &Path, attempt: u32) -> Result<MasterJournal, JournalError> {
+        let (shared, path, file) = SharedJournal::take_over(dir, attempt)?;
+        Ok(MasterJournal {
+            path,
+            file,
+            shared: Some(shared),
+        })
+    }
+
+    /// Path of the file that this master writes.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The fence between the attempts, if the directory is shared.
+    pub fn fence(&self) -> Option<&JournalFence> {
+        self.shared.as_ref().map(SharedJournal::fence)
     }
 
     /// Reads the records one by one: the journal of a long job does not fit into memory.
@@ -145,10 +137,18 @@ impl MasterJournal {
             doing: "read",
             source,
         };
-        let mut file = self.file.try_clone().map_err(io)?;
-        file.seek(SeekFrom::Start(0)).map_err(io)?;
-        let lines = BufReader::with_capacity(1 << 16, file);
-        let mut replay = JournalReplay::new(self.path.clone(), Box::new(lines));
+        let mut replay = match &self.shared {
+            Some(shared) => {
+                let lines = shared.records()?;
+                JournalReplay::of_shared(shared.last_path(), lines)
+            }
+            None => {
+                let mut file = self.file.try_clone().map_err(io)?;
+                file.seek(SeekFrom::Start(0)).map_err(io)?;
+                let lines = BufReader::with_capacity(1 << 16, file);
+                JournalReplay::new(self.path.clone(), Box::new(lines))
+            }
+        };
         match std::mem::replace(&mut replay.state, ReplayState::Ended) {
             ReplayState::Broken(error) => return Err(error),
             state @ (ReplayState::Reading | ReplayState::Ended) => replay.state = state,
@@ -156,7 +156,8 @@ impl MasterJournal {
         Ok(replay)
     }
 
-    /// Ends the replay: cuts off a last line that a crash tore, so that records can be appended.
+    /// Ends the replay, so that records can be appended. Cuts off a last line that a crash tore; in
+    /// a shared directory, the file of this attempt names the part of the earlier files that counts.
     ///
     /// # Errors
     /// The journal is damaged before its end, or cannot be written. The file is unchanged then.
@@ -166,6 +167,9 @@ impl MasterJournal {
             doing,
         };
         let good = replay.finish()?;
+        if let Some(shared) = &mut self.shared {
+            return shared.begin(good, &mut self.file, &self.path);
+        }
         let length = self.file.metadata().map_err(|e| io("read").with(e))?.len();
         if good < length {
             self.file
@@ -198,7 +202,7 @@ impl MasterJournal {
             .map_err(|e| io("written").with(e))
     }
 
-    /// Returns when all written records are durable.
+    /// Returns when all written records are durable and no later attempt had taken over before.
     pub fn sync(&self) -> Result<(), JournalError> {
         self.file.sync_data().map_err(|e| {
             JournalErrorAt {
@@ -206,6 +210,29 @@ impl MasterJournal {
                 doing: "synced",
             }
             .with(e)
+        })?;
+        self.check_fence()
+    }
+
+    /// Checks that no later attempt has taken over. Always true in a directory of this host.
+    ///
+    /// # Errors
+    /// [`JournalError::Deposed`]; errors of the file system.
+    pub fn check_fence(&self) -> Result<(), JournalError> {
+        self.fence().map_or(Ok(()), JournalFence::check)
+    }
+
+    /// A second handle of the same file, for syncs in another thread.
+    pub fn try_clone(&self) -> Result<MasterJournal, JournalError> {
+        let file = self.file.try_clone().map_err(|source| JournalError::Io {
+            path: self.path.clone(),
+            doing: "opened",
+            source,
+        })?;
+        Ok(MasterJournal {
+            path: self.path.clone(),
+            file,
+            shared: self.shared.clone(),
         })
     }
 }
@@ -248,6 +275,8 @@ pub struct JournalReplay {
     state: ReplayState,
     /// Time of the first registration, once that record was read.
     job_started: Option<UnixMillis>,
+    /// True if a line with a zero byte ends the records, even if records follow.
+    ends_at_hole: bool,
 }
 
 /// The state of a replay.
@@ -273,6 +302,21 @@ impl Iterator for JournalReplay {
 impl JournalReplay {
     /// The records in `lines`. `path` is used for errors.
     pub fn new(path: PathBuf, lines: Box<dyn BufRead + Send + Sync>) -> JournalReplay {
+        JournalReplay::begin(path, lines, false)
+    }
+
+    /// The records in `lines` of a shared directory. They end at a line with a zero byte: the host
+    /// of an attempt that still runs may write the last pages of its file in any order. These pages
+    /// are later than the last sync, so nothing depends on them.
+    fn of_shared(path: PathBuf, lines: Box<dyn BufRead + Send + Sync>) -> JournalReplay {
+        JournalReplay::begin(path, lines, true)
+    }
+
+    fn begin(
+        path: PathBuf,
+        lines: Box<dyn BufRead + Send + Sync>,
+        ends_at_hole: bool,
+    ) -> JournalReplay {
         let mut replay = JournalReplay {
             path,
             lines,
@@ -281,6 +325,7 @@ impl JournalReplay {
             good: 0,
             state: ReplayState::Reading,
             job_started: None,
+            ends_at_hole,
         };
         replay.first = replay.read();
         replay
@@ -346,6 +391,10 @@ impl JournalReplay {
                     self.job_started.get_or_insert(*at);
                 }
                 Some(record)
+            }
+            Err(_) if self.ends_at_hole && line.contains(&0) => {
+                self.state = ReplayState::Ended;
+                None
             }
             Err(error) => {
                 self.state = match self.has_another_record() {

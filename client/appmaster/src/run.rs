@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_client::retry::ExponentialBackoff;
-use headroom_client::{Client, ClientCredentials, ClientError};
+use headroom_client::{Client, ClientCredentials, ClientError, TaskRowScope};
 use headroom_config::JobSpec;
 use headroom_config::job::ClusterProfiles;
 use headroom_transport::{ListenerIdentity, MasterAddress};
@@ -26,6 +26,7 @@ use crate::journal::{self, JournalReplay, MasterJournal};
 use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
 use crate::record::{self, JournalHeader, JournalRecord};
 use crate::rm_link::RmLink;
+use crate::shared_journal;
 use crate::spec::ExecutorEnvironment;
 use crate::submitter_link::{SubmissionListener, SubmitterLinkEvent};
 use crate::traces::JobTraceExporter;
@@ -69,6 +70,10 @@ pub struct MasterOptions {
     // `None` selects a directory below the user's state directory.
     #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Directory for the journals of all jobs that every node can read. Another node continues a job
+    /// only with it; set by the node agent
+    #[arg(long, env = "HEADROOM_JOURNALS", value_name = "DIR")]
+    pub journals: Option<PathBuf>,
     /// Working directory of tasks; by default the directory of each container
     #[arg(long, value_name = "DIR")]
     pub base_dir: Option<PathBuf>,
@@ -162,8 +167,8 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         None => submit(&mut options).await?,
     };
     let client = client(&options)?;
-    let path = state_dir(&options, &app).join("journal.ndjson");
-    let mut journal = MasterJournal::open(&path)?;
+    let mut journal = open_journal(&client, &options, &app).await?;
+    let path = journal.path().to_owned();
     let mut replay = journal.replay()?;
     let (begin, listener) = begin(&options, &path, &app, &job, replay.first()).await?;
     let is_new = replay.is_empty();
@@ -184,6 +189,10 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
     let core = build_core(job, setup, &mut replay, refused);
     let (records, job_started) = (replay.len(), replay.job_started());
     journal.finish_replay(replay)?;
+    if is_new && !is_refused {
+        journal.append(&[JournalRecord::Begin(begin.clone())])?;
+    }
+    let shared = journal.fence().map(|_| path.with_file_name(""));
     tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records, url = %greeting.master_url, "master started");
 
     let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
@@ -208,10 +217,7 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         (greeting, attempt),
         submission_token,
         traces,
-    );
-    if is_new && !is_refused {
-        shell.write_first(&[JournalRecord::Begin(begin)]).await?;
-    }
+    )?;
     let outcome = shell
         .work(
             executors,
@@ -225,10 +231,48 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
     if let (Ok(Some(_)), Some(owner)) = (&outcome, owner) {
         outputs::release(spec, owner).await;
     }
+    let is_end_accepted = shell.is_end_accepted();
+    drop(shell);
+    if let Some(dir) = shared.filter(|_| is_end_accepted) {
+        remove_journal(dir).await;
+    }
     Ok(MasterResult {
         app,
         outcome: outcome?,
     })
+}
+
+/// Opens the journal of `app`: in the shared directory, or in one of this host.
+async fn open_journal(
+    client: &Client,
+    options: &MasterOptions,
+    app: &AppId,
+) -> Result<MasterJournal, MasterRunError> {
+    let Some(journals) = &options.journals else {
+        let path = state_dir(options, app).join("journal.ndjson");
+        return Ok(MasterJournal::open(&path)?);
+    };
+    // The time of submission distinguishes the applications of two clusters with the same id.
+    let query = || client.app_with(app, TaskRowScope::None);
+    let submitted = answered(&options.rm, query).await?.submitted;
+    let (dir, attempt) = (
+        shared_journal::dir(journals, app, submitted),
+        options.attempt,
+    );
+    let taken = tokio::task::spawn_blocking(move || MasterJournal::take_over(&dir, attempt)).await;
+    match taken {
+        Ok(journal) => Ok(journal?),
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+/// Removes the shared journal of a job whose end is accepted. No attempt follows.
+async fn remove_journal(dir: PathBuf) {
+    let path = dir.clone();
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(dir = %dir.display(), %error, "the journal of this ended job cannot be removed; remove the directory");
+    }
 }
 
 /// The identity of the listener for executors, and the environment with which they find it.

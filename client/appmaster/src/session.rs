@@ -10,7 +10,8 @@
 //!               registered                  HR0410, or the cursor is too old
 //! Registering ─────────────► Known(epoch) ───────────────────────────────────► Registering
 //!      │                          │
-//!      │ refused, or no answer    │ end reported; HR0404, HR0409; no answer to the end for 60 s
+//!      │ refused, or no answer    │ end reported; HR0404; HR0409: a later attempt, which adopts
+//!      │                          │ the executors; no answer to the end for 60 s
 //!      ▼                          ▼
 //! SessionFailure                 Over
 //! ```
@@ -29,6 +30,7 @@ use headroom_wire::v1::application_master::{
     MasterSync, MasterSyncReply, PlacementRequest, PlacementVerdict, RegisterMaster,
 };
 use headroom_wire::v1::apps::ResizeContainer;
+use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::JobViewPatch;
 
 use crate::core::MasterCore;
@@ -153,8 +155,19 @@ enum SessionPhase {
     Registering,
     /// This run is registered.
     Known(Epoch),
-    /// The end was reported, or the resource manager refused the report.
-    Over,
+    /// The session has ended.
+    Over(SessionEnd),
+}
+
+/// The way in which a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The resource manager accepted the report of the job's end.
+    Accepted,
+    /// A later attempt has replaced this one, or the application has ended.
+    Replaced,
+    /// The resource manager does not know the application, or did not answer.
+    GivenUp,
 }
 
 /// The session of one master with the resource manager. All times have the same origin.
@@ -240,7 +253,15 @@ impl ManagerSession {
 
     /// True once the end was reported, or the resource manager refused the report.
     pub fn is_over(&self) -> bool {
-        self.phase == SessionPhase::Over
+        self.end().is_some()
+    }
+
+    /// The way in which the session ended; `None` before.
+    pub fn end(&self) -> Option<SessionEnd> {
+        match self.phase {
+            SessionPhase::Over(end) => Some(end),
+            SessionPhase::Registering | SessionPhase::Known(_) => None,
+        }
     }
 
     /// The outcome of the job, once it has ended.
@@ -315,7 +336,7 @@ impl ManagerSession {
         match self.phase {
             SessionPhase::Registering => self.register(out),
             SessionPhase::Known(epoch) => self.send_report(now, epoch, report(), out),
-            SessionPhase::Over => {}
+            SessionPhase::Over(_) => {}
         }
     }
 
@@ -369,7 +390,7 @@ impl ManagerSession {
                 out.extend(patch.map(SessionEffect::RestorePatch));
                 self.on_sync_failed(now, &error, out);
             }
-            SessionInput::Finished(Ok(())) => self.phase = SessionPhase::Over,
+            SessionInput::Finished(Ok(())) => self.phase = SessionPhase::Over(SessionEnd::Accepted),
             SessionInput::Finished(Err(UnacceptedReport { error, patch })) => {
                 out.extend(patch.map(SessionEffect::RestorePatch));
                 self.on_finish_failed(now, &error, out);
@@ -481,10 +502,16 @@ impl ManagerSession {
                 tracing::info!("the resource manager restarted, registering again");
                 self.register(out);
             }
+            CallFailureKind::Gone if error.code() == Some(ErrorCode::HR0409) => {
+                // A later attempt adopts the executors; those of an ended job, the resource manager
+                // stops.
+                tracing::warn!(%error, "this attempt was replaced or its job has ended; it ends and leaves the executors");
+                self.phase = SessionPhase::Over(SessionEnd::Replaced);
+            }
             CallFailureKind::Gone => {
                 tracing::warn!(%error, "the resource manager no longer knows this master, ending");
                 out.push(SessionEffect::Event(MasterEvent::Stop));
-                self.phase = SessionPhase::Over;
+                self.phase = SessionPhase::Over(SessionEnd::GivenUp);
             }
             CallFailureKind::TooOld | CallFailureKind::Refused => {
                 tracing::warn!(%error, "the resource manager refused a sync, retrying");
@@ -496,7 +523,7 @@ impl ManagerSession {
                 self.requests.send_all_again();
                 self.retry_later(now);
                 if self.outcome.is_some() && now.since(self.silent_since) > FINISH_TIMEOUT {
-                    self.phase = SessionPhase::Over;
+                    self.phase = SessionPhase::Over(SessionEnd::GivenUp);
                 }
             }
         }
@@ -508,12 +535,12 @@ impl ManagerSession {
     fn on_finish_failed(&mut self, now: Tick, error: &ClientError, out: &mut Vec<SessionEffect>) {
         match error.failure_kind() {
             CallFailureKind::Stale => self.register(out),
-            CallFailureKind::Gone => self.phase = SessionPhase::Over,
+            CallFailureKind::Gone => self.phase = SessionPhase::Over(SessionEnd::Replaced),
             CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent
                 if now.since(self.silent_since) > FINISH_TIMEOUT =>
             {
                 tracing::error!(%error, "cannot report the end of the job");
-                self.phase = SessionPhase::Over;
+                self.phase = SessionPhase::Over(SessionEnd::GivenUp);
             }
             CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent => {
                 self.retry_later(now)

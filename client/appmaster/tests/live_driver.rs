@@ -48,6 +48,7 @@ fn options(cluster: &Cluster, dir: &Path) -> (MasterOptions, watch::Sender<StopR
         trust: headroom_client::ClientCredentials::default(),
         rm: cluster.url(),
         state: Some(dir.join("state")),
+        journals: None,
         base_dir: None,
         listen: "127.0.0.1:0".parse().expect("address"),
         profiles: headroom_config::job::ClusterProfiles::new(),

@@ -4,6 +4,7 @@
 //! each new connection the executor's session reports its state. [`MasterSearch`] decides on
 //! addresses and waits.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -27,6 +28,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one write, after which the connection is closed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Silence after which the resource manager is queried for another master. A host that is paused
+/// still accepts connections, and a master that was replaced may not have noticed it.
+const SILENCE_BEFORE_QUERY: Duration = Duration::from_secs(10);
 /// Maximum silence of a master that sends heartbeats.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of queued lines.
@@ -106,7 +110,12 @@ pub async fn maintain_connection(target: MasterTarget, events: mpsc::Sender<Link
         let connected = timeout(CONNECT_TIMEOUT, connect(&address.at, address.pin)).await;
         match connected {
             Ok(Ok(stream)) => {
-                let ConnectionEnd { why, good } = run_connection(stream, &events).await;
+                let other = OtherMaster {
+                    client: client.as_ref(),
+                    app: &app,
+                    address,
+                };
+                let ConnectionEnd { why, good } = run_connection(stream, &events, other).await;
                 search.on_disconnected(good);
                 if events.send(LinkEvent::Down { why, good }).await.is_err() {
                     return;
@@ -148,9 +157,39 @@ struct ConnectionEnd {
     good: bool,
 }
 
+/// The search for another master while the connected one is silent.
+struct OtherMaster<'a> {
+    client: Option<&'a Client>,
+    app: &'a AppId,
+    /// Address of the connected master.
+    address: &'a MasterAddress,
+}
+
+impl OtherMaster<'_> {
+    /// Waits until the resource manager names another master. Queries only after a silence of the
+    /// connected one; `lines` counts its messages.
+    async fn found(self, lines: &AtomicU64) -> String {
+        let mut known = 0;
+        loop {
+            tokio::time::sleep(SILENCE_BEFORE_QUERY).await;
+            let now = lines.load(Ordering::Relaxed);
+            if std::mem::replace(&mut known, now) != now {
+                continue;
+            }
+            let Some(client) = self.client else { continue };
+            if let MasterLocation::At(other) = query_master_address(client, self.app).await
+                && other != *self.address
+            {
+                return format!("the master is silent, and another one is at {}", other.at);
+            }
+        }
+    }
+}
+
 async fn run_connection(
     stream: MasterConnection,
     events: &mpsc::Sender<LinkEvent>,
+    other: OtherMaster<'_>,
 ) -> ConnectionEnd {
     let since = Instant::now();
     let (read, write) = halves(stream);
@@ -166,8 +205,10 @@ async fn run_connection(
         };
     }
     let mut heard = false;
+    let received = AtomicU64::new(0);
     let why = tokio::select! {
-        why = receive(read, events, &mut heard) => why,
+        why = receive(read, events, (&mut heard, &received)) => why,
+        why = other.found(&received) => why,
         why = transmit(write, waiting) => why,
     };
     ConnectionEnd {
@@ -180,7 +221,7 @@ async fn run_connection(
 async fn receive(
     read: ConnectionReader,
     events: &mpsc::Sender<LinkEvent>,
-    heard: &mut bool,
+    (heard, received): (&mut bool, &AtomicU64),
 ) -> String {
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
     let mut sends_signs = false;
@@ -207,6 +248,7 @@ async fn receive(
             Some(Err(LinesCodecError::Io(e))) => return format!("the connection failed: {e}"),
             Some(Ok(line)) => line,
         };
+        received.fetch_add(1, Ordering::Relaxed);
         match ToExecutor::read(&line) {
             Ok(message) => {
                 *heard |= shows_master(&message);

@@ -185,6 +185,27 @@ fn a_restarted_master_is_found_at_its_new_address() {
 }
 
 #[test]
+fn a_silent_master_is_left_for_the_one_that_the_resource_manager_names() {
+    let second = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let rm = resource_manager(
+        format!("tcp://{}", second.local_addr().expect("an address")),
+        Arc::default(),
+    );
+    let world = ExecutorHarness::with(
+        "silent",
+        &HarnessSetup {
+            rm: Some(rm),
+            ..HarnessSetup::default()
+        },
+    );
+    // As a paused process: its kernel accepts the connection, and nothing follows.
+    let (_paused, _) = world.accept();
+    let (mut master, _) = Master::accept(&second);
+    master.start(task("a/0@1", &["true"]));
+    assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
+}
+
+#[test]
 fn without_a_master_the_executor_stops_its_tasks_and_ends() {
     let args = vec!["--give-up-after-s".into(), "1".into()];
     let mut world = ExecutorHarness::with(

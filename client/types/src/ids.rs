@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::UnixMillis;
+
 /// The error of a text that is not a valid id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {what}; it looks like {example}")]
@@ -366,6 +368,11 @@ impl AppId {
     /// The sequence number, unique over all incarnations of a cluster.
     pub fn seq(&self) -> u32 {
         self.seq
+    }
+    /// Name of the directory of its journal below that of all journals. The time of the submission
+    /// distinguishes applications of two clusters with the same id.
+    pub fn journal_directory(&self, submitted: UnixMillis) -> String {
+        format!("{self}.{}", submitted.0)
     }
 }
 

@@ -283,6 +283,13 @@ pub const AGENT_DOCUMENTATION: &[DocumentedKey] = &[
         "\"x.pem\"",
     ),
     key(
+        "masters.journals",
+        Path,
+        Any("\"/shared/headroom/journals\""),
+        "\"journals\"",
+    ),
+    key("masters.file_system", Text, Any("\"nfs4\""), "\"a b\""),
+    key(
         "telemetry.cardinality",
         Word,
         OneOf(&["\"profile\"", "\"job\"", "\"task\""]),

@@ -91,6 +91,7 @@ impl Cluster {
             manager: None,
             replicas: Some(replicas),
             skews: BTreeMap::new(),
+            agent_keys: String::new(),
         };
         for n in 1..=managers {
             cluster.start_manager(n)?;

@@ -102,6 +102,7 @@ impl Scenario {
             weather,
             faults,
             calm_ms: 45_000,
+            shared_journals: false,
             own_container_within: None,
             standstill_within,
         }

@@ -100,6 +100,7 @@ impl Scenario {
             weather,
             faults: Vec::new(),
             calm_ms: EVERYBODY_IS_THERE,
+            shared_journals: false,
             own_container_within,
             standstill_within: None,
         }

@@ -64,6 +64,13 @@ impl Simulation {
                 write,
                 moment: FaultMoment::Now,
             } => self.kill_master(job, down_ms, write),
+            Fault::MasterCutOff { job, for_ms } => {
+                let master = self.processes.values().find(|p| p.job == job);
+                if let Some(node) = master.and_then(|p| p.node.clone()) {
+                    self.host_cut_off(&node, for_ms);
+                }
+            }
+            Fault::MasterPaused { job, for_ms } => self.process_pauses(job, for_ms),
             Fault::ContainerKilled { pick } => self.kill_container(pick),
             Fault::TaskKilled { pick } => self.kill_task(pick),
             Fault::LineBreaks { pick } => self.break_one_connection(pick),

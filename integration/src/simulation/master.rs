@@ -2,7 +2,9 @@
 //! masters.
 //!
 //! A journal survives its master. The journal of an unmanaged master belongs to its client; that of
-//! a managed one is on its node.
+//! a managed one is on its node, or in a directory that the nodes share. In the shared directory, the
+//! take-over by a later attempt deposes an earlier one that still runs: its later records are no
+//! part of the journal, and it ends at its next sync.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +13,7 @@ use headroom_appmaster::event::{
 };
 use headroom_appmaster::record::{self, JournalHeader, JournalRecord};
 use headroom_appmaster::run::MasterResult;
-use headroom_appmaster::session::ManagerSession;
+use headroom_appmaster::session::{ManagerSession, SessionEnd};
 use headroom_appmaster::spec::ExecutorEnvironment;
 use headroom_appmaster::taskset::TaskPosition;
 use headroom_appmaster::{MasterCore, MasterSetup};
@@ -27,14 +29,12 @@ use super::call_result::SimCallResult;
 use super::event_words::event_words;
 use super::host::SimProgramEnd;
 use super::manager::SimManagerInput;
+use super::master_journal::{Journal, SimEffectGroup};
 use super::master_link::SimMasterLink;
 use super::network::{Caller, Line};
 use super::{Simulation, SimulationEvent as Any};
 use crate::fault::{Fault, LastWrite};
-use crate::scenario::{PlantedBug, ScenarioJob};
-
-/// Duration of a rename in the file system. Milliseconds.
-const COMMITTED_AFTER: u64 = 3;
+use crate::scenario::ScenarioJob;
 
 #[derive(Debug)]
 pub(super) enum SimClientEvent {
@@ -72,19 +72,13 @@ pub(super) enum SimMasterEvent {
     },
     Wake,
     Durable,
+    /// A paused master continues.
+    Continue,
     /// An output was committed.
     Committed {
         task: TaskPosition,
         attempt: TaskAttemptId,
     },
-}
-
-/// The journal of a master.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Journal {
-    /// Its token, which is also its key in the invariant checker.
-    pub(crate) token: String,
-    pub(crate) records: Vec<JournalRecord>,
 }
 
 /// The user of one job.
@@ -132,15 +126,21 @@ pub(super) struct Process {
     pub(super) app: AppId,
     /// Its node; `None` for an unmanaged master.
     pub(super) node: Option<NodeId>,
+    pub(super) attempt: u32,
     pub(super) container: Option<ContainerId>,
     pub(super) url: String,
     pub(super) core: MasterCore,
     pub(super) greeting: ExecutorEnvironment,
     pub(super) started: u64,
-    writing: bool,
-    inbox: VecDeque<SimMasterEvent>,
+    /// Effects of turns whose records are not durable, oldest first.
+    pub(super) groups: VecDeque<SimEffectGroup>,
+    /// Time at which the last group is durable.
+    pub(super) durable_at: u64,
+    pub(super) paused: bool,
+    /// Events that a paused master has missed.
+    pub(super) inbox: VecDeque<SimMasterEvent>,
     pub(super) effects: Vec<MasterEffect>,
-    lines: BTreeMap<ContainerId, u64>,
+    pub(super) lines: BTreeMap<ContainerId, u64>,
     pub(super) session: ManagerSession,
     pub(super) link: SimMasterLink,
     wake: Option<u64>,
@@ -243,9 +243,16 @@ impl Simulation {
             None => format!("tcp://job{job}:1"),
             Some(node) => format!("tcp://{node}-{pid}:1"),
         };
+        let key = self.journal_key(node.as_ref());
+        if self.scenario.shared_journals && !self.takes_over(job, &attempt) {
+            if let (Some(node), Some(container)) = (node, container) {
+                self.cell_ends(&node, &container, SimProgramEnd::Code(1));
+            }
+            return;
+        }
         let client = &mut self.clients[job];
         let spec = client.job.spec.clone();
-        let journal = client.journals.entry(node.clone()).or_default();
+        let journal = client.journals.entry(key).or_default();
         let master_memory = client.job.managed.unwrap_or(Bytes::ZERO);
         let setup = MasterSetup {
             base_dir: None,
@@ -283,6 +290,7 @@ impl Simulation {
             job,
             app: attempt.app.clone(),
             node,
+            attempt: attempt.attempt,
             container,
             session: ManagerSession::new(attempt, url.clone(), core.outcome().cloned(), Tick(0)),
             url,
@@ -290,7 +298,9 @@ impl Simulation {
             core,
             greeting,
             started: self.now,
-            writing: false,
+            groups: VecDeque::new(),
+            durable_at: 0,
+            paused: false,
             inbox: VecDeque::new(),
             effects: Vec::new(),
             lines: BTreeMap::new(),
@@ -330,8 +340,8 @@ impl Simulation {
             return;
         };
         self.note(|| format!("master process {pid} dies"));
-        if write == LastWrite::Kept && process.writing {
-            self.process_writes(&mut process);
+        if write == LastWrite::Kept {
+            self.process_writes_all(&mut process);
         }
         // The kernel still delivers sent data.
         for line in self.connections_of(|c| c.pid == pid) {
@@ -356,8 +366,8 @@ impl Simulation {
             .processes
             .iter()
             .find(|(_, p)| p.container.as_ref() == Some(container))
-            .map(|(pid, _)| *pid);
-        if let Some(pid) = found {
+            .map(|(pid, p)| (*pid, p.paused));
+        if let Some((pid, false)) = found {
             self.process_leaves(pid, 0);
         }
         found.is_some()
@@ -374,25 +384,24 @@ impl Simulation {
             }
             p.wake = None;
         }
-        if p.writing && !matches!(thing, SimMasterEvent::Durable) {
+        if p.paused && !matches!(thing, SimMasterEvent::Continue) {
             if !matches!(thing, SimMasterEvent::Wake) {
                 p.inbox.push_back(thing);
             }
             return;
         }
+        if matches!(thing, SimMasterEvent::Continue) {
+            return self.process_continues(pid);
+        }
         self.process_takes(pid, thing);
         self.process_carries_out(pid);
-        while let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) {
-            if p.session.is_over() {
+        if let Some(p) = self.processes.get(&pid) {
+            let is_replaced = p.session.end() == Some(SessionEnd::Replaced);
+            if p.session.is_over() && (is_replaced || p.groups.is_empty()) {
                 let (app, outcome) = (p.app.clone(), p.session.outcome().cloned());
                 let code = MasterResult { app, outcome }.exit_code();
                 return self.process_leaves(pid, i32::from(code));
             }
-            let Some(next) = p.inbox.pop_front() else {
-                break;
-            };
-            self.process_takes(pid, next);
-            self.process_carries_out(pid);
         }
         self.process_waits(pid);
     }
@@ -402,10 +411,8 @@ impl Simulation {
             return;
         };
         match thing {
-            SimMasterEvent::Durable => {
-                p.writing = false;
-                self.process_written(pid);
-            }
+            SimMasterEvent::Durable => self.process_written(pid),
+            SimMasterEvent::Continue => {}
             SimMasterEvent::Wake => {
                 let now = self.now - p.started;
                 if p.core.next_timer().is_some_and(|t| t.0 <= now) {
@@ -414,7 +421,11 @@ impl Simulation {
                     self.process_carries_out(pid);
                 }
                 // The session reports nothing that is not durable.
-                if self.processes.get(&pid).is_some_and(|p| !p.writing) {
+                if self
+                    .processes
+                    .get(&pid)
+                    .is_some_and(|p| p.groups.is_empty())
+                {
                     self.session_wakes(pid);
                 }
             }
@@ -597,106 +608,6 @@ impl Simulation {
                 "{app} loops: the timer {due:?} stays due at {now:?}; {requests:?} {lines:?}"
             ));
         }
-    }
-
-    /// Writes the records first. All other effects follow when they are durable.
-    fn process_carries_out(&mut self, pid: u64) {
-        let plant = self.plant;
-        let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else {
-            return;
-        };
-        if p.effects
-            .iter()
-            .any(|e| matches!(e, MasterEffect::Record(_)))
-        {
-            p.writing = true;
-            if plant == PlantedBug::StartsBeforeJournal {
-                self.process_sends(pid);
-            }
-            let takes = self.chance.between(0, 5);
-            let job = self.processes.get(&pid).map(|p| p.job);
-            let doom = job.and_then(|job| self.clients[job].doom.take());
-            if let Some(doom) = doom.filter(|_| !self.is_calm()) {
-                self.later(takes / 2, Any::Strike(doom));
-            }
-            return self.later(takes, Any::Process(pid, SimMasterEvent::Durable));
-        }
-        self.process_sends(pid);
-    }
-
-    fn process_written(&mut self, pid: u64) {
-        if let Some(mut process) = self.processes.remove(&pid) {
-            self.process_writes(&mut process);
-            self.processes.insert(pid, process);
-        }
-        self.process_sends(pid);
-    }
-
-    fn process_writes(&mut self, process: &mut Process) {
-        let journal = self.clients[process.job]
-            .journals
-            .entry(process.node.clone())
-            .or_default();
-        for effect in &process.effects {
-            if let MasterEffect::Record(record) = effect {
-                self.oracle.recorded(&journal.token, record, self.now);
-                journal.records.push((**record).clone());
-            }
-        }
-        process
-            .effects
-            .retain(|e| !matches!(e, MasterEffect::Record(_)));
-    }
-
-    fn process_sends(&mut self, pid: u64) {
-        let now = self.now;
-        let unix = self.wall();
-        let Some(p) = self.processes.get_mut(&pid) else {
-            return;
-        };
-        let (records, rest): (Vec<MasterEffect>, Vec<MasterEffect>) =
-            std::mem::take(&mut p.effects)
-                .into_iter()
-                .partition(|e| matches!(e, MasterEffect::Record(_)));
-        p.effects = records;
-        let tick = Tick(now - p.started);
-        let (mut messages, mut commits, mut effects) = (Vec::new(), Vec::new(), Vec::new());
-        for effect in rest {
-            match effect {
-                MasterEffect::Record(_) => {}
-                MasterEffect::Send { container, message } => {
-                    messages.extend(p.lines.get(&container).map(|line| (*line, *message)))
-                }
-                MasterEffect::Commit {
-                    task,
-                    attempt,
-                    commit: _,
-                } => commits.push(SimMasterEvent::Committed { task, attempt }),
-                MasterEffect::Resize {
-                    container,
-                    resource,
-                } => p.session.resize(container, resource, &mut effects),
-                // Jobs of the simulation name no inputs.
-                MasterEffect::Measure { .. } => {}
-                MasterEffect::Answer { .. } => {}
-                MasterEffect::Sync => p.session.sync_now(tick),
-                MasterEffect::Finish(outcome) => {
-                    p.core
-                        .report_job_end(EventTimestamp { tick, unix }, &outcome);
-                    p.session.finish(tick, outcome);
-                }
-            }
-        }
-        if p.core.has_unreported_changes() {
-            p.session.sync_soon(tick);
-        }
-        commits
-            .into_iter()
-            .for_each(|thing| self.later(COMMITTED_AFTER, Any::Process(pid, thing)));
-        messages
-            .into_iter()
-            .for_each(|(line, message)| self.say_to_executor(line, message));
-        self.session_carries_out(pid, effects);
     }
 
     /// Schedules the next wake-up.

@@ -1,8 +1,8 @@
 //! The doctor: checks which features this host offers to a node agent, and names a fix for each
 //! problem.
 //!
-//! The checks change nothing: no cgroup, no file, no process except `systemctl --version`. They do
-//! not show that the enforcer works; the agent proves that at its start (`proof`). Blocking.
+//! The checks change nothing: no cgroup, no process except `systemctl --version`, and no file except
+//! one in the shared directory of journals, which they remove. They do not show that the enforcer works; the agent proves that at its start (`proof`). Blocking.
 
 mod facts;
 mod finding;

@@ -64,6 +64,9 @@ pub(crate) fn program_environment(
         own("HEADROOM_LISTEN", listen.into());
         own("HEADROOM_ADVERTISE", name.into());
     }
+    if let (None, Some(journals)) = (&order.request, &site.journals) {
+        own("HEADROOM_JOURNALS", journals.path().into());
+    }
     own("HEADROOM_CONTAINER_DIR", dir.clone().into());
     own("HEADROOM_APP_DIR", site.layout.app(&order.app).into());
     own(

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -49,7 +50,7 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
             _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs().keep)),
             _ = ask.tick() => {
                 let (rm, due) = (rm.clone(), schedule.due(site.layout.resting().unwrap_or_default(), Instant::now()));
-                tokio::spawn(async move { remove_ended_apps(&site.layout, &rm, due).await })
+                tokio::spawn(async move { remove_ended_apps(&site, &rm, due).await })
             }
             () = inputs.closed() => return,
         };
@@ -60,10 +61,17 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
 
 /// Removes the directories of ended applications. The agent must ask: an application may have no
 /// container here for hours. A restarted master finds its journal in the directory, and auxiliary
-/// services read data of its containers there. Without an answer, nothing is removed.
-async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId>) {
+/// services read data of its containers there. Without an answer, nothing is removed. A shared
+/// journal is removed too, unless its master did so.
+async fn remove_ended_apps(site: &NodeContext, rm: &Client, resting: Vec<AppId>) {
+    let layout = &site.layout;
     for app in resting {
         let answer = rm.app_with(&app, TaskRowScope::None).await;
+        if let (Ok(view), Some(journals)) = (&answer, &site.journals)
+            && view.state.is_final()
+        {
+            remove_journal(journals.of_app(&app, view.submitted)).await;
+        }
         let answer = answer.map(|view| view.state);
         let over = has_ended(&answer);
         let (layout, of) = (layout.clone(), app.clone());
@@ -74,6 +82,16 @@ async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId
         {
             tracing::warn!(%app, %error, "the directory of an ended application cannot be removed, trying again");
         }
+    }
+}
+
+async fn remove_journal(dir: PathBuf) {
+    let path = dir.clone();
+    let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(path)).await;
+    if let Ok(Err(error)) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(dir = %dir.display(), %error, "the journal of an ended application cannot be removed; remove the directory");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Health of this host: the disk of the state directory, and the operator's health script.
+//! Health of this host: the disk of the state directory, the shared directory of journals, and the
+//! operator's health script.
 //!
 //! Runs in parallel to the loop and reports changes to it. Problems make the node take no work, and
 //! their end reverses that. Running containers are not affected.
@@ -6,7 +7,8 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use headroom_config::HealthChecks;
@@ -15,12 +17,17 @@ use tokio::sync::{mpsc, watch};
 
 use crate::agent_input::AgentInput;
 use crate::host;
+use crate::journals::{JournalsDirectory, JournalsProblem};
+use crate::node_context::NodeContext;
 use crate::process_wait::end_within;
 
 /// Maximum output of the script that is read. Bytes.
 const SAID: u64 = 64 << 10;
 /// Maximum length of a reported reason. Characters.
 const REASON: usize = 300;
+/// The directory of journals is checked after this number of intervals of the disk check: each check
+/// is about ten calls to a file server, from each node.
+const JOURNALS_EVERY: u32 = 3;
 /// Minimum difference between the clocks that is logged. The kernel's own corrections are far
 /// smaller.
 const STEP: Duration = Duration::from_secs(1);
@@ -28,15 +35,20 @@ const STEP: Duration = Duration::from_secs(1);
 /// Checks periodically until the loop has ended. `found` are the problems that the loop already
 /// knows.
 pub(crate) async fn watch(
-    state: PathBuf,
+    site: Arc<NodeContext>,
     mut wanted: watch::Receiver<HealthChecks>,
     found: Vec<String>,
     inputs: mpsc::Sender<AgentInput>,
 ) {
     let mut checks = wanted.borrow_and_update().clone();
+    let state = site.layout.state().to_owned();
     let mut disk_ticks = ticks(checks.every);
+    let mut journals_ticks = ticks(checks.every.saturating_mul(JOURNALS_EVERY));
     let mut script_ticks = ticks(checks.script_every);
     let (mut disk_ills, mut script_ills) = (Vec::new(), Vec::new());
+    // Known since the start, so that it is not taken back before the first check.
+    let known = site.journals.as_ref().and_then(JournalsDirectory::problem);
+    let mut journals_ills: Vec<String> = known.iter().map(JournalsProblem::sentence).collect();
     let mut reported = found;
     let mut clocks = ClockReadings::now();
     loop {
@@ -46,20 +58,30 @@ pub(crate) async fn watch(
                 let (state, checks) = (state.clone(), checks.clone());
                 disk_ills = blocking(move || disk(&state, &checks)).await;
             }
+            _ = journals_ticks.tick(), if site.journals.is_some() => {
+                let site = Arc::clone(&site);
+                journals_ills = blocking(move || journals(&site)).await;
+            }
             _ = script_ticks.tick(), if checks.script.is_some() => {
                 let (state, checks) = (state.clone(), checks.clone());
                 script_ills = blocking(move || script(&state, &checks)).await;
             }
             Ok(()) = wanted.changed() => {
                 checks = wanted.borrow_and_update().clone();
-                // Both checks run at once. Problems of a removed script are dropped.
+                journals_ticks = ticks(checks.every.saturating_mul(JOURNALS_EVERY));
+                // All checks run at once. Problems of a removed script are dropped.
                 (disk_ticks, script_ticks) = (ticks(checks.every), ticks(checks.script_every));
                 script_ills.clear();
                 continue;
             }
             () = inputs.closed() => return,
         }
-        let ills: Vec<String> = disk_ills.iter().chain(&script_ills).cloned().collect();
+        let ills: Vec<String> = disk_ills
+            .iter()
+            .chain(&journals_ills)
+            .chain(&script_ills)
+            .cloned()
+            .collect();
         if ills != reported {
             reported.clone_from(&ills);
             if inputs.send(AgentInput::Health(ills)).await.is_err() {
@@ -127,6 +149,15 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
         ));
     }
     ills
+}
+
+/// The problem of the shared directory of journals. Blocking, at most for a timeout.
+pub(crate) fn journals(site: &NodeContext) -> Vec<String> {
+    let problem = site.journals.as_ref().and_then(JournalsDirectory::check);
+    problem
+        .map(|problem| problem.sentence())
+        .into_iter()
+        .collect()
 }
 
 /// Writes a few bytes through to the disk.

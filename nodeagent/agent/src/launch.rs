@@ -52,6 +52,9 @@ pub(crate) fn prepare(
     order: &RunOrder,
 ) -> anyhow::Result<Arc<EnforcedGroup>> {
     check_launch(&order.launch).map_err(|problem| anyhow::anyhow!(problem.detail))?;
+    if order.request.is_none() {
+        check_journals(site)?;
+    }
     let dir = site.layout.container(id);
     match fs::create_dir(&dir) {
         Ok(()) => {}
@@ -115,6 +118,21 @@ pub(crate) fn prepare(
         .context("cannot write the launch specification")?;
     crash::at("prepared");
     Ok(Arc::new(group))
+}
+
+/// Refuses a master on a node that cannot use the shared journals. It would end at once, or begin
+/// its job from the start.
+fn check_journals(site: &NodeContext) -> anyhow::Result<()> {
+    let problem = site
+        .journals
+        .as_ref()
+        .and_then(|journals| journals.problem());
+    problem.map_or(Ok(()), |problem| {
+        bail!(LaunchError::new(
+            LaunchFailureKind::JournalsUnusable,
+            problem.sentence(),
+        ))
+    })
 }
 
 /// The specification of a second program in a container: like the first one, with another command.

@@ -34,6 +34,7 @@ mod host;
 mod http;
 mod isolation;
 mod jobs;
+mod journals;
 mod launch;
 mod launch_failure;
 mod launcher;

@@ -13,6 +13,7 @@ use headroom_types::{EnforcerKind, Name, NodeId};
 
 use crate::container_user::{self, ContainerUser};
 use crate::disk::StateLayout;
+use crate::journals::JournalsDirectory;
 use crate::launcher::ShimLauncher;
 use crate::localize::Localizer;
 use crate::privileges::AgentPrivileges;
@@ -36,6 +37,8 @@ pub(crate) struct NodeContext {
     /// Listen address and host name of masters, so that other hosts can connect. `None` on
     /// loopback.
     pub(crate) for_masters: Option<(String, String)>,
+    /// Shared directory of the journals of masters. `None` for the directory of each application.
+    pub(crate) journals: Option<JournalsDirectory>,
     /// Isolation of the programs.
     pub(crate) isolation: Isolation,
     /// Limits of the program logs.

@@ -31,6 +31,7 @@ use crate::agent_state::AgentSetup;
 use crate::clock::AgentClock;
 use crate::disk::{self, StateLayout};
 use crate::http::listener::NodeListener;
+use crate::journals::JournalsDirectory;
 use crate::launcher::{LauncherProgram, ShimLauncher};
 use crate::localize::Localizer;
 use crate::node_context::NodeContext;
@@ -266,14 +267,15 @@ fn start_background_tasks(
     inputs: &mpsc::Sender<AgentInput>,
 ) -> watch::Sender<HealthChecks> {
     let site = &agent.state.facts.site;
-    let ills = health::disk(site.layout.state(), &health);
+    let mut ills = health::disk(site.layout.state(), &health);
+    ills.extend(health::journals(site));
     agent.state.ills.clone_from(&ills);
     for ill in &ills {
         warn!(ill, "this host takes no work until the problem is solved");
     }
     let checks = watch::Sender::new(health);
     tokio::spawn(health::watch(
-        site.layout.state().to_owned(),
+        Arc::clone(site),
         checks.subscribe(),
         ills,
         inputs.clone(),
@@ -548,6 +550,7 @@ async fn enforce(
     let fence = offers.memory.saturating_add(total_memory(&aux_services));
     let (node, rm) = (node.clone(), client.base().to_owned());
     let for_masters = for_masters(config);
+    let journals = JournalsDirectory::of(config, node.as_str());
     let (isolation, logs, rights) = (
         config.isolation.clone(),
         config.logs,
@@ -577,6 +580,7 @@ async fn enforce(
             rm,
             keys,
             for_masters,
+            journals,
             isolation,
             logs: logs.into(),
             localizer,

@@ -113,6 +113,10 @@ launch_failure_kinds! {
     AuxServiceFailed =>
         "see aux/NAME/stderr in the state directory of the node, or raise start_timeout of the \
          service";
+    /// The shared directory of the journals of masters cannot be used on this node.
+    JournalsUnusable =>
+        "mount the shared file system of journals under [masters] in the node's configuration; \
+         the finding journals of `GET /v1/doctor` of the node has the cause";
     /// An internal failure; the log of the agent has its details.
     Internal => "see the log of the node agent at that time";
 }
@@ -145,6 +149,7 @@ mod tests {
             LaunchFailureKind::Cgroup => "/v1/doctor",
             LaunchFailureKind::AuxServiceMissing => "under [aux_services]",
             LaunchFailureKind::AuxServiceFailed => "aux/NAME/stderr",
+            LaunchFailureKind::JournalsUnusable => "journals under [masters]",
             LaunchFailureKind::Internal => "log of the node agent",
         };
         for kind in LaunchFailureKind::ALL.iter().copied() {

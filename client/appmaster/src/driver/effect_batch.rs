@@ -21,11 +21,14 @@ pub(super) struct EffectBatch {
 }
 
 impl EffectBatch {
-    /// Sorts the effects of one turn.
-    pub(super) fn new(effects: Vec<MasterEffect>) -> EffectBatch {
+    /// Sorts the effects of one turn. `waiting` are the executors to which an earlier message
+    /// waits.
+    pub(super) fn new(
+        effects: Vec<MasterEffect>,
+        mut waiting: BTreeSet<ContainerId>,
+    ) -> EffectBatch {
         let mut batch = EffectBatch::default();
         // A start does not overtake another message to its executor, except acknowledgements.
-        let mut waiting = BTreeSet::new();
         for effect in effects {
             match effect {
                 MasterEffect::Record(record) => batch.records.push(*record),
@@ -85,17 +88,20 @@ mod tests {
 
     #[test]
     fn starts_follow_the_write_unless_they_own_a_directory_or_would_overtake_a_message() {
-        let batch = EffectBatch::new(vec![
+        let earlier = BTreeSet::from(["job.1.e1.c5".parse().expect("a container")]);
+        let effects = vec![
             send("job.1.e1.c2", ToExecutor::Ack { attempt: attempt() }),
             start("job.1.e1.c2", None),
             start("job.1.e1.c3", Some("/out/7.1")),
             send("job.1.e1.c4", ToExecutor::Stop { attempt: attempt() }),
             start("job.1.e1.c4", None),
+            start("job.1.e1.c5", None),
             MasterEffect::Sync,
-        ]);
+        ];
+        let batch = EffectBatch::new(effects, earlier);
         let early: Vec<String> = batch.starts.iter().map(|(c, _)| c.to_string()).collect();
         assert_eq!(early, ["job.1.e1.c2"]);
-        assert_eq!(batch.rest.len(), 5);
+        assert_eq!(batch.rest.len(), 6);
         assert!(matches!(batch.rest.last(), Some(MasterEffect::Sync)));
     }
 }

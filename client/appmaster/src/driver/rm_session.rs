@@ -39,17 +39,28 @@ impl MasterDriver {
         Ok(())
     }
 
+    /// Carries out effects of the session. Calls contain the state of the core, so they wait until
+    /// its records are durable.
     pub(super) fn carry_out_session(&mut self) {
         for effect in std::mem::take(&mut self.session_effects) {
-            match effect {
-                SessionEffect::Call(call) => self.link.call(call),
-                SessionEffect::Resize(container, body) => self.link.resize(container, body),
-                SessionEffect::OpenStream(number, from) => self.link.listen(number, from),
-                SessionEffect::Event(event) => self.step(event),
-                SessionEffect::RestorePatch(patch) => self.core.restore_patch(*patch),
-                SessionEffect::SelectCollector(traces) => {
-                    self.traces.select_collector(traces.as_deref())
-                }
+            let is_call = matches!(effect, SessionEffect::Call(_) | SessionEffect::Resize(..));
+            if is_call && !self.queue.is_empty() {
+                self.queue.push_session(effect);
+            } else {
+                self.carry_out_session_effect(effect);
+            }
+        }
+    }
+
+    pub(super) fn carry_out_session_effect(&mut self, effect: SessionEffect) {
+        match effect {
+            SessionEffect::Call(call) => self.link.call(call),
+            SessionEffect::Resize(container, body) => self.link.resize(container, body),
+            SessionEffect::OpenStream(number, from) => self.link.listen(number, from),
+            SessionEffect::Event(event) => self.step(event),
+            SessionEffect::RestorePatch(patch) => self.core.restore_patch(*patch),
+            SessionEffect::SelectCollector(traces) => {
+                self.traces.select_collector(traces.as_deref())
             }
         }
     }

@@ -131,18 +131,21 @@ impl SubmitterWriters {
         room.into_iter().chain(report).min()
     }
 
-    /// Sends results for which there is room, and at times the changed states and the credit. All
-    /// records of the core must be durable.
-    pub(super) fn flush(&mut self, core: &mut MasterCore) {
+    /// Sends results for which there is room, and at times the changed states and the credit. The
+    /// records of the results up to `last` must be durable. States are for display, and a client may
+    /// see one that a crash takes back.
+    pub(super) fn flush(&mut self, core: &mut MasterCore, last: u64) {
         if self.lines.is_empty() {
             return;
         }
-        let last = core.last_result();
         self.waits_for_room = false;
         let behind = |line: &&mut SubmitterWriter| line.is_welcome && line.sent < last;
         for line in self.lines.values_mut().filter(behind) {
             let room = line.sender.capacity().saturating_sub(MAX_QUEUED_RESULTS);
             for result in core.results_after(line.sent, room) {
+                if result.cursor > last {
+                    break; // its record is not durable yet
+                }
                 line.sent = result.cursor;
                 // There is room, and only this loop sends.
                 let _ = line.sender.try_send(ToSubmitter::Ended(Box::new(result)));
@@ -161,13 +164,14 @@ impl SubmitterWriters {
         }
     }
 
-    /// Ends all connections of a job with this outcome, after the results that fit.
+    /// Ends all connections of a job with this outcome, after the results up to `last` that fit.
     pub(super) fn end(
         &mut self,
         core: &mut MasterCore,
         outcome: &JobOutcome,
+        last: u64,
     ) -> Vec<JoinHandle<()>> {
-        self.flush(core);
+        self.flush(core, last);
         let over = MasterCore::over_message(outcome);
         let lines = std::mem::take(&mut self.lines).into_values();
         lines

@@ -256,6 +256,17 @@ fn an_unknown_master_stops_its_job_and_is_over() {
 }
 
 #[test]
+fn a_replaced_master_is_over_and_leaves_its_executors() {
+    let mut session = syncing();
+    let effects = take(&mut session, 20, rejected(ErrorCode::HR0409));
+    assert!(
+        matches!(effects.as_slice(), [SessionEffect::RestorePatch(_)]),
+        "no stop of the job: {effects:?}"
+    );
+    assert_eq!(session.end(), Some(SessionEnd::Replaced));
+}
+
+#[test]
 fn the_end_is_reported_until_it_is_answered() {
     let mut session = syncing();
     take(

@@ -213,6 +213,7 @@ async fn unmanaged(
         rm: context.addr.clone(),
         trust: context.settings.trust.clone(),
         state: None,
+        journals: None,
         base_dir: Some(job.base.clone()),
         listen: ([127, 0, 0, 1], 0).into(),
         profiles: job.named.clone(),

@@ -1,6 +1,7 @@
 //! The facts about this host that the doctor judges. Reads them and changes nothing.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Deserialize;
 
 use crate::host;
+use crate::journals::{JournalsDirectory, JournalsProblem};
 use crate::privileges::AgentPrivileges;
 use crate::unattributed_memory;
 
@@ -42,6 +44,10 @@ pub(super) struct DoctorFacts {
     /// Memory that ended containers left on the node, and the limit of all containers. `None` if no
     /// agent has created cgroups.
     pub(super) left: Option<(Bytes, Bytes)>,
+    /// The shared directory of journals, and its problem. `None` if none is configured.
+    pub(super) journals: Option<(PathBuf, Option<JournalsProblem>)>,
+    /// Whether that directory is on the file system of the state directory.
+    pub(super) journals_beside_state: bool,
 }
 
 /// The file system of the state directory.
@@ -90,8 +96,26 @@ impl DoctorFacts {
                 .parse()
                 .unwrap_or(0),
             left: left_on(&config.state),
+            journals_beside_state: config
+                .masters
+                .journals
+                .as_ref()
+                .is_some_and(|dir| device(dir).is_some() && device(dir) == device(&config.state)),
+            journals: JournalsDirectory::of(config, &probe_name())
+                .map(|journals| (journals.path().to_owned(), journals.check())),
         }
     }
+}
+
+/// A part of file names that no other process of any host uses.
+fn probe_name() -> String {
+    let host = host::name().map_or_else(|| "host".to_owned(), |name| name.to_string());
+    format!("doctor-{host}-{}", std::process::id())
+}
+
+/// The file system of a path.
+fn device(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|facts| facts.dev())
 }
 
 /// The memory as the agent of this state directory would measure it.

@@ -48,6 +48,7 @@ pub(super) fn all(facts: &DoctorFacts, config: &NodeAgentConfig) -> Vec<DoctorFi
         users(facts),
         tmp(facts, config),
         namespaces(facts, config),
+        journals(facts),
     ]);
     findings.push(left_behind(facts.left));
     findings
@@ -348,6 +349,31 @@ fn disk(facts: &DoctorFacts, config: &NodeAgentConfig) -> DoctorFinding {
     }
 }
 
+fn journals(facts: &DoctorFacts) -> DoctorFinding {
+    let about = |found: String| {
+        fine(
+            "journals",
+            "a master that starts on another node continues its job",
+            found,
+        )
+    };
+    match &facts.journals {
+        None => about(
+            "no shared directory; a master on another node begins its job from the start".into(),
+        ),
+        Some((_, Some(problem))) => about(problem.found.clone()).fail(problem.fix.clone()),
+        Some((dir, None)) if facts.journals_beside_state => about(format!(
+            "{} is on the file system of the state directory",
+            dir.display()
+        ))
+        .warn("use a file system that every node mounts, and name its type in masters.file_system"),
+        Some((dir, None)) => about(format!(
+            "{}: exclusive creation, writes and renames work",
+            dir.display()
+        )),
+    }
+}
+
 fn clock(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: String| fine("clock", "times of several nodes are compared", found);
     let fix = "run chronyd or systemd-timesyncd";
@@ -446,6 +472,7 @@ mod tests {
     use super::super::facts::StateFileSystem;
     use super::super::worst;
     use super::*;
+    use crate::journals::JournalsProblem;
     use crate::privileges::AgentPrivileges;
     use headroom_node_cgroup::CgroupFeatures;
 
@@ -490,6 +517,8 @@ mod tests {
             },
             user_namespaces: 100,
             left: Some((Bytes::ZERO, Bytes::from_gib(3))),
+            journals: Some(("/shared".into(), None)),
+            journals_beside_state: false,
         }
     }
 
@@ -526,9 +555,19 @@ mod tests {
     #[test]
     fn each_missing_feature_has_its_own_finding() {
         type Spoil = fn(&mut DoctorFacts);
-        let cases: [(&str, CheckResult, Spoil); 15] = [
+        let cases: [(&str, CheckResult, Spoil); 17] = [
             ("unattributed", CheckResult::Warn, |f| {
                 f.left = Some((Bytes::from_mib(300), Bytes::from_gib(3)))
+            }),
+            ("journals", CheckResult::Fail, |f| {
+                let problem = JournalsProblem {
+                    found: "/shared cannot be opened".into(),
+                    fix: "mount it".into(),
+                };
+                f.journals = Some(("/shared".into(), Some(problem)));
+            }),
+            ("journals", CheckResult::Warn, |f| {
+                f.journals_beside_state = true
             }),
             ("controllers", CheckResult::Warn, |f| {
                 f.cgroup.controllers.retain(|c| c != "pids")

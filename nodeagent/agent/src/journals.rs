@@ -1,0 +1,338 @@
+//! The shared directory of the journals of masters, as this node sees it: checked at the start, at
+//! intervals, before each launch of a master, and by the doctor.
+//!
+//! A file server that does not answer blocks a system call for any time. So each check has a thread
+//! of its own, and there is at most one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use headroom_config::{MasterJournals, NodeAgentConfig, RunAsUser};
+use headroom_types::{AppId, UnixMillis};
+
+/// Timeout of one check.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Size of the file that the check writes. Bytes.
+const PROBE_SIZE: usize = 4096;
+/// Permissions of a directory in which every user creates entries and removes only their own.
+const SHARED_BY_USERS: u32 = 0o1777;
+
+/// The reason why a directory cannot be used, and the next step of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JournalsProblem {
+    pub(crate) found: String,
+    pub(crate) fix: String,
+}
+
+impl JournalsProblem {
+    /// The problem as one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        format!("journals: {}; {}", self.found, self.fix)
+    }
+}
+
+/// The directory and its last check.
+#[derive(Debug)]
+pub(crate) struct JournalsDirectory {
+    dir: PathBuf,
+    file_system: Option<String>,
+    /// True if masters run as other users than the agent.
+    has_users: bool,
+    /// Part of the names of the files that the check writes.
+    node: String,
+    /// True while a check runs.
+    checking: Arc<AtomicBool>,
+    last: Mutex<Option<JournalsProblem>>,
+}
+
+impl JournalsDirectory {
+    /// The directory of this configuration; `None` if masters use a directory of the node.
+    pub(crate) fn of(config: &NodeAgentConfig, node: &str) -> Option<JournalsDirectory> {
+        let MasterJournals {
+            journals,
+            file_system,
+        } = config.masters.clone();
+        Some(JournalsDirectory {
+            dir: journals?,
+            file_system,
+            has_users: rustix::process::geteuid().is_root()
+                && config.isolation.run_as != RunAsUser::Agent,
+            node: node.to_owned(),
+            checking: Arc::default(),
+            last: Mutex::default(),
+        })
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Directory of the journal of one application.
+    pub(crate) fn of_app(&self, app: &AppId, submitted: UnixMillis) -> PathBuf {
+        self.dir.join(app.journal_directory(submitted))
+    }
+
+    /// The problem that the last check found.
+    pub(crate) fn problem(&self) -> Option<JournalsProblem> {
+        // A poisoned lock is harmless: the value is written as a whole.
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone()
+    }
+
+    /// Checks the directory. Blocking, at most for a timeout.
+    pub(crate) fn check(&self) -> Option<JournalsProblem> {
+        let found = self.check_in_time();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone_from(&found);
+        found
+    }
+
+    fn check_in_time(&self) -> Option<JournalsProblem> {
+        let silent = JournalsProblem {
+            found: format!(
+                "{} does not answer for {} s",
+                self.dir.display(),
+                TIMEOUT.as_secs()
+            ),
+            fix: "check the file server and the mount".into(),
+        };
+        if self.checking.swap(true, Ordering::AcqRel) {
+            return Some(silent);
+        }
+        let (done, result) = mpsc::channel();
+        let (dir, file_system) = (self.dir.clone(), self.file_system.clone());
+        let (has_users, node) = (self.has_users, self.node.clone());
+        let checking = Arc::clone(&self.checking);
+        let started = thread::Builder::new()
+            .name("journals".into())
+            .spawn(move || {
+                let found = examine(&dir, file_system.as_deref(), has_users)
+                    .and_then(|()| probe(&dir, &node))
+                    .err();
+                checking.store(false, Ordering::Release);
+                // The receiver is gone after the timeout.
+                let _ = done.send(found);
+            });
+        if started.is_err() {
+            self.checking.store(false, Ordering::Release);
+        }
+        result.recv_timeout(TIMEOUT).unwrap_or(Some(silent))
+    }
+}
+
+/// Checks the directory, its file system and its permissions.
+fn examine(dir: &Path, file_system: Option<&str>, has_users: bool) -> Result<(), JournalsProblem> {
+    let at = dir.display();
+    let facts = fs::metadata(dir).map_err(|error| failed("opened", dir, &error))?;
+    if !facts.is_dir() {
+        return Err(JournalsProblem {
+            found: format!("{at} is no directory"),
+            fix: "name a directory in masters.journals".into(),
+        });
+    }
+    let real = dir
+        .canonicalize()
+        .map_err(|error| failed("opened", dir, &error))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = mount_of(&mounts, &real);
+    if let Some(wanted) = file_system {
+        let (kind, point) = mount.unwrap_or(("unknown", "/"));
+        if kind != wanted {
+            return Err(JournalsProblem {
+                found: format!(
+                    "{at} is on {kind}, mounted at {point}, but masters.file_system = \"{wanted}\""
+                ),
+                fix: "mount the shared file system, or correct masters.file_system".into(),
+            });
+        }
+    }
+    let mode = facts.mode() & 0o7777;
+    if has_users && mode & SHARED_BY_USERS != SHARED_BY_USERS {
+        return Err(JournalsProblem {
+            found: format!("{at} has mode {mode:o}, and masters run as the users of their jobs"),
+            fix: format!("run chmod 1777 {at}"),
+        });
+    }
+    Ok(())
+}
+
+/// Type and mount point of the file system with this path, from the text of `mountinfo`.
+fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<(&'a str, &'a str)> {
+    let mount = |line: &'a str| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4)?;
+        Some((file_system.split(' ').next()?, point))
+    };
+    // Of two mounts at one point, the later one hides the earlier one.
+    mounts
+        .lines()
+        .filter_map(mount)
+        .filter(|(_, point)| path.starts_with(point.replace("\\040", " ")))
+        .max_by_key(|(_, point)| point.len())
+}
+
+/// Does what a master does: exclusive creation, a durable write, a rename, and a read.
+fn probe(dir: &Path, node: &str) -> Result<(), JournalsProblem> {
+    let (new, old) = (
+        dir.join(format!(".probe-{node}.new")),
+        dir.join(format!(".probe-{node}")),
+    );
+    let create = || {
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)
+    };
+    match fs::remove_file(&new) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("removed", &new, &error)),
+    }
+    let mut file = create().map_err(|error| failed("created", &new, &error))?;
+    if create().is_ok() {
+        return Err(JournalsProblem {
+            found: format!("{} was created exclusively twice", new.display()),
+            fix: "use a file system with O_EXCL, such as NFS from version 3".into(),
+        });
+    }
+    let data = [0x55; PROBE_SIZE];
+    file.write_all(&data)
+        .and_then(|()| file.sync_data())
+        .map_err(|error| failed("written", &new, &error))?;
+    fs::rename(&new, &old).map_err(|error| failed("renamed", &new, &error))?;
+    let mut read = Vec::new();
+    File::open(&old)
+        .and_then(|mut file| file.read_to_end(&mut read))
+        .map_err(|error| failed("read", &old, &error))?;
+    if read != data {
+        return Err(JournalsProblem {
+            found: format!("{} contains other bytes than were written", old.display()),
+            fix: "check the file server and the mount".into(),
+        });
+    }
+    fs::remove_file(&old).map_err(|error| failed("removed", &old, &error))
+}
+
+fn failed(doing: &str, path: &Path, error: &io::Error) -> JournalsProblem {
+    let fixes = [
+        (
+            ErrorKind::NotFound,
+            "mount the shared file system, or create it: install -d -m 1777",
+        ),
+        (ErrorKind::ReadOnlyFilesystem, "mount it read-write"),
+        (ErrorKind::StorageFull, "free space there"),
+        (ErrorKind::QuotaExceeded, "free space there"),
+        (
+            ErrorKind::PermissionDenied,
+            "run chmod 1777 on the directory",
+        ),
+        (ErrorKind::StaleNetworkFileHandle, "mount it again"),
+    ];
+    let fix = fixes.into_iter().find(|(kind, _)| *kind == error.kind());
+    let fix = fix.map_or("check the file server and the mount", |(_, fix)| fix);
+    JournalsProblem {
+        found: format!("{} cannot be {doing}: {error}", path.display()),
+        fix: fix.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn directory(dir: &Path, file_system: Option<&str>) -> JournalsDirectory {
+        let masters = MasterJournals {
+            journals: Some(dir.to_owned()),
+            file_system: file_system.map(str::to_owned),
+        };
+        let mut config = NodeAgentConfig {
+            masters,
+            ..NodeAgentConfig::default()
+        };
+        config.isolation.run_as = RunAsUser::Agent;
+        JournalsDirectory::of(&config, "n1").expect("configured")
+    }
+
+    #[test]
+    fn a_usable_directory_has_no_problem_and_no_files_after_the_check() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journals = directory(dir.path(), None);
+        // Left by an agent that was killed during a check.
+        fs::write(dir.path().join(".probe-n1.new"), "").expect("writes");
+        assert_eq!((journals.check(), journals.problem()), (None, None));
+        assert_eq!(fs::read_dir(dir.path()).expect("reads").count(), 0);
+        assert!(JournalsDirectory::of(&NodeAgentConfig::default(), "n1").is_none());
+    }
+
+    #[test]
+    fn each_problem_says_what_is_wrong_where_and_the_fix() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let missing = directory(&dir.path().join("journals"), None);
+        let problem = missing.check().expect("missing").sentence();
+        assert!(
+            problem.contains("journals cannot be opened") && problem.contains("mount the shared"),
+            "{problem}"
+        );
+        assert_eq!(missing.problem().map(|p| p.sentence()), Some(problem));
+        let other = directory(dir.path(), Some("lustre"))
+            .check()
+            .expect("other");
+        assert!(
+            other.found.contains("masters.file_system = \"lustre\""),
+            "{other:?}"
+        );
+        let file = dir.path().join("file");
+        fs::write(&file, "").expect("writes");
+        let file = directory(&file, None).check().expect("a file");
+        assert!(file.found.contains("no directory"), "{file:?}");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("sets");
+        let closed = examine(dir.path(), None, true).expect_err("users cannot write");
+        assert!(closed.fix.contains("chmod 1777"), "{closed:?}");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).expect("sets");
+        assert_eq!(examine(dir.path(), None, true), Ok(()));
+        let link = dir.path().join("link");
+        symlink(dir.path(), &link).expect("links");
+        assert_eq!(directory(&link, None).check(), None);
+        for (kind, word) in [
+            (ErrorKind::ReadOnlyFilesystem, "read-write"),
+            (ErrorKind::StorageFull, "free space"),
+            (ErrorKind::StaleNetworkFileHandle, "mount it again"),
+        ] {
+            let problem = failed("written", dir.path(), &kind.into());
+            assert!(problem.fix.contains(word), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn a_check_that_does_not_return_is_a_problem_and_no_second_one_starts() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journals = directory(dir.path(), None);
+        journals.checking.store(true, Ordering::Release);
+        let problem = journals.check().expect("the first check still runs");
+        assert!(problem.found.contains("does not answer"), "{problem:?}");
+        journals.checking.store(false, Ordering::Release);
+        assert_eq!(journals.check(), None);
+    }
+
+    #[test]
+    fn the_file_system_of_a_path_is_that_of_the_longest_mount_point() {
+        let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                      30 22 0:40 / /shared rw,relatime shared:9 - nfs4 server:/x rw\n\
+                      31 22 0:41 / /shared\\040two rw - cifs //server/y rw\n";
+        let of = |path: &str| mount_of(mounts, Path::new(path)).map(|(kind, _)| kind);
+        assert_eq!(of("/shared/journals"), Some("nfs4"));
+        assert_eq!(of("/shared two/journals"), Some("cifs"));
+        assert_eq!(of("/sharedx"), Some("ext4"));
+        assert_eq!(mount_of("", Path::new("/x")), None);
+    }
+}
