@@ -9,6 +9,7 @@ use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::AppState;
 use integration::cluster::{Cluster, NodeShape, SOON, until};
 use integration::jobs::JobFile;
+use integration::managers::{FailurePlan, run as run_failures};
 use nix::sys::signal::Signal;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -120,4 +121,24 @@ fn without_etcd() -> Result<()> {
     cluster.start_manager(leader.trim_start_matches("rm-").parse()?)?;
     cluster.leading_manager()?;
     ends_well(&cluster, &app)
+}
+
+#[test]
+fn every_kind_of_failure_loses_nothing() {
+    let plan = FailurePlan {
+        members: 3,
+        tasks: 24,
+        rounds: 6,
+        lease: LEASE,
+        pause: Duration::from_secs(5),
+        seed: 7,
+    };
+    let results = run_failures(&plan, &mut |_| {}).expect("all rounds end");
+    assert_eq!(
+        (results.lost, results.twice, results.verdicts_lost),
+        (0, 0, 0),
+        "{:?}",
+        results.notes
+    );
+    assert_eq!((results.accepted, results.gaps_ms.len()), (12, 6));
 }

@@ -14,7 +14,7 @@ const PREFIX: &str = "headroom-";
 
 /// All planned dependencies between the workspace's crates. A new one is a decision: record it
 /// first.
-const LAYERS: [(&str, &[&str]); 24] = [
+const LAYERS: [(&str, &[&str]); 25] = [
     ("types", &[]),
     ("identity", &["types"]),
     ("wire", &["types"]),
@@ -24,7 +24,11 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("client", &["identity", "transport", "types", "wire"]),
     ("config", &["identity", "types", "wire"]),
     ("rm-core", &["types"]),
-    ("rm-store", &["rm-core", "types"]),
+    ("rm-etcd", &["config", "identity"]),
+    (
+        "rm-store",
+        &["config", "identity", "rm-etcd", "rm-core", "types"],
+    ),
     ("rm-reports", &["identity", "rm-core", "types", "wire"]),
     (
         "rm-server",
@@ -32,6 +36,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
             "config",
             "identity",
             "rm-core",
+            "rm-etcd",
             "rm-reports",
             "rm-store",
             "sizes",

@@ -23,7 +23,7 @@ use crate::backup::{
 };
 use crate::check::StateReport;
 use crate::database::DatabaseStore;
-use crate::engine::{StorageEngine, present_backend};
+use crate::engine::StorageEngine;
 use crate::etcd::EtcdEngine;
 use crate::make::ahead;
 use crate::open::{etcd_place, older};
@@ -219,13 +219,9 @@ impl EtcdState {
         fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
         let copy = fresh(dir.join(MIGRATION))?;
         self.backup(&copy)?;
-        let replace = match present_backend(dir)? {
-            Some(_) => ExistingStatePolicy::MoveAside,
-            None => ExistingStatePolicy::No,
-        };
-        // Its last commit is that of the state in etcd.
+        // The last commit is that of the state in etcd.
         remove(&dir.join(crate::anchor::NAME))?;
-        let filled = backup::restore(dir, &copy, backend, replace)?;
+        let filled = backup::restore(dir, &copy, backend, ExistingStatePolicy::MoveAside)?;
         let moved = format!(
             "it was moved to {} of a resource manager; remove [etcd] from the configuration there and stop the others, or \
              move it back: rmctl operator state migrate --config FILE --state {}",

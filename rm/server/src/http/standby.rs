@@ -3,12 +3,10 @@
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use axum::{Json, Router};
 use headroom_telemetry::names::{RM_BUILD_INFO, RM_LEADER, RM_STANDBY_BEHIND};
 use headroom_telemetry::{ExpositionFormat, MetricsPage, process};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::operator::LeaderView;
 
 use super::error::ProblemResponse;
 use crate::manager_group::ManagerGroup;
@@ -18,22 +16,26 @@ const LEADER: HeaderName = HeaderName::from_static("headroom-leader");
 /// Marks the answer of a standby that knows no leader.
 const STANDBY: HeaderName = HeaderName::from_static("headroom-standby");
 
-/// Routes of a standby.
+/// Routes of a standby: they are described as those of the leader.
 pub(crate) fn router(group: ManagerGroup) -> Router {
-    Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/v1/leader", get(leader))
-        .route("/metrics", get(metrics))
-        .fallback(refer)
-        .with_state(group)
+    Router::new().fallback(answer).with_state(group)
 }
 
-async fn leader(State(group): State<ManagerGroup>) -> Json<LeaderView> {
-    Json(group.report(None))
+async fn answer(State(group): State<ManagerGroup>, request: Request) -> Response {
+    match request.uri().path() {
+        "/livez" => "ok\n".into_response(),
+        "/v1/leader" => Json(group.report(None)).into_response(),
+        "/metrics" => {
+            let accepted = request.headers().get(header::ACCEPT);
+            let format = ExpositionFormat::wanted(accepted.and_then(|a| a.to_str().ok()));
+            metrics(&group, format).await
+        }
+        _ => refer(&group, &request),
+    }
 }
 
 /// Refers a call to the leader. `/readyz` is such a call: a load balancer then prefers the leader.
-async fn refer(State(group): State<ManagerGroup>, request: Request) -> Response {
+fn refer(group: &ManagerGroup, request: &Request) -> Response {
     let view = group.election();
     let path = request
         .uri()
@@ -71,9 +73,7 @@ async fn refer(State(group): State<ManagerGroup>, request: Request) -> Response 
     response
 }
 
-async fn metrics(State(group): State<ManagerGroup>, request: Request) -> Response {
-    let accepted = request.headers().get(header::ACCEPT);
-    let format = ExpositionFormat::wanted(accepted.and_then(|a| a.to_str().ok()));
+async fn metrics(group: &ManagerGroup, format: ExpositionFormat) -> Response {
     let mut page = MetricsPage::new();
     page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
     page.count(&RM_LEADER, &[], 0);
