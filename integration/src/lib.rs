@@ -18,6 +18,7 @@ mod invariant_checker;
 pub mod jobs;
 pub mod leftovers;
 pub mod load;
+pub mod lost_node;
 pub mod managers;
 pub mod masters;
 pub mod programs;

@@ -6,7 +6,6 @@
 //! record and returns it at the end.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,6 +27,7 @@ use tokio::time::Instant;
 
 use super::http::{HttpConnection, Lines};
 use super::limits;
+use super::manager_address::ManagerAddress;
 use super::records::AgentRecord;
 
 /// Interval of heartbeats.
@@ -43,7 +43,7 @@ pub const STAYS: &str = "stays";
 #[derive(Clone, Debug)]
 pub struct AgentFleetPlan {
     /// Address of the resource manager.
-    pub rm: SocketAddr,
+    pub rm: ManagerAddress,
     /// Number of agents.
     pub agents: usize,
     /// Resources of each agent.
@@ -137,7 +137,7 @@ struct Played {
 struct Agent {
     n: usize,
     id: NodeId,
-    rm: SocketAddr,
+    rm: ManagerAddress,
     offers: Resource,
     report_path: String,
     report_line: ReportLine,
@@ -168,7 +168,7 @@ impl Agent {
         let id: NodeId = format!("fake-{n:05}").parse()?;
         Ok(Agent {
             n,
-            rm: plan.rm,
+            rm: plan.rm.clone(),
             offers: plan.offers.clone(),
             report_path: format!("/v1/nodes/{id}/report"),
             report_line,
@@ -204,7 +204,7 @@ impl Agent {
         listened: &mut bool,
     ) -> Result<()> {
         self.register().await?;
-        let wire = HttpConnection::connect(self.rm, limits::address(self.n)).await?;
+        let wire = HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?;
         let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
         let mut lines = match wire.lines(&path).await? {
             Ok(lines) => lines,
@@ -248,7 +248,7 @@ impl Agent {
         let mut line = self.report_line.lock().await;
         let mut wire = match line.take() {
             Some(wire) => wire,
-            None => HttpConnection::connect(self.rm, limits::address(self.n)).await?,
+            None => HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?,
         };
         let answer = wire.post(path, body).await?;
         *line = Some(wire);

@@ -22,6 +22,8 @@ const START: Duration = Duration::from_secs(60);
 pub struct Daemon {
     dir: tempfile::TempDir,
     address: SocketAddr,
+    /// Its configuration file, if it has one.
+    config: Option<PathBuf>,
     child: Option<Child>,
 }
 
@@ -46,14 +48,24 @@ impl Usage {
 impl Daemon {
     /// Starts one with an empty state and waits until it answers.
     pub fn start() -> Result<Self> {
+        Daemon::start_configured("")
+    }
+
+    /// As [`Daemon::start`], with this configuration.
+    pub fn start_configured(configuration: &str) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("headroom-load-")
             .tempdir()
             .context("a directory for the state")?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let config = (!configuration.is_empty()).then(|| dir.path().join("config.toml"));
+        if let Some(file) = &config {
+            fs::write(file, configuration)?;
+        }
         let mut daemon = Daemon {
             dir,
             address,
+            config,
             child: None,
         };
         daemon.spawn()?;
@@ -74,7 +86,11 @@ impl Daemon {
             .open(self.log_path())
             .context("the log of the daemon")?;
         let started = Instant::now();
-        let child = Command::new(programs::path("resourcemanager")?)
+        let mut command = Command::new(programs::path("resourcemanager")?);
+        if let Some(file) = &self.config {
+            command.arg("--config").arg(file);
+        }
+        let child = command
             .args(["--listen", &self.address.to_string(), "--state"])
             .arg(self.dir.path().join("state"))
             .stdin(Stdio::null())

@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use super::agents::{ENDS, STAYS};
 use super::http::{HttpConnection, HttpResponse, Lines};
 use super::limits;
+use super::manager_address::ManagerAddress;
 use super::records::MasterRecord;
 
 /// Shortest interval between two sync calls of one master.
@@ -57,7 +58,7 @@ pub enum RequestPace {
 #[derive(Clone, Debug)]
 pub struct MasterPoolPlan {
     /// Address of the resource manager.
-    pub rm: SocketAddr,
+    pub rm: ManagerAddress,
     /// Number of masters.
     pub masters: usize,
     /// Containers of each master that stay until they are released.
@@ -121,7 +122,7 @@ impl MasterPool {
         let (pace, paced) = watch::channel(RequestPace::Hold);
         let mut masters = Vec::new();
         for n in 0..plan.masters {
-            let attempt = submit_again(plan.rm, &format!("crowd-{n}")).await?;
+            let attempt = submit_again(plan.rm.now(), &format!("crowd-{n}")).await?;
             let master = Master::new(plan, attempt, seen.clone(), paced.clone())?;
             masters.push(tokio::spawn(master.live()));
         }
@@ -225,7 +226,7 @@ impl RequestCounters {
 
 #[derive(Debug)]
 struct Master {
-    rm: SocketAddr,
+    rm: ManagerAddress,
     attempt: AttemptId,
     size: Resource,
     seen: Arc<MasterCounters>,
@@ -269,7 +270,7 @@ impl Master {
             trouble: None,
         };
         Ok(Master {
-            rm: plan.rm,
+            rm: plan.rm.clone(),
             attempt,
             size: plan.size.clone(),
             seen,
@@ -327,7 +328,7 @@ impl Master {
     /// Registers and serves the stream until an error or the end of the application.
     async fn session(&mut self, listened: &mut bool) -> Result<()> {
         let from = limits::address(FIRST_PORTS);
-        let mut wire = HttpConnection::connect(self.rm, from).await?;
+        let mut wire = HttpConnection::connect(self.rm.now(), from).await?;
         self.register(&mut wire).await?;
         let path = format!(
             "{}?epoch={}&cursor={}",
@@ -335,7 +336,7 @@ impl Master {
             self.epoch,
             self.cursor
         );
-        let mut lines = match HttpConnection::connect(self.rm, from)
+        let mut lines = match HttpConnection::connect(self.rm.now(), from)
             .await?
             .lines(&path)
             .await?
@@ -357,7 +358,7 @@ impl Master {
             }
             self.wait(&mut lines, &mut idle, &mut calling).await?;
         }
-        let mut wire = HttpConnection::connect(self.rm, from).await?;
+        let mut wire = HttpConnection::connect(self.rm.now(), from).await?;
         let (attempt, diagnostics) = (self.attempt.clone(), "all ended".to_owned());
         let body = FinishApplicationRequest {
             attempt,

@@ -5,8 +5,10 @@
 
 pub mod agents;
 pub mod daemon;
+pub mod failover;
 pub mod http;
 pub mod limits;
+pub mod manager_address;
 pub mod master;
 pub mod records;
 pub mod restart;

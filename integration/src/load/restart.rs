@@ -20,12 +20,13 @@ use super::agents::{self, AgentFleet};
 use super::daemon::Daemon;
 use super::http::HttpConnection;
 use super::limits;
+use super::manager_address::ManagerAddress;
 use super::master::{self, MasterPool, RequestPace, submit, unmanaged};
 use super::records::{RecordComparison, compare};
 use crate::simulation::random_source::RandomSource;
 
 /// Timeout for all agents and masters to be back.
-const BACK: Duration = Duration::from_secs(300);
+pub(super) const BACK: Duration = Duration::from_secs(300);
 /// Pause of a submitter between two applications.
 const REST: Duration = Duration::from_millis(20);
 /// Prefix of the names of the submitted applications.
@@ -77,7 +78,8 @@ pub async fn run(plan: &RestartPlan, progress: &(dyn Fn(String) + Sync)) -> Resu
     let mut daemon = Daemon::start()?;
     let rm = daemon.address();
     let report_lines = limits::report_lines(plan.agents, descriptors);
-    let (fleet, crowd) = start_load(plan, rm, report_lines, progress).await?;
+    let address = ManagerAddress::from(rm);
+    let (fleet, crowd) = start_load(plan, &address, report_lines, progress).await?;
     crowd.pace(RequestPace::Window(plan.window));
     let submitters = Submitters::start(rm, plan.submitters);
     let (mut outcome, mut chance, mut epoch) = (
@@ -122,9 +124,9 @@ pub async fn run(plan: &RestartPlan, progress: &(dyn Fn(String) + Sync)) -> Resu
 }
 
 /// Starts agents with room for the staying containers, and masters that hold those.
-async fn start_load(
+pub(super) async fn start_load(
     plan: &RestartPlan,
-    rm: SocketAddr,
+    rm: &ManagerAddress,
     report_lines: usize,
     progress: &(dyn Fn(String) + Sync),
 ) -> Result<(AgentFleet, MasterPool)> {
@@ -135,7 +137,7 @@ async fn start_load(
         Cpus::from_cores(room),
     );
     let fleet = AgentFleet::start(&agents::AgentFleetPlan {
-        rm,
+        rm: rm.clone(),
         agents: plan.agents,
         offers,
         report_lines,
@@ -146,7 +148,7 @@ async fn start_load(
     .await?;
     let staying = u32::try_from(plan.agents * plan.staying / plan.masters)?;
     let crowd = MasterPool::start(&master::MasterPoolPlan {
-        rm,
+        rm: rm.clone(),
         masters: plan.masters,
         staying,
         size,
@@ -166,7 +168,7 @@ async fn start_load(
 }
 
 /// Waits until all agents and masters listen to the new incarnation.
-async fn until_all_listen(
+pub(super) async fn until_all_listen(
     plan: &RestartPlan,
     fleet: &AgentFleet,
     crowd: &MasterPool,
@@ -196,7 +198,7 @@ async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()
     Ok(())
 }
 
-async fn grant_after(crowd: &MasterPool, epoch: Epoch) -> Result<(Epoch, Instant)> {
+pub(super) async fn grant_after(crowd: &MasterPool, epoch: Epoch) -> Result<(Epoch, Instant)> {
     let started = Instant::now();
     loop {
         if let Some(found) = crowd.seen.first_grant_after(epoch) {

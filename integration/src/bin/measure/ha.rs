@@ -12,6 +12,9 @@ use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use integration::clock;
 use integration::cluster::Cluster;
+use integration::load::failover;
+use integration::load::restart::RestartPlan;
+use integration::lost_node::{JOURNALS, LostNode};
 use integration::managers::{FailurePlan, run};
 use serde::Serialize;
 
@@ -24,6 +27,10 @@ const LEASE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_secs(30);
 /// Tasks in flight.
 const TASKS: u32 = 500;
+/// Failovers of the large cluster.
+const FAILOVERS: u32 = 5;
+/// Staying containers on each of its nodes.
+const STAYING: usize = 10;
 /// Callers that submit applications at once.
 const SUBMITTERS: usize = 16;
 /// Duration of the measurement of a rate.
@@ -50,12 +57,26 @@ pub(crate) struct HighAvailabilityResults {
     etcd_one_member_p50_ms: u128,
     sled_apps_per_s: u64,
     sled_p50_ms: u128,
+    /// From the kill of the leader to the first grant of the next one, with `--agents` nodes and ten
+    /// containers on each. Median and longest.
+    failover_10k_ms: u128,
+    max_failover_10k_ms: u128,
+    nodes_10k: usize,
+    /// Finished tasks that ran again after the loss of the master's node, with journals in a shared
+    /// directory.
+    master_rerun_finished: u32,
+    /// The same with journals on each node.
+    master_rerun_finished_without: u32,
     seed: u64,
     notes: Vec<String>,
 }
 
 /// Runs the rounds, and measures the rates.
-pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<HighAvailabilityResults> {
+pub(crate) fn measure(
+    rounds: u32,
+    seed: Option<u64>,
+    agents: usize,
+) -> Result<HighAvailabilityResults> {
     let seed =
         seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     let sled = rate(&Cluster::start(&[])?)?;
@@ -64,6 +85,9 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<HighAvailability
     print_line(&format!(
         "ha: sled {sled:?}, etcd of one {one:?}, of three {three:?}"
     ));
+    let shared = LostNode::begin("moved", Some(JOURNALS))?.lose_node()?;
+    let apart = LostNode::begin("restarted", None)?.lose_node()?;
+    let failovers = failover(agents)?;
     let plan = FailurePlan {
         members: 3,
         tasks: TASKS,
@@ -95,9 +119,32 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<HighAvailability
         etcd_one_member_p50_ms: one.p50_ms,
         sled_apps_per_s: sled.per_second,
         sled_p50_ms: sled.p50_ms,
+        failover_10k_ms: quantile(&failovers, 50).context("no failover")?,
+        max_failover_10k_ms: quantile(&failovers, 100).context("no failover")?,
+        nodes_10k: agents,
+        master_rerun_finished: shared.rerun_finished,
+        master_rerun_finished_without: apart.rerun_finished,
         seed,
         notes: results.notes,
     })
+}
+
+fn failover(agents: usize) -> Result<Vec<u128>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let plan = RestartPlan {
+        agents,
+        masters: 16,
+        staying: STAYING,
+        window: 10,
+        life: Duration::from_secs(2),
+        submitters: 0,
+        rounds: FAILOVERS,
+        seed: 2,
+    };
+    runtime.block_on(failover::run(&plan, &|line| print_line(&line)))
 }
 
 /// Durable applications per second, and the median time until one is accepted.

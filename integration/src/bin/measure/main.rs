@@ -60,7 +60,7 @@ struct Cli {
     /// `--rounds` of eleven jobs with a hundred tasks
     #[arg(long)]
     loaded: bool,
-    /// rm-http, rm-restart, page: number of simulated nodes
+    /// rm-http, rm-restart, page, ha: number of simulated nodes
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
     /// rm-restart: number of kills of the resource manager; adopt: number of kills of the agent;
@@ -231,7 +231,11 @@ fn main() -> Result<ExitCode> {
             let calls = cli.n.unwrap_or(100_000);
             figures(&python::measure(calls, calls.saturating_mul(10))?)?
         }
-        Measurement::Ha => figures(&ha::measure(cli.rounds.unwrap_or(100), cli.seed)?)?,
+        Measurement::Ha => figures(&ha::measure(
+            cli.rounds.unwrap_or(100),
+            cli.seed,
+            usize::try_from(cli.agents)?,
+        )?)?,
         Measurement::House => figures(&house::measure()?)?,
     };
     print(&figures, cli.format);

@@ -131,7 +131,7 @@ fn start_load(
     let all = staying as usize * MASTERS;
     runtime.block_on(async {
         let fleet = AgentFleet::start(&agents::AgentFleetPlan {
-            rm,
+            rm: rm.into(),
             agents,
             offers,
             report_lines,
@@ -141,7 +141,7 @@ fn start_load(
         })
         .await?;
         let crowd = MasterPool::start(&master::MasterPoolPlan {
-            rm,
+            rm: rm.into(),
             masters: MASTERS,
             staying,
             size,

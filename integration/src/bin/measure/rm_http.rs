@@ -99,7 +99,7 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
     let report_lines = limits::report_lines(agents, descriptors);
     let rm: SocketAddr = daemon.address();
     let fleet = AgentFleet::start(&agents::AgentFleetPlan {
-        rm,
+        rm: rm.into(),
         agents,
         offers,
         report_lines,
@@ -113,7 +113,7 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
     .await?;
     let staying = u32::try_from(agents * STAYING / MASTERS).context("too many")?;
     let crowd = MasterPool::start(&master::MasterPoolPlan {
-        rm,
+        rm: rm.into(),
         masters: MASTERS,
         staying,
         size,

@@ -1,0 +1,137 @@
+//! A job whose application master and one of two executors are on the same node, which is lost with
+//! all its processes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use headroom_types::{AppId, Bytes};
+use headroom_wire::v1::apps::{AppState, AppView};
+
+use crate::cluster::{Cluster, ContainerOwner, NodeShape, SOON, until};
+use crate::jobs::{JobFile, WorkLog};
+use crate::sweep;
+
+/// Tasks that have ended before the node is lost.
+pub const QUICK: u32 = 24;
+/// Tasks that run when the node is lost, two on each node.
+pub const RUNNING: u32 = 4;
+/// All tasks that wait at the gate.
+pub const GATED: u32 = 8;
+/// Directory of shared journals, in that of the cluster.
+pub const JOURNALS: &str = "journals";
+/// A node is lost after three seconds instead of thirty.
+const IMPATIENT: &str = "suspect = \"1s\"\nunreachable = \"2s\"\nlost = \"3s\"\n";
+
+/// The end of the job.
+#[derive(Clone, Debug)]
+pub struct LostNodeResults {
+    /// Finished tasks that ran again.
+    pub rerun_finished: u32,
+    /// Running tasks that ran again.
+    pub rerun_running: u32,
+    /// Running tasks of the other node, before the loss and after the next master had registered.
+    pub on_other_node: (BTreeSet<i32>, BTreeSet<i32>),
+    /// The ended application.
+    pub end: AppView,
+}
+
+/// The running job.
+#[derive(Debug)]
+pub struct LostNode {
+    /// Its cluster.
+    pub cluster: Cluster,
+    app: AppId,
+    log: WorkLog,
+    gate: PathBuf,
+    /// The node of the master.
+    lost: String,
+}
+
+impl LostNode {
+    /// Starts a cluster and the job. `journals` is [`JOURNALS`], or `None` for journals on each node.
+    pub fn begin(name: &str, journals: Option<&str>) -> Result<Self> {
+        // A master and one executor fit.
+        let shape = NodeShape {
+            memory: Bytes::from_mib(250),
+            ..NodeShape::default()
+        };
+        let cluster = Cluster::start_sharing_journals(&[shape, shape], IMPATIENT, journals)?;
+        let log = WorkLog::at(cluster.dir().join("work.log"));
+        let gate = cluster.dir().join("gate");
+        let path = gate.to_str().context("UTF-8")?;
+        let text = JobFile::new(name, 2, 2, Bytes::from_mib(32))
+            .workload("quick", QUICK, log.path(), &["--mib", "4"])?
+            .workload("gated", GATED, log.path(), &["--mib", "4", "--until", path])?
+            .text()
+            .replace(
+                "name = \"gated\"\n",
+                "name = \"gated\"\nafter = [\"quick\"]\n",
+            );
+        let app = cluster.submit(&text)?;
+        until("the tasks before the gate to run", SOON, || {
+            Ok((log.starts().len() == (QUICK + RUNNING) as usize).then_some(()))
+        })?;
+        let masters = cluster.live_containers(&app, ContainerOwner::Master)?;
+        let lost = masters.first().context("no master")?.node.to_string();
+        Ok(LostNode {
+            cluster,
+            app,
+            log,
+            gate,
+            lost,
+        })
+    }
+
+    /// Kills all processes of the master's node at once, as the end of its host does, and waits for
+    /// the end of the job.
+    pub fn lose_node(&mut self) -> Result<LostNodeResults> {
+        let before: BTreeSet<i32> = self.log.started().into_iter().filter(is_alive).collect();
+        ensure!(before.len() == RUNNING as usize, "{before:?} run");
+        self.cluster.kill_daemon(&self.lost)?;
+        sweep::processes_of(&self.cluster.state(&self.lost));
+        let left: BTreeSet<i32> = before.into_iter().filter(is_alive).collect();
+        ensure!(
+            left.len() == RUNNING as usize / 2,
+            "half of them were there"
+        );
+        self.until_next_master()?;
+        let still = left.iter().copied().filter(is_alive).collect();
+        fs::write(&self.gate, "").context("the gate cannot be opened")?;
+        let end = self.cluster.until_ended(&self.app)?;
+        ensure!(end.state == AppState::Finished, "{}", end.diagnostics);
+        Ok(LostNodeResults {
+            rerun_finished: self.repetitions("quick/"),
+            rerun_running: self.repetitions("gated/"),
+            on_other_node: (left, still),
+            end,
+        })
+    }
+
+    fn until_next_master(&self) -> Result<()> {
+        let second = |view: &AppView| {
+            (view.attempt == 2 && view.state == AppState::Running && view.master_url.is_some())
+                .then_some(())
+        };
+        let what = "the second attempt of the master";
+        self.cluster.until_app(&self.app, what, SOON, second)?;
+        let masters = self
+            .cluster
+            .live_containers(&self.app, ContainerOwner::Master)?;
+        let node = masters.first().context("no master")?.node.as_str();
+        ensure!(node != self.lost, "it is on the lost node");
+        Ok(())
+    }
+
+    /// Starts of the tasks of a stage beyond the first of each.
+    fn repetitions(&self, stage: &str) -> u32 {
+        let starts = self.log.starts().into_iter();
+        let of_stage = starts.filter(|(task, _)| task.starts_with(stage));
+        of_stage.map(|(_, n)| n - 1).sum()
+    }
+}
+
+fn is_alive(pid: &i32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|text| !text.is_empty())
+}
