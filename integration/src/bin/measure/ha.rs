@@ -33,8 +33,8 @@ const FAILOVERS: u32 = 5;
 const STAYING: usize = 10;
 /// Callers that submit applications at once.
 const SUBMITTERS: usize = 16;
-/// Duration of the measurement of a rate.
-const SUBMITTING: Duration = Duration::from_secs(5);
+/// Applications of each. All together stay below the maximum of a queue.
+const SUBMISSIONS: usize = 500;
 
 /// Results.
 #[derive(Debug, Serialize)]
@@ -162,7 +162,7 @@ fn rate(cluster: &Cluster) -> Result<SubmissionRate> {
     let url = cluster.url();
     let started = Instant::now();
     let tasks: Vec<_> = (0..SUBMITTERS)
-        .map(|caller| runtime.spawn(submit_all(url.clone(), caller, started)))
+        .map(|caller| runtime.spawn(submit_all(url.clone(), caller)))
         .collect();
     let mut times = Vec::new();
     for task in tasks {
@@ -176,10 +176,10 @@ fn rate(cluster: &Cluster) -> Result<SubmissionRate> {
     })
 }
 
-async fn submit_all(url: String, caller: usize, started: Instant) -> Result<Vec<u128>> {
+async fn submit_all(url: String, caller: usize) -> Result<Vec<u128>> {
     let client = Client::new(&url)?;
     let mut times = Vec::new();
-    while started.elapsed() < SUBMITTING {
+    for _ in 0..SUBMISSIONS {
         let new = SubmitApplicationRequest {
             name: format!("rate-{caller}").parse()?,
             queue: None,
