@@ -82,7 +82,8 @@ impl ResourceManagerLink {
     /// Sends a registration.
     pub(crate) fn register(&mut self, body: RegisterNode, now: UnixMillis) {
         let body = self.link.numbered(body, now);
-        let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
+        let client = self.client.for_registrations();
+        let (node, inputs) = (self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.register_node(&node, &body).await;
             inputs
@@ -94,7 +95,8 @@ impl ResourceManagerLink {
 
     /// Sends a report.
     pub(crate) fn report(&self, generation: RegistrationNumber, body: NodeReport) {
-        let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
+        let client = self.client.for_heartbeats();
+        let (node, inputs) = (self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.report(&node, &body).await;
             inputs

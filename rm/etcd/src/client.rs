@@ -21,8 +21,11 @@ use crate::message::{
     Refusal, StreamMessage, TxnRequest, TxnResponse,
 };
 
-/// Longest wait for the answer of one member.
-const CALL: Duration = Duration::from_secs(2);
+/// Longest wait for the answer of one member to a read.
+const READ: Duration = Duration::from_secs(2);
+/// Longest wait for the answer of one member to a transaction or a renewal. Another member may have
+/// found the new leader of etcd before.
+const CALL: Duration = Duration::from_millis(1_000);
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_millis(700);
 /// Maximum number of keys in one page.
@@ -204,7 +207,16 @@ impl EtcdClient {
         path: &str,
         body: &B,
     ) -> Result<T, EtcdError> {
-        self.on_all_members(|endpoint| self.call_member(endpoint, path, body))
+        self.call_within(path, body, CALL).await
+    }
+
+    async fn call_within<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+        within: Duration,
+    ) -> Result<T, EtcdError> {
+        self.on_all_members(|endpoint| self.call_member(endpoint, path, body, within))
             .await
     }
 
@@ -246,9 +258,10 @@ impl EtcdClient {
         endpoint: usize,
         path: &str,
         body: &B,
+        within: Duration,
     ) -> Result<T, EtcdError> {
-        let response = self.open(endpoint, path, body, Some(CALL)).await?;
-        let bytes = response.bytes().await.map_err(|e| lost(&e, CALL))?;
+        let response = self.open(endpoint, path, body, Some(within)).await?;
+        let bytes = response.bytes().await.map_err(|e| lost(&e, within))?;
         serde_json::from_slice(&bytes).map_err(|e| EtcdError::Answer(format!("{path}: {e}")))
     }
 
@@ -387,7 +400,7 @@ impl KeyPages {
             limit: Some(EncodedNumber(PAGE)),
             revision: (self.revision > 0).then_some(EncodedNumber(self.revision)),
         };
-        let answer: RangeResponse = self.client.call("kv/range", &request).await?;
+        let answer: RangeResponse = self.client.call_within("kv/range", &request, READ).await?;
         if self.revision == 0 {
             self.revision = answer.header.revision.0;
         }

@@ -25,6 +25,8 @@ use crate::transaction::LeaderFence;
 
 /// Pause after a failed call.
 const AGAIN: Duration = Duration::from_millis(300);
+/// Pause after a failed renewal.
+const RENEW_AGAIN: Duration = Duration::from_millis(100);
 /// Timeout of a connection to the leader.
 const CONNECT: Duration = Duration::from_secs(1);
 
@@ -282,6 +284,7 @@ async fn renew(candidate: Candidate, clock: Arc<LeaseClock>, view: watch::Sender
         let sent = now();
         let renewal = candidate.client.renew_lease(candidate.record.lease);
         let renewed = tokio::time::timeout(candidate.lease / 3, renewal).await;
+        let failed = !matches!(renewed, Ok(Ok(())));
         match renewed {
             Ok(Ok(())) => clock.renew(sent, candidate.lease),
             Ok(Err(EtcdError::LeaseGone)) => clock.end(),
@@ -294,6 +297,11 @@ async fn renew(candidate: Candidate, clock: Arc<LeaseClock>, view: watch::Sender
         if !clock.is_certain() {
             clock.end();
             return;
+        }
+        if failed {
+            // etcd elects a leader of its own within the lease, and answers then.
+            tokio::time::sleep(RENEW_AGAIN).await;
+            continue;
         }
         if let Ok(managers) = managers(&candidate).await {
             let leader = Some(candidate.record.clone());

@@ -184,15 +184,22 @@ impl StateWriter {
             success: ops,
             failure: Vec::new(),
         };
+        let mut last = "no member has answered".to_owned();
         loop {
-            match self.client.transaction(&request).await {
-                Ok(answer) if answer.succeeded => return Ok(()),
-                Ok(_) => return Err(EtcdError::Deposed),
-                Err(error) if !error.is_transient() => return Err(error),
-                Err(error) if !self.fence.clock.is_certain() => {
-                    return Err(EtcdError::Unconfirmed(error.to_string()));
+            let left = self.fence.clock.remaining();
+            if left.is_zero() {
+                return Err(EtcdError::Unconfirmed(last));
+            }
+            // A member that is cut off must not hold the leader beyond its lease.
+            match tokio::time::timeout(left, self.client.transaction(&request)).await {
+                Ok(Ok(answer)) if answer.succeeded => return Ok(()),
+                Ok(Ok(_)) => return Err(EtcdError::Deposed),
+                Ok(Err(error)) if !error.is_transient() => return Err(error),
+                Ok(Err(error)) => {
+                    last = error.to_string();
+                    tokio::time::sleep(AGAIN).await;
                 }
-                Err(_) => tokio::time::sleep(AGAIN).await,
+                Err(_) => {}
             }
         }
     }

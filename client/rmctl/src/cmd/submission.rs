@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use std::time::{Duration, Instant};
+
 use headroom_client::Client;
 use headroom_client::retry::ExponentialBackoff;
 use headroom_types::{Bytes, Cpus, LaunchSpec, MasterGrowth, Resource};
@@ -12,6 +14,10 @@ use super::job_file::CompiledJob;
 use crate::context::now;
 use crate::exit::CommandResult;
 
+/// Tries of a call whose answer may be another one later.
+const TRIES: u32 = 4;
+/// Longest wait for the election of a leader among several resource managers.
+const ELECTION: Duration = Duration::from_secs(15);
 /// Largest master of a live job.
 const MAX_LIVE_MASTER: Bytes = Bytes::from_gib(1);
 
@@ -28,16 +34,21 @@ pub(crate) async fn send(
 ) -> CommandResult<SubmissionResult> {
     // An authenticated client needs no user name in the request.
     request.user = request.user.filter(|_| !client.is_authenticated());
-    let mut backoff = ExponentialBackoff::usual();
-    for _ in 0..3 {
+    let (mut backoff, mut tries) = (ExponentialBackoff::usual(), 0);
+    let (several, started) = (client.base().contains(','), Instant::now());
+    loop {
+        tries += 1;
         match client.submit(&request).await {
-            Err(e) if e.retryable() && !e.connection_refused() => {
+            // Another resource manager leads within seconds.
+            Err(e) if several && e.lacks_leader() && started.elapsed() < ELECTION => {
+                tokio::time::sleep(backoff.wait()).await
+            }
+            Err(e) if e.retryable() && !e.connection_refused() && tries < TRIES => {
                 tokio::time::sleep(backoff.wait()).await
             }
             answer => return Ok(answer?),
         }
     }
-    Ok(client.submit(&request).await?)
 }
 
 /// The submission of a job.
