@@ -184,11 +184,12 @@ impl StateWriter {
             success: ops,
             failure: Vec::new(),
         };
-        let mut last = "no member has answered".to_owned();
+        let mut last = None;
         loop {
             let left = self.fence.clock.remaining();
             if left.is_zero() {
-                return Err(EtcdError::Unconfirmed(last));
+                // Nothing was written if nothing was sent.
+                return Err(last.map_or(EtcdError::Deposed, EtcdError::Unconfirmed));
             }
             // A member that is cut off must not hold the leader beyond its lease.
             match tokio::time::timeout(left, self.client.transaction(&request)).await {
@@ -196,10 +197,10 @@ impl StateWriter {
                 Ok(Ok(_)) => return Err(EtcdError::Deposed),
                 Ok(Err(error)) if !error.is_transient() => return Err(error),
                 Ok(Err(error)) => {
-                    last = error.to_string();
+                    last = Some(error.to_string());
                     tokio::time::sleep(AGAIN).await;
                 }
-                Err(_) => {}
+                Err(_) => last = Some("no member has answered".to_owned()),
             }
         }
     }

@@ -235,7 +235,7 @@ impl EtcdState {
     }
 
     /// Leads, so that no manager does. Waits for the lease of a leader that was just ended.
-    fn lead(&self) -> Result<(Leadership, EtcdEngine), StoreError> {
+    fn lead(&self) -> Result<(ExclusiveUse, EtcdEngine), StoreError> {
         let record = ManagerRecord {
             id: format!("rmctl-{}", std::process::id()),
             url: "rmctl".to_owned(),
@@ -269,11 +269,33 @@ impl EtcdState {
         let writer = StateWriter::new(self.client.clone(), self.keys.clone(), won.fence());
         let (thread, client) = (self.thread.clone(), self.client.clone());
         let engine = EtcdEngine::new(thread, client, self.keys.clone(), writer, None);
-        Ok((won, engine))
+        let exclusive = ExclusiveUse {
+            thread: self.thread.clone(),
+            leadership: Some(won),
+        };
+        Ok((exclusive, engine))
     }
 
     fn damaged(&self, what: &dyn std::fmt::Display) -> StoreError {
         crate::damage::corrupt_in_etcd(&self.place, what)
+    }
+}
+
+/// The leadership of a command. It is handed over when this value is dropped.
+struct ExclusiveUse {
+    thread: Arc<EtcdThread>,
+    leadership: Option<Leadership>,
+}
+
+impl Drop for ExclusiveUse {
+    fn drop(&mut self) {
+        let (thread, leadership) = (self.thread.clone(), self.leadership.take());
+        if let Some(leadership) = leadership {
+            // If it fails, the lease expires.
+            let _ = self
+                .thread
+                .wait(async move { leadership.resign(&thread).await });
+        }
     }
 }
 

@@ -36,8 +36,8 @@ class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]
         default=None,
         metadata={
             "help": "Address of the resource manager: http://HOST:PORT, https://HOST:PORT or "
-            "unix:PATH; of several, all addresses with commas between them. Found as rmctl finds it if left out: HEADROOM_ADDR, the context, the "
-            "socket of this host.",
+            "unix:PATH; of several, all addresses with commas between them. Found as rmctl finds "
+            "it if left out: HEADROOM_ADDR, the context, the socket of this host.",
             "type": str,
         },
     )

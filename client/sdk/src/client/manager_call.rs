@@ -21,6 +21,8 @@ use crate::{ClientError, ClientResult};
 const LEADER_HEADER: &str = "headroom-leader";
 /// Response header of a standby that knows no leader.
 const STANDBY_HEADER: &str = "headroom-standby";
+/// Pause before all addresses are called again, while a leader is elected.
+const ELECTION: Duration = Duration::from_millis(100);
 /// Address of a request whose target is not chosen yet.
 const NO_TARGET: &str = "http://localhost";
 
@@ -105,7 +107,7 @@ impl Client {
         .await
     }
 
-    /// Sends a request to the leader. `read` reads the answer, also one with an error status, and
+    /// Sends a request to the leader, and waits for its election within the timeout. `read` reads the answer, also one with an error status, and
     /// is part of the call: a call that may be repeated is sent again if its answer breaks off.
     pub(super) async fn exchange<T>(
         &self,
@@ -114,7 +116,7 @@ impl Client {
     ) -> ClientResult<T> {
         let deadline = Instant::now() + call.most;
         let mut route = self.begin(call.repetition);
-        let mut attempts = Vec::new();
+        let (mut attempts, mut electing) = (Vec::new(), false);
         let mut request = Some(call.request.build().map_err(|source| {
             let url = route.target().shown(&call.path);
             ClientError::Unreachable { url, source }
@@ -141,6 +143,7 @@ impl Client {
                 }
                 AttemptEnd::Failed(outcome, error) => (outcome, error),
             };
+            electing |= matches!(outcome, SendOutcome::Standby { .. });
             let step = self.record(&mut route, outcome);
             if matches!(step, CallStep::Done | CallStep::Fail) {
                 return Err(error);
@@ -150,7 +153,14 @@ impl Client {
                 error,
             });
             if step == CallStep::Exhausted {
-                return Err(summary(attempts));
+                let left = deadline.saturating_duration_since(Instant::now());
+                // Nothing was executed: no address listened, or a standby answered.
+                if !electing || request.is_none() || left <= ELECTION {
+                    return Err(summary(attempts));
+                }
+                tokio::time::sleep(ELECTION).await;
+                route = self.begin(call.repetition);
+                (attempts, electing) = (Vec::new(), false);
             }
         }
     }
