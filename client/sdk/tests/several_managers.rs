@@ -212,6 +212,9 @@ async fn a_standby_leads_to_the_leader_in_the_list_or_beside_it() {
     assert_eq!((b.requests().len(), c.requests().len()), (0, 2));
 }
 
+/// A timeout below the pause before all addresses are called again.
+const ONE_ROUND: Duration = Duration::from_millis(90);
+
 #[tokio::test]
 async fn standbys_that_name_each_other_end_the_call() {
     let (a, b) = (
@@ -220,13 +223,15 @@ async fn standbys_that_name_each_other_end_the_call() {
     );
     a.set(standby_of(&b.url()));
     b.set(standby_of(&a.url()));
-    let error = post(&client(&[&a.url(), &b.url()]))
+    let error = post(&client(&[&a.url(), &b.url()]).with_timeout(ONE_ROUND))
         .await
         .expect_err("no leader");
     assert_eq!((a.requests().len(), b.requests().len()), (1, 1));
     assert_eq!(error.code(), Some(ErrorCode::HR0421));
     assert_eq!(error.failure_kind(), CallFailureKind::Silent);
-    let error = post(&client(&[&a.url()])).await.expect_err("no leader");
+    let error = post(&client(&[&a.url()]).with_timeout(ONE_ROUND))
+        .await
+        .expect_err("no leader");
     assert_eq!((a.requests().len(), b.requests().len()), (2, 2));
     assert!(error.retryable(), "{error}");
 }
