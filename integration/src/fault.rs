@@ -13,7 +13,7 @@ pub enum LastWrite {
     Lost,
 }
 
-/// The moment at which a process dies.
+/// The moment at which a process dies, or is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultMoment {
     /// Immediately.
@@ -22,10 +22,21 @@ pub enum FaultMoment {
     InNextWrite,
 }
 
+/// The moment at which a manager is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseMoment {
+    /// Immediately.
+    Now,
+    /// During the next write.
+    InNextWrite,
+    /// After the next check of its lease, before it sends the effects.
+    BeforeSend,
+}
+
 /// One injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The resource manager dies and is restarted.
+    /// The resource manager dies and is restarted; of several ones, the leader.
     ManagerDies {
         /// Time until the restart. Milliseconds.
         down_ms: u64,
@@ -33,6 +44,56 @@ pub enum Fault {
         write: LastWrite,
         /// The moment at which it dies.
         moment: FaultMoment,
+    },
+    /// The leader of several managers is asked to end, and hands its leadership over.
+    ManagerStops {
+        /// Time until it starts again. Milliseconds.
+        down_ms: u64,
+        /// The moment at which it is asked.
+        moment: FaultMoment,
+    },
+    /// A manager is paused: it processes nothing, and continues later where it was.
+    ManagerPaused {
+        /// Selects the manager, mostly the leader.
+        pick: u64,
+        /// Duration. Milliseconds.
+        for_ms: u64,
+        /// The moment at which it is paused.
+        moment: PauseMoment,
+    },
+    /// A manager is partitioned from etcd.
+    ManagerLosesEtcd {
+        /// Selects the manager, mostly the leader.
+        pick: u64,
+        /// Duration. Milliseconds.
+        for_ms: u64,
+        /// During its next write, whose answer is lost: whether the write takes effect. `None`:
+        /// immediately.
+        write: Option<LastWrite>,
+    },
+    /// A manager is partitioned from nodes, masters, clients and the other managers.
+    ManagerCutOff {
+        /// Selects the manager, mostly the leader.
+        pick: u64,
+        /// Duration. Milliseconds.
+        for_ms: u64,
+    },
+    /// etcd has no quorum.
+    EtcdWithoutQuorum {
+        /// Duration. Milliseconds.
+        for_ms: u64,
+    },
+    /// etcd elects a leader of its own.
+    EtcdChangesLeader {
+        /// Duration. Milliseconds.
+        for_ms: u64,
+    },
+    /// A standby dies and is restarted.
+    StandbyDies {
+        /// Selects one of them.
+        pick: u64,
+        /// Time until the restart. Milliseconds.
+        down_ms: u64,
     },
     /// A node agent dies and is restarted; its containers keep running.
     AgentDies {
@@ -223,6 +284,66 @@ pub fn doubled_masters(chance: &mut RandomSource, shape: FaultTargets) -> Vec<(u
         (at, fault)
     };
     (0..count).map(|_| one(chance)).collect()
+}
+
+/// Draws faults of several managers and of their etcd with their times.
+pub fn of_managers(
+    chance: &mut RandomSource,
+    (from_ms, until_ms): (u64, u64),
+) -> Vec<(u64, Fault)> {
+    let most = chance.pick(&[0, 3, 8, 16]).unwrap_or(0);
+    (0..chance.between(0, most))
+        .map(|_| (chance.between(from_ms, until_ms), one_of_managers(chance)))
+        .collect()
+}
+
+fn one_of_managers(chance: &mut RandomSource) -> Fault {
+    let pick = chance.below(1 << 16);
+    match chance.below(16) {
+        0..=1 => Fault::ManagerDies {
+            down_ms: absence(chance),
+            write: write(chance),
+            moment: moment(chance),
+        },
+        2..=3 => Fault::ManagerStops {
+            down_ms: absence(chance),
+            moment: moment(chance),
+        },
+        4..=7 => Fault::ManagerPaused {
+            pick,
+            for_ms: match chance.below(3) {
+                0 => chance.between(200, 3_000),
+                1 => chance.between(3_000, 15_000),
+                _ => chance.between(15_000, 60_000),
+            },
+            moment: chance
+                .pick(&[
+                    PauseMoment::Now,
+                    PauseMoment::InNextWrite,
+                    PauseMoment::BeforeSend,
+                ])
+                .unwrap_or(PauseMoment::Now),
+        },
+        8..=10 => Fault::ManagerLosesEtcd {
+            pick,
+            for_ms: chance.between(300, 20_000),
+            write: chance.percent(70).then(|| write(chance)),
+        },
+        11..=12 => Fault::ManagerCutOff {
+            pick,
+            for_ms: absence(chance),
+        },
+        13 => Fault::EtcdWithoutQuorum {
+            for_ms: chance.between(1_000, 20_000),
+        },
+        14 => Fault::EtcdChangesLeader {
+            for_ms: chance.between(100, 2_000),
+        },
+        _ => Fault::StandbyDies {
+            pick,
+            down_ms: absence(chance),
+        },
+    }
 }
 
 fn any(chance: &mut RandomSource, shape: FaultTargets) -> Fault {

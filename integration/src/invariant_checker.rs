@@ -164,6 +164,15 @@ impl InvariantChecker {
             ));
         }
     }
+    /// Checks the memory of live containers that several leaders ordered.
+    pub(crate) fn ordered_by_several(&mut self, node: &NodeId, lives: Bytes, offers: &Resource) {
+        if lives > offers.memory {
+            self.fail(format!(
+                "{node} offers {}, and containers of {lives} that several leaders ordered run on it",
+                offers.memory
+            ));
+        }
+    }
     /// Whether the resource manager declared a node lost. Its containers are replaced while they
     /// may still run.
     pub(crate) fn gave_up_a_node(&self) -> bool {

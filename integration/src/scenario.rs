@@ -4,6 +4,7 @@
 mod frozen_tasks;
 mod full_nodes;
 pub mod scenario_cluster;
+pub mod several_managers;
 mod trees;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
 pub use scenario_cluster::ScenarioCluster;
+pub use several_managers::ManagerSetup;
 
 use crate::fault::{self, Fault, FaultTargets, NetworkFaults};
 use crate::simulation::random_source::RandomSource;
@@ -70,6 +72,8 @@ pub struct Scenario {
     pub jobs: Vec<ScenarioJob>,
     /// Network and launch faults.
     pub weather: NetworkFaults,
+    /// The resource managers.
+    pub managers: ManagerSetup,
     /// Nodes, tenants, queues and operators.
     pub estate: ScenarioCluster,
     /// Faults with their times in milliseconds.
@@ -98,6 +102,14 @@ pub enum PlantedBug {
     EndForgotten,
     /// Responses are sent before their data is durable.
     AnswersBeforeWrite,
+    /// A leader sends effects without a check of its lease.
+    GrantsAfterLease,
+    /// The writes of a leader do not depend on its key.
+    WritesWithoutGuard,
+    /// A write without an answer is sent again, and its first sending can still take effect.
+    RepeatsWithoutFence,
+    /// A leader that is asked to end stops to listen before its last write.
+    ClosesBeforeHandOver,
     /// A kill from outside is reported as a kill for memory.
     BlamesMemory,
     /// Tasks start before the journal records them.
@@ -109,8 +121,16 @@ pub enum PlantedBug {
 }
 
 impl Scenario {
-    /// The scenario of a seed: only jobs, or tenants and operators with at most one job.
+    /// The scenario of a seed: only jobs, or tenants and operators with at most one job; one manager
+    /// or several.
     pub fn of(seed: u64) -> Self {
+        let mut scenario = Scenario::one_manager(seed);
+        scenario.draw_managers(seed);
+        scenario
+    }
+
+    /// The scenario of a seed with one manager.
+    pub fn one_manager(seed: u64) -> Self {
         let mut scenario = Scenario::jobs_alone(seed);
         let mut chance = RandomSource::new(seed ^ ESTATE);
         if chance.percent(70) {
@@ -151,6 +171,7 @@ impl Scenario {
         Scenario {
             nodes,
             jobs,
+            managers: ManagerSetup::one(),
             estate,
             weather: NetworkFaults::any(&mut chance.split()),
             faults,

@@ -29,9 +29,14 @@ pub enum SweepControl {
 
 /// Runs the seeds and passes each outcome to `each`, in the order of their ends. Returns the number
 /// of runs.
-pub fn sweep(
+pub fn sweep(seeds: Seeds, plant: PlantedBug, each: impl FnMut(&Outcome) -> SweepControl) -> u64 {
+    sweep_runs(seeds, |seed| run_with(seed, plant), each)
+}
+
+/// As [`sweep`], with another run for each seed.
+pub fn sweep_runs(
     seeds: Seeds,
-    plant: PlantedBug,
+    run: impl Fn(u64) -> Outcome + Sync,
     mut each: impl FnMut(&Outcome) -> SweepControl,
 ) -> u64 {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -40,17 +45,13 @@ pub fn sweep(
     let mut ran = 0;
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            let (next, stop, sender) = (&next, &stop, sender.clone());
+            let (next, stop, run, sender) = (&next, &stop, &run, sender.clone());
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed)
                     && seeds.until.is_none_or(|until| Instant::now() < until)
                 {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= seeds.count
-                        || sender
-                            .send(run_with(seeds.from.wrapping_add(n), plant))
-                            .is_err()
-                    {
+                    if n >= seeds.count || sender.send(run(seeds.from.wrapping_add(n))).is_err() {
                         return;
                     }
                 }

@@ -7,12 +7,21 @@
 //! invariant checker runs.
 
 mod call_result;
+mod commit;
 mod disk;
+mod election;
+mod etcd;
+mod etcd_link;
 mod event_words;
 mod executor;
 mod fault_injection;
 mod host;
+mod leader_search;
+mod leadership_checker;
 mod manager;
+mod manager_counts;
+mod manager_end;
+mod manager_faults;
 mod master;
 mod master_effects;
 mod master_journal;
@@ -33,14 +42,19 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use headroom_types::{ContainerId, NodeId, UnixMillis};
+use headroom_rm_core::Cluster;
+use headroom_types::{AppId, ContainerId, NodeId, UnixMillis};
 
 use crate::fault::Fault;
 use crate::invariant_checker::InvariantChecker;
 use crate::scenario::{PlantedBug, Scenario};
+use etcd_link::EtcdService;
 use executor::Executor;
 use host::Host;
+use leader_search::LeaderSearch;
+use leadership_checker::LeadershipChecker;
 use manager::SimManager;
+pub use manager_counts::ManagerCounts;
 pub(crate) use master::Client;
 use master::Process;
 use network::Wires;
@@ -74,6 +88,8 @@ pub struct Outcome {
     pub virtual_ms: u64,
     /// Masters that ended because a later attempt had taken over their journal.
     pub deposed: u32,
+    /// Faults and elections of several managers.
+    pub managers: ManagerCounts,
     /// The last events as text.
     pub tail: Vec<String>,
 }
@@ -119,6 +135,7 @@ pub fn run_scenario(seed: u64, scenario: Scenario, plant: PlantedBug) -> Outcome
         events: diary.count(),
         virtual_ms: world.now,
         deposed: world.deposed,
+        managers: world.counts,
         tail: diary.tail(),
     }
 }
@@ -135,7 +152,9 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
 #[derive(Debug)]
 enum SimulationEvent {
     Client(usize, master::SimClientEvent),
-    Manager(manager::SimManagerEvent),
+    Manager(usize, manager::SimManagerEvent),
+    Etcd(etcd_link::SimEtcdEvent),
+    Call(u64, leader_search::SimCallEvent),
     Host(NodeId, host::SimHostEvent),
     Process(u64, master::SimMasterEvent),
     Executor(ContainerId, executor::SimExecutorEvent),
@@ -145,6 +164,7 @@ enum SimulationEvent {
     Views(views::ConsistencyCheck),
     Strike(Fault),
     Mended(NodeId),
+    ManagerConnects(usize, manager_faults::ManagerLink),
 }
 
 /// The complete state of the simulation.
@@ -155,7 +175,11 @@ struct Simulation {
     chance: RandomSource,
     scenario: Scenario,
     plant: PlantedBug,
-    manager: SimManager,
+    managers: Vec<SimManager>,
+    etcd: EtcdService,
+    search: LeaderSearch,
+    leadership: LeadershipChecker,
+    counts: ManagerCounts,
     hosts: BTreeMap<NodeId, Host>,
     clients: Vec<Client>,
     /// Running masters by process number.
@@ -198,7 +222,13 @@ impl Simulation {
             queue: BTreeMap::new(),
             chance: RandomSource::new(seed.wrapping_add(0x5151)),
             oracle: InvariantChecker::new(&scenario),
-            manager: SimManager::default(),
+            managers: (0..scenario.managers.count())
+                .map(|_| SimManager::default())
+                .collect(),
+            etcd: EtcdService::default(),
+            search: LeaderSearch::default(),
+            leadership: LeadershipChecker::default(),
+            counts: ManagerCounts::of(scenario.managers.count()),
             hosts,
             deposed: 0,
             clients,
@@ -219,7 +249,7 @@ impl Simulation {
             plant,
             scenario,
         };
-        world.later(0, SimulationEvent::Manager(manager::SimManagerEvent::Start));
+        world.managers_start();
         for node in world.hosts.keys().cloned().collect::<Vec<_>>() {
             let at = world.chance.below(3_000);
             world.later(at, SimulationEvent::Host(node, host::SimHostEvent::Start));
@@ -242,6 +272,35 @@ impl Simulation {
             world.later(at, SimulationEvent::Strike(fault));
         }
         world
+    }
+
+    fn managers_start(&mut self) {
+        self.later(
+            0,
+            SimulationEvent::Manager(0, manager::SimManagerEvent::Start),
+        );
+        for m in 1..self.managers.len() {
+            let at = self.chance.below(2_000);
+            self.later(
+                at,
+                SimulationEvent::Manager(m, manager::SimManagerEvent::Start),
+            );
+        }
+    }
+
+    /// The cluster as its leader sees it.
+    fn leading_cluster(&self) -> Option<&Cluster> {
+        if let [only] = self.managers.as_slice() {
+            return only.cluster.as_ref();
+        }
+        let leader = self.etcd.store.leader()?;
+        self.managers.get(leader.manager)?.cluster.as_ref()
+    }
+
+    fn is_ended(&self, app: &AppId) -> bool {
+        self.leading_cluster()
+            .and_then(|cluster| cluster.app(app))
+            .is_some_and(|app| app.state.is_over())
     }
 
     fn later(&mut self, after: u64, thing: SimulationEvent) {
@@ -314,7 +373,9 @@ impl Simulation {
     fn happen(&mut self, thing: SimulationEvent) {
         match thing {
             SimulationEvent::Client(job, thing) => self.client_thing(job, thing),
-            SimulationEvent::Manager(thing) => self.manager_thing(thing),
+            SimulationEvent::Manager(m, thing) => self.manager_thing(m, thing),
+            SimulationEvent::Etcd(thing) => self.etcd_thing(thing),
+            SimulationEvent::Call(number, thing) => self.search_thing(number, thing),
             SimulationEvent::Host(node, thing) => self.host_thing(&node, thing),
             SimulationEvent::Process(pid, thing) => self.process_thing(pid, thing),
             SimulationEvent::Executor(container, thing) => self.executor_thing(&container, thing),
@@ -324,6 +385,7 @@ impl Simulation {
             SimulationEvent::Views(thing) => self.views_thing(thing),
             SimulationEvent::Strike(fault) => self.strike(fault),
             SimulationEvent::Mended(node) => self.mended(&node),
+            SimulationEvent::ManagerConnects(m, link) => self.manager_connects(m, link),
         }
     }
 
@@ -331,11 +393,11 @@ impl Simulation {
         let apps = self
             .clients
             .iter()
-            .all(|c| c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+            .all(|c| c.app.as_ref().is_some_and(|app| self.is_ended(app)));
         let tenants = self
             .tenants
             .iter()
-            .all(|t| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+            .all(|t| t.is_over() && t.app.as_ref().is_some_and(|app| self.is_ended(app)));
         apps && tenants && self.processes.is_empty() && self.is_calm()
     }
 
@@ -343,11 +405,10 @@ impl Simulation {
         let apps = self
             .clients
             .iter()
-            .filter(|c| !c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
+            .filter(|c| !c.app.as_ref().is_some_and(|app| self.is_ended(app)));
         let apps: Vec<String> = apps.map(|c| self.describe_app(c)).collect();
-        let over = |t: &&SimTenant| {
-            t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app))
-        };
+        let over =
+            |t: &&SimTenant| t.is_over() && t.app.as_ref().is_some_and(|app| self.is_ended(app));
         let tenants: Vec<String> = self
             .tenants
             .iter()
@@ -365,7 +426,7 @@ impl Simulation {
         let why = tenant
             .app
             .as_ref()
-            .and_then(|app| self.manager.cluster.as_ref()?.why(app, now));
+            .and_then(|app| self.leading_cluster()?.why(app, now));
         format!("{}; {why:?}", tenant.describe())
     }
 
@@ -373,7 +434,7 @@ impl Simulation {
         let Some(app) = client.app.as_ref() else {
             return format!("{} was never accepted", client.job.spec.name);
         };
-        let Some(cluster) = &self.manager.cluster else {
+        let Some(cluster) = self.leading_cluster() else {
             return format!("{app} without a resource manager");
         };
         let Some(known) = cluster.app(app) else {
@@ -408,22 +469,20 @@ impl Simulation {
         for client in &self.clients {
             self.oracle.judge_job(client);
         }
-        let Some(cluster) = &self.manager.cluster else {
+        let Some(cluster) = self.leading_cluster() else {
             return self.oracle.fail("the resource manager does not run");
         };
         let left: Vec<String> = cluster
             .containers()
             .map(|c| format!("{} {}", c.id, c.state.as_str()))
             .collect();
+        let nodes = cluster.ledger().nodes();
+        let booked = nodes.filter(|(_, account)| !account.allocated.memory.is_zero());
+        let booked: Vec<String> = booked
+            .map(|(id, account)| format!("{} on {id}", account.allocated))
+            .collect();
         self.oracle.none_left("the resource manager", &left);
-        for (id, account) in cluster.ledger().nodes() {
-            if !account.allocated.memory.is_zero() {
-                self.oracle.fail(format!(
-                    "{id} has no containers, but {} is allocated on it",
-                    account.allocated
-                ));
-            }
-        }
+        self.oracle.none_left("the ledger", &booked);
         for (id, host) in &self.hosts {
             let has: Vec<String> = host
                 .agent

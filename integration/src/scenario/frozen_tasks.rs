@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
-use super::{EVERYBODY_IS_THERE, Scenario, ScenarioCluster, ScenarioJob, SimTaskPlan};
+use super::{
+    EVERYBODY_IS_THERE, ManagerSetup, Scenario, ScenarioCluster, ScenarioJob, SimTaskPlan,
+};
 use crate::fault::{Fault, FaultMoment, LastWrite, NetworkFaults};
 use crate::simulation::random_source::RandomSource;
 
@@ -96,6 +98,7 @@ impl Scenario {
         // No bound applies while the master is away, because it resolves the frozen tasks.
         let standstill_within = Some(STANDSTILL).filter(|_| !dies);
         Scenario {
+            managers: ManagerSetup::one(),
             nodes,
             jobs,
             estate,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
-use super::{EVERYBODY_IS_THERE, Scenario, ScenarioCluster, ScenarioJob, SimTaskPlan};
+use super::{
+    EVERYBODY_IS_THERE, ManagerSetup, Scenario, ScenarioCluster, ScenarioJob, SimTaskPlan,
+};
 use crate::fault::NetworkFaults;
 use crate::simulation::random_source::RandomSource;
 
@@ -94,6 +96,7 @@ impl Scenario {
         };
         let own_container_within = Some(Duration::from_millis(bound_ms));
         Scenario {
+            managers: ManagerSetup::one(),
             nodes,
             jobs,
             estate,

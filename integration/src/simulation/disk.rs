@@ -43,7 +43,15 @@ impl Disk {
                 self.states.remove(&app);
             }
             DurableRecord::Container(finished) => {
-                self.finished.push(Arc::unwrap_or_clone(finished))
+                let finished = Arc::unwrap_or_clone(finished);
+                match self
+                    .finished
+                    .iter_mut()
+                    .find(|f| f.container == finished.container)
+                {
+                    Some(known) => *known = finished,
+                    None => self.finished.push(finished),
+                }
             }
             DurableRecord::ContainerGone(id) => self.finished.retain(|f| f.container != id),
             DurableRecord::Node(node) => {
@@ -65,7 +73,16 @@ impl Disk {
     }
     /// The initial state of the next incarnation. Its epoch is durable before it acts.
     pub(super) fn next_life(&mut self) -> RestoredCluster {
-        self.epoch = Epoch(self.epoch.0 + 1);
+        let restored = self.restored();
+        self.begin(restored.epoch);
+        restored
+    }
+    /// Begins an epoch.
+    pub(super) fn begin(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+    /// The state with the next epoch.
+    pub(super) fn restored(&self) -> RestoredCluster {
         let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {
             let state = self.states.get(id)?.clone();
             Some(RestoredApp {
@@ -76,7 +93,7 @@ impl Disk {
             })
         });
         RestoredCluster {
-            epoch: self.epoch,
+            epoch: Epoch(self.epoch.0 + 1),
             last_app: self.last_app,
             apps: apps.collect(),
             finished: self.finished.clone(),

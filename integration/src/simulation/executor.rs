@@ -278,7 +278,7 @@ impl Simulation {
         let Some(node) = self.executors.get(id).map(|e| e.node.clone()) else {
             return;
         };
-        let reached = self.manager.cluster.as_ref();
+        let reached = self.leading_cluster();
         let location = reached
             .filter(|_| !self.is_cut(Some(&node)))
             .and_then(|cluster| cluster.app(&id.app))

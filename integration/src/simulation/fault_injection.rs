@@ -14,9 +14,14 @@ impl Simulation {
             Fault::ManagerDies {
                 down_ms,
                 write,
+                moment,
+            } if self.managers.len() > 1 => self.leader_dies(write, moment, down_ms),
+            Fault::ManagerDies {
+                down_ms,
+                write,
                 moment: FaultMoment::InNextWrite,
             } => {
-                self.manager.doom = Some(Fault::ManagerDies {
+                self.managers[0].doom = Some(Fault::ManagerDies {
                     down_ms,
                     write,
                     moment: FaultMoment::Now,
@@ -27,12 +32,19 @@ impl Simulation {
                 write,
                 moment: FaultMoment::Now,
             } => {
-                self.manager_dies(write);
+                self.manager_dies(0, write);
                 self.later(
                     down_ms,
-                    SimulationEvent::Manager(manager::SimManagerEvent::Start),
+                    SimulationEvent::Manager(0, manager::SimManagerEvent::Start),
                 );
             }
+            Fault::ManagerStops { .. }
+            | Fault::ManagerPaused { .. }
+            | Fault::ManagerLosesEtcd { .. }
+            | Fault::ManagerCutOff { .. }
+            | Fault::EtcdWithoutQuorum { .. }
+            | Fault::EtcdChangesLeader { .. }
+            | Fault::StandbyDies { .. } => self.strike_manager(&fault),
             Fault::AgentDies { node, down_ms } => {
                 self.with_node(node, |w, n| w.agent_dies(n, down_ms))
             }

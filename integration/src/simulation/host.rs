@@ -4,7 +4,7 @@
 //! The agent loses its state when it dies. Cells, which are the containers as seen by the kernel
 //! and the disk, survive it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_node_core::agent::{self, AdoptedState, AgentCore};
 use headroom_node_core::container::{self, ContainerEffect, ContainerEnd, ContainerOrder};
@@ -15,7 +15,7 @@ use headroom_nodeagent::node_messages;
 use headroom_rm_core::NodeProperties;
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{
-    Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, LaunchSpec, NodeId,
+    Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, LaunchSpec, NodeId,
     Resource, StopCause, Tick, UnixMillis,
 };
 use headroom_wire::v1::nodes::{
@@ -141,6 +141,8 @@ pub(super) struct Host {
     /// It refuses all resizes.
     pub(super) rigid: bool,
     orders: BTreeMap<ContainerId, RunOrder>,
+    /// The epochs of the leaders that ordered its containers.
+    epochs: BTreeMap<ContainerId, Epoch>,
     pub(super) cells: BTreeMap<ContainerId, HostContainer>,
     pub(super) link: SimNodeLink,
     pub(super) wake: Option<u64>,
@@ -161,10 +163,19 @@ impl Host {
             off: false,
             rigid: standing.rigid,
             orders: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             cells: BTreeMap::new(),
             link: SimNodeLink::default(),
             wake: None,
         }
+    }
+    /// Number of leaders that ordered its live containers.
+    fn leaders(&self) -> usize {
+        let alive = self.cells.iter().filter(|(_, c)| c.alive);
+        let epochs: BTreeSet<Epoch> = alive
+            .filter_map(|(id, _)| self.epochs.get(id).copied())
+            .collect();
+        epochs.len()
     }
     /// Memory of all live containers.
     pub(super) fn lives(&self) -> Bytes {
@@ -444,6 +455,10 @@ impl Simulation {
         if let Some(host) = self.hosts.get(node) {
             self.oracle
                 .launched(&id, &order, host.lives(), &host.id, &host.offers);
+            if self.managers.len() > 1 && host.leaders() > 1 {
+                let (lives, offers) = (host.lives(), &host.offers);
+                self.oracle.ordered_by_several(node, lives, offers);
+            }
         }
         let takes = self.chance.between(1, 40);
         let life = self.hosts.get(node).map_or(0, |h| h.life);
@@ -598,6 +613,7 @@ impl Simulation {
                 && host.agent.get(&container).is_none()
             {
                 host.orders.insert(container.clone(), *order);
+                host.epochs.insert(container.clone(), desired.epoch);
             }
             wants.push((container, wanted));
         }

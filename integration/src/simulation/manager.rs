@@ -1,16 +1,19 @@
-//! The resource manager's driver around its real core. It handles one batch after the other and
-//! sends nothing before it is durable.
+//! The drivers of the resource managers around their real core. A manager handles one batch after
+//! the other and sends nothing before it is durable; one of several managers, also nothing after its
+//! lease.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use headroom_rm_core::{
     CallId, CallRefusal, Cluster, ClusterCall, ClusterEffect, ClusterEvent, ClusterSettings,
-    ContainerCommand, DurableRecord,
+    ContainerCommand, DurableRecord, RestoredCluster,
 };
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
 use super::call_result::SimCallResult;
-use super::disk::Disk;
+use super::election::{SimElection, SimElectionEvent};
+use super::leadership_checker::LeadershipChecker;
+use super::manager_end::{ManagerPause, ManagerStop};
 use super::network::{Caller, Line, Reader};
 use super::shares;
 use super::{Simulation, SimulationEvent as Any, UNIX_AT_ZERO};
@@ -38,6 +41,15 @@ pub(super) enum SimManagerEvent {
     Due {
         life: u64,
     },
+    /// An event of the election. Only with several managers.
+    Election {
+        life: u64,
+        event: SimElectionEvent,
+    },
+    /// A paused manager continues.
+    Continue {
+        life: u64,
+    },
 }
 
 /// An input of the daemon.
@@ -59,16 +71,15 @@ pub(super) enum SimManagerInput {
     },
 }
 
-/// The simulated daemon.
+/// A simulated daemon.
 #[derive(Debug, Default)]
 pub(super) struct SimManager {
     pub(super) cluster: Option<Cluster>,
     pub(super) life: u64,
     started: u64,
-    disk: Disk,
-    inbox: VecDeque<(Caller, u64, SimManagerInput)>,
-    writing: bool,
-    effects: Vec<ClusterEffect>,
+    pub(super) inbox: VecDeque<(Caller, u64, SimManagerInput)>,
+    pub(super) writing: bool,
+    pub(super) effects: Vec<ClusterEffect>,
     later: Vec<(Caller, u64, SimManagerInput)>,
     open: BTreeMap<CallId, (Caller, u64)>,
     calls: u64,
@@ -77,14 +88,26 @@ pub(super) struct SimManager {
     due: Option<Tick>,
     /// A fault that occurs during its next write.
     pub(super) doom: Option<Fault>,
+    /// Its part in the election, while its process runs; `None` if it is the only manager.
+    pub(super) election: Option<SimElection>,
+    pub(super) pause: Option<ManagerPause>,
+    pub(super) stop: ManagerStop,
+    /// Number of faults that cut it off from etcd at this time.
+    pub(super) etcd_cuts: u32,
+    /// Number of faults that cut it off from all others at this time.
+    pub(super) caller_cuts: u32,
+    /// A fault that cuts it off from etcd during its next write: whether the write takes effect, and
+    /// the duration in milliseconds.
+    pub(super) cut_at_write: Option<(LastWrite, u64)>,
+    /// A pause after the next check of its lease. Milliseconds.
+    pub(super) pause_at_check: Option<u64>,
 }
 
 impl SimManager {
-    pub(super) fn is_over(&self, app: &AppId) -> bool {
-        self.cluster
-            .as_ref()
-            .and_then(|c| c.app(app))
-            .is_some_and(|a| a.state.is_over())
+    /// Whether its host accepts connections for it.
+    pub(super) fn listens(&self) -> bool {
+        let closed = matches!(self.stop, ManagerStop::Asked { listens: false, .. });
+        self.election.is_some() && !closed
     }
     fn now(&self, now: u64) -> Tick {
         Tick(now - self.started)
@@ -92,39 +115,98 @@ impl SimManager {
 }
 
 impl Simulation {
-    pub(super) fn manager_thing(&mut self, thing: SimManagerEvent) {
+    pub(super) fn manager_thing(&mut self, m: usize, thing: SimManagerEvent) {
+        let current = self.managers[m].life;
+        if let Some(pause) = &mut self.managers[m].pause
+            && !matches!(thing, SimManagerEvent::Continue { .. })
+        {
+            return pause.held.push_back(thing);
+        }
         match thing {
-            SimManagerEvent::Start => self.manager_starts(),
+            SimManagerEvent::Start => self.manager_starts(m),
             SimManagerEvent::Call {
                 caller,
                 number,
                 input,
                 life,
             } => {
-                if self.manager.cluster.is_none()
-                    || life.is_some_and(|life| life != self.manager.life)
-                {
+                if life.is_some_and(|life| life != current) {
                     return self.reply(caller, number, SimCallResult::Lost);
                 }
-                self.manager.inbox.push_back((caller, number, *input));
-                self.manager_turn();
+                if self.managers[m].cluster.is_none() {
+                    return self.no_leader_replies(m, caller, number);
+                }
+                self.managers[m].inbox.push_back((caller, number, *input));
+                self.manager_turn(m);
             }
-            SimManagerEvent::Durable { life } if life == self.manager.life => {
-                self.manager.writing = false;
-                self.manager_written();
-                self.manager_carries_out();
-                self.manager_turn();
+            SimManagerEvent::Durable { life } if life == current => {
+                self.manager_written(m);
+                self.manager_is_durable(m);
             }
-            SimManagerEvent::Due { life } if life == self.manager.life => self.manager_turn(),
-            SimManagerEvent::Durable { .. } | SimManagerEvent::Due { .. } => {}
+            SimManagerEvent::Due { life } if life == current => self.manager_turn(m),
+            SimManagerEvent::Election { life, event } if life == current => {
+                self.election_thing(m, event);
+            }
+            SimManagerEvent::Continue { life } if life == current => self.manager_continues(m),
+            SimManagerEvent::Durable { .. }
+            | SimManagerEvent::Due { .. }
+            | SimManagerEvent::Election { .. }
+            | SimManagerEvent::Continue { .. } => {}
         }
     }
 
-    fn manager_starts(&mut self) {
-        if self.manager.cluster.is_some() {
+    /// Answers a call to a manager that does not lead.
+    fn no_leader_replies(&mut self, m: usize, caller: Caller, number: u64) {
+        match &self.managers[m].election {
+            None => self.reply(caller, number, SimCallResult::Lost),
+            Some(election) => {
+                let leader = election.view.map(|key| key.manager);
+                self.standby_replies(m, &caller, number, leader);
+            }
+        }
+    }
+
+    /// Continues after the batch of a manager is durable.
+    pub(super) fn manager_is_durable(&mut self, m: usize) {
+        self.managers[m].writing = false;
+        self.manager_releases(m);
+        self.manager_turn(m);
+    }
+
+    /// Lets the effects of a batch leave, if this manager is sure to lead.
+    fn manager_releases(&mut self, m: usize) {
+        let now = self.now;
+        if let Some(e) = &self.managers[m].election {
+            let (left, own) = (e.remaining(now), e.key);
+            if left == 0 && self.plant != PlantedBug::GrantsAfterLease {
+                return self.leader_ends(m, "its lease is not certain");
+            }
+            let leads = self.etcd.store.leader();
+            let idle = self.managers[m].effects.is_empty() && self.managers[m].later.is_empty();
+            if !idle && let Err(broken) = LeadershipChecker::on_effects(m, own, leads) {
+                self.oracle.fail(broken);
+            }
+            if !idle && let Some(for_ms) = self.managers[m].pause_at_check.take() {
+                return self.manager_pauses(m, for_ms, true);
+            }
+        }
+        self.manager_carries_out(m);
+        self.manager_may_end(m);
+    }
+
+    fn manager_starts(&mut self, m: usize) {
+        if self.managers[m].cluster.is_some() || self.managers[m].election.is_some() {
             return;
         }
-        let restored = self.manager.disk.next_life();
+        if self.managers.len() > 1 {
+            return self.standby_starts(m);
+        }
+        let restored = self.etcd.store.state.next_life();
+        self.manager_leads(m, restored);
+    }
+
+    /// Begins to lead with the state of an earlier leader.
+    pub(super) fn manager_leads(&mut self, m: usize, restored: RestoredCluster) {
         self.note(|| format!("resource manager starts, epoch {}", restored.epoch));
         let queues = self
             .scenario
@@ -138,36 +220,52 @@ impl Simulation {
             queues,
             ..ClusterSettings::default()
         };
-        self.manager.started = self.now;
-        self.manager.due = None;
-        self.manager.cluster = Some(Cluster::new(settings, restored, Tick(0)));
-        self.manager_steps(ClusterEvent::Time);
-        self.manager_settles();
+        self.managers[m].started = self.now;
+        self.managers[m].due = None;
+        self.managers[m].cluster = Some(Cluster::new(settings, restored, Tick(0)));
+        self.manager_steps(m, ClusterEvent::Time);
+        self.manager_settles(m);
     }
 
     /// Kills the daemon: all data that is not durable is lost, and all connections break.
-    pub(super) fn manager_dies(&mut self, write: LastWrite) {
-        if self.manager.cluster.take().is_none() {
+    pub(super) fn manager_dies(&mut self, m: usize, write: LastWrite) {
+        let elects = self.managers[m].election.take().is_some();
+        let led = self.managers[m].cluster.take().is_some();
+        if !led && !elects {
             return;
         }
-        if write == LastWrite::Kept && self.manager.writing {
-            self.manager_written();
+        if write == LastWrite::Kept && self.managers[m].writing && !elects {
+            self.manager_written(m);
         }
-        let m = &mut self.manager;
-        m.life += 1;
-        m.writing = false;
-        m.effects.clear();
-        m.nodes.clear();
-        m.apps.clear();
-        let mut waiting: Vec<(Caller, u64)> = std::mem::take(&mut m.open).into_values().collect();
+        let manager = &mut self.managers[m];
+        manager.life += 1;
+        manager.writing = false;
+        manager.stop = ManagerStop::NotAsked;
+        manager.pause_at_check = None;
+        manager.effects.clear();
+        manager.nodes.clear();
+        manager.apps.clear();
+        let mut waiting: Vec<(Caller, u64)> =
+            std::mem::take(&mut manager.open).into_values().collect();
         waiting.extend(
-            m.inbox
+            manager
+                .inbox
                 .drain(..)
-                .chain(m.later.drain(..))
+                .chain(manager.later.drain(..))
                 .map(|(caller, number, _)| (caller, number)),
         );
+        let held = manager.pause.take().map(|pause| pause.held);
+        for event in held.into_iter().flatten() {
+            if let SimManagerEvent::Call { caller, number, .. } = event {
+                waiting.push((caller, number));
+            }
+        }
         for (caller, number) in waiting {
             self.reply(caller, number, SimCallResult::Lost);
+        }
+        if elects {
+            self.break_streams_of_manager(m, false);
+            return self.process_end_is_noticed(m);
         }
         for stream in self.streams_of(None) {
             self.break_stream(stream, false);
@@ -175,55 +273,56 @@ impl Simulation {
     }
 
     /// Handles waiting inputs, unless a batch is being written.
-    fn manager_turn(&mut self) {
-        if self.manager.writing || self.manager.cluster.is_none() {
+    pub(super) fn manager_turn(&mut self, m: usize) {
+        let manager = &self.managers[m];
+        if manager.writing || manager.cluster.is_none() || manager.pause.is_some() {
             return;
         }
         for _ in 0..BATCH {
-            let Some((caller, number, input)) = self.manager.inbox.pop_front() else {
+            let Some((caller, number, input)) = self.managers[m].inbox.pop_front() else {
                 break;
             };
             match input {
                 SimManagerInput::Call(what) => {
-                    self.manager.calls += 1;
-                    let call = CallId(self.manager.calls);
-                    self.manager.open.insert(call, (caller, number));
-                    self.manager_steps(ClusterEvent::Call { call, what: *what });
+                    self.managers[m].calls += 1;
+                    let call = CallId(self.managers[m].calls);
+                    self.managers[m].open.insert(call, (caller, number));
+                    self.manager_steps(m, ClusterEvent::Call { call, what: *what });
                 }
                 SimManagerInput::WatchNode { .. } | SimManagerInput::WatchApp { .. } => {
-                    self.manager.later.push((caller, number, input))
+                    self.managers[m].later.push((caller, number, input))
                 }
             }
         }
-        let now = self.manager.now(self.now);
-        if self
-            .manager
+        let now = self.managers[m].now(self.now);
+        if self.managers[m]
             .cluster
             .as_ref()
             .and_then(Cluster::next_deadline)
             .is_some_and(|due| due <= now)
         {
-            self.manager_steps(ClusterEvent::Time);
+            self.manager_steps(m, ClusterEvent::Time);
         }
-        self.manager_settles();
+        self.manager_settles(m);
     }
 
-    fn manager_steps(&mut self, event: ClusterEvent) {
-        let now = self.manager.now(self.now);
-        let Some(cluster) = &mut self.manager.cluster else {
+    pub(super) fn manager_steps(&mut self, m: usize, event: ClusterEvent) {
+        let now = self.managers[m].now(self.now);
+        let manager = &mut self.managers[m];
+        let (Some(cluster), effects) = (&mut manager.cluster, &mut manager.effects) else {
             return;
         };
-        let first = self.manager.effects.len();
+        let first = effects.len();
         if let ClusterEvent::Call { what, .. } = &event {
             let words = call_words(what);
             self.diary.borrow_mut().note(self.now, &words);
         }
-        cluster.step(now, event, &mut self.manager.effects);
+        cluster.step(now, event, effects);
         cluster.assert_invariants();
-        if let Some(over) = shares::beyond_maximum(cluster, &self.manager.effects[first..]) {
+        if let Some(over) = shares::beyond_maximum(cluster, &effects[first..]) {
             self.oracle.fail(over);
         }
-        for effect in &self.manager.effects[first..] {
+        for effect in &effects[first..] {
             match effect {
                 ClusterEffect::Log(line) => {
                     let words = format!("rm: {} {} {}", line.reason, line.object, line.message());
@@ -252,42 +351,44 @@ impl Simulation {
         }
     }
 
-    fn manager_settles(&mut self) {
-        let saves = self
-            .manager
+    fn manager_settles(&mut self, m: usize) {
+        let saves = self.managers[m]
             .effects
             .iter()
             .any(|e| matches!(e, ClusterEffect::Save(_)));
+        if saves && self.managers[m].election.is_some() {
+            self.managers[m].writing = true;
+            return self.commit_effects(m);
+        }
         if saves {
-            self.manager.writing = true;
+            self.managers[m].writing = true;
             let takes = self.chance.between(0, 8);
-            if let Some(doom) = self.manager.doom.take().filter(|_| !self.is_calm()) {
+            if let Some(doom) = self.managers[m].doom.take().filter(|_| !self.is_calm()) {
                 self.later(takes / 2, Any::Strike(doom));
             }
             if self.plant == PlantedBug::AnswersBeforeWrite {
-                self.manager_answers_too_early();
+                self.manager_answers_too_early(m);
             }
-            let life = self.manager.life;
-            return self.later(takes, Any::Manager(SimManagerEvent::Durable { life }));
+            let life = self.managers[m].life;
+            return self.later(takes, Any::Manager(m, SimManagerEvent::Durable { life }));
         }
-        self.manager_carries_out();
+        self.manager_releases(m);
     }
 
-    fn manager_answers_too_early(&mut self) {
-        let effects = std::mem::take(&mut self.manager.effects);
+    fn manager_answers_too_early(&mut self, m: usize) {
+        let effects = std::mem::take(&mut self.managers[m].effects);
         let (saves, rest) = effects
             .into_iter()
             .partition(|e| matches!(e, ClusterEffect::Save(_)));
-        self.manager.effects = rest;
-        self.manager_carries_out();
-        self.manager.effects = saves;
+        self.managers[m].effects = rest;
+        self.manager_carries_out(m);
+        self.managers[m].effects = saves;
     }
 
-    fn manager_written(&mut self) {
-        let m = &mut self.manager;
-        for effect in &m.effects {
+    fn manager_written(&mut self, m: usize) {
+        for effect in &self.managers[m].effects {
             if let ClusterEffect::Save(save) = effect {
-                m.disk.save(save);
+                self.etcd.store.state.save(save);
                 if let DurableRecord::State { app, .. } = &**save {
                     self.oracle.saved(app);
                 }
@@ -295,20 +396,19 @@ impl Simulation {
         }
     }
 
-    fn manager_carries_out(&mut self) {
+    pub(super) fn manager_carries_out(&mut self, m: usize) {
         let mut to_nodes: BTreeMap<NodeId, Vec<(ContainerId, ContainerCommand)>> = BTreeMap::new();
         let mut to_apps: BTreeMap<AppId, Vec<headroom_rm_core::MasterUpdate>> = BTreeMap::new();
-        for effect in std::mem::take(&mut self.manager.effects) {
+        for effect in std::mem::take(&mut self.managers[m].effects) {
             match effect {
                 ClusterEffect::Save(_) | ClusterEffect::Log(_) | ClusterEffect::Illegal { .. } => {}
                 ClusterEffect::Answer { call, answer } => {
-                    let epoch = self
-                        .manager
+                    let epoch = self.managers[m]
                         .cluster
                         .as_ref()
                         .map(Cluster::epoch)
                         .unwrap_or_default();
-                    if let Some((caller, number)) = self.manager.open.remove(&call) {
+                    if let Some((caller, number)) = self.managers[m].open.remove(&call) {
                         let heard = answer.map_or_else(SimCallResult::Refused, |a| {
                             SimCallResult::Answer(Box::new(a), epoch)
                         });
@@ -324,21 +424,20 @@ impl Simulation {
                     to_apps.entry(app).or_default().push(update)
                 }
                 ClusterEffect::UpdatesEnd { app } => {
-                    if let Some(stream) = self.manager.apps.remove(&app) {
+                    if let Some(stream) = self.managers[m].apps.remove(&app) {
                         self.break_stream(stream, false);
                     }
                 }
             }
         }
-        let epoch = self
-            .manager
+        let epoch = self.managers[m]
             .cluster
             .as_ref()
             .map(Cluster::epoch)
             .unwrap_or_default();
         for (node, wants) in to_nodes {
-            self.order_to_two(epoch, &node, &wants);
-            if let Some(stream) = self.manager.nodes.get(&node).copied() {
+            self.order_to_two(m, epoch, &node, &wants);
+            if let Some(stream) = self.managers[m].nodes.get(&node).copied() {
                 self.send_line(
                     stream,
                     Line::Desired {
@@ -350,16 +449,17 @@ impl Simulation {
             }
         }
         for (app, updates) in to_apps {
-            if let Some(stream) = self.manager.apps.get(&app).copied() {
+            if let Some(stream) = self.managers[m].apps.get(&app).copied() {
                 self.send_line(stream, Line::Updates { epoch, updates });
             }
         }
-        self.manager_opens_streams();
-        self.manager_waits();
+        self.manager_opens_streams(m);
+        self.manager_waits(m);
     }
 
     fn order_to_two(
         &mut self,
+        m: usize,
         epoch: Epoch,
         node: &NodeId,
         wants: &[(ContainerId, ContainerCommand)],
@@ -367,8 +467,7 @@ impl Simulation {
         if self.plant != PlantedBug::OrderToTwoNodes {
             return;
         }
-        let other = self
-            .manager
+        let other = self.managers[m]
             .nodes
             .iter()
             .find(|(n, _)| *n != node)
@@ -391,9 +490,9 @@ impl Simulation {
     }
 
     /// Streams are opened after the batch is durable, from the durable state.
-    fn manager_opens_streams(&mut self) {
-        for (caller, number, input) in std::mem::take(&mut self.manager.later) {
-            let Some(cluster) = &self.manager.cluster else {
+    fn manager_opens_streams(&mut self, m: usize) {
+        for (caller, number, input) in std::mem::take(&mut self.managers[m].later) {
+            let Some(cluster) = &self.managers[m].cluster else {
                 return;
             };
             let current = cluster.epoch();
@@ -418,8 +517,8 @@ impl Simulation {
                     };
                     if let (SimCallResult::Listening, false) = (&heard, caller == Caller::Nobody) {
                         let wants = cluster.desired(&node);
-                        self.open_stream(stream, Reader::Host(node.clone(), life));
-                        if let Some(before) = self.manager.nodes.insert(node, stream) {
+                        self.open_stream(m, stream, Reader::Host(node.clone(), life));
+                        if let Some(before) = self.managers[m].nodes.insert(node, stream) {
                             self.break_stream(before, false);
                         }
                         self.send_line(
@@ -443,8 +542,8 @@ impl Simulation {
                     let missed = missed(cluster, &app, epoch, cursor);
                     let heard = match missed {
                         Ok(updates) if caller != Caller::Nobody => {
-                            self.open_stream(stream, reader);
-                            if let Some(before) = self.manager.apps.insert(app, stream) {
+                            self.open_stream(m, stream, reader);
+                            if let Some(before) = self.managers[m].apps.insert(app, stream) {
                                 self.break_stream(before, false);
                             }
                             self.send_line(stream, Line::Updates { epoch, updates });
@@ -459,19 +558,18 @@ impl Simulation {
         }
     }
 
-    fn manager_waits(&mut self) {
-        let due = self
-            .manager
+    fn manager_waits(&mut self, m: usize) {
+        let due = self.managers[m]
             .cluster
             .as_ref()
             .and_then(Cluster::next_deadline);
-        if due != self.manager.due {
-            self.manager.due = due;
-            let (life, started) = (self.manager.life, self.manager.started);
+        if due != self.managers[m].due {
+            self.managers[m].due = due;
+            let (life, started) = (self.managers[m].life, self.managers[m].started);
             if let Some(due) = due {
                 self.at(
                     started.saturating_add(due.0),
-                    Any::Manager(SimManagerEvent::Due { life }),
+                    Any::Manager(m, SimManagerEvent::Due { life }),
                 );
             }
         }

@@ -18,7 +18,7 @@ use super::{Simulation, SimulationEvent, executor, host, manager, master, operat
 const SILENCE: u64 = 20_000;
 
 /// The sender of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Caller {
     Host(NodeId, u64),
     Process(u64),
@@ -53,6 +53,7 @@ pub(super) enum Reader {
 
 #[derive(Debug)]
 struct Stream {
+    manager: usize,
     reader: Reader,
     ready: u64,
 }
@@ -73,8 +74,19 @@ pub(super) struct Wires {
     pub(super) connections: BTreeMap<u64, Connection>,
 }
 
+impl Wires {
+    /// Numbers of the open streams of a manager.
+    pub(super) fn streams_of_manager(&self, manager: usize) -> Vec<u64> {
+        let streams = self.streams.iter();
+        streams
+            .filter(|(_, s)| s.manager == manager)
+            .map(|(n, _)| *n)
+            .collect()
+    }
+}
+
 impl Simulation {
-    fn delay(&mut self) -> u64 {
+    pub(super) fn delay(&mut self) -> u64 {
         let weather = &self.scenario.weather;
         let (low, high) = weather.delay_ms;
         let slow = weather.slow;
@@ -83,12 +95,12 @@ impl Simulation {
         }
         self.chance.between(low, high)
     }
-    fn is_lost(&mut self) -> bool {
+    pub(super) fn is_lost(&mut self) -> bool {
         let lost = self.scenario.weather.lost;
         !self.is_calm() && self.chance.per_mille(lost)
     }
     /// The host of a caller; `None` for callers that are never partitioned.
-    fn host_of(&self, caller: &Caller) -> Option<NodeId> {
+    pub(super) fn host_of(&self, caller: &Caller) -> Option<NodeId> {
         match caller {
             Caller::Host(node, _) => Some(node.clone()),
             Caller::Process(pid) => self.processes.get(pid).and_then(|p| p.node.clone()),
@@ -102,6 +114,10 @@ impl Simulation {
     /// Calls the resource manager. The response contains the returned number.
     pub(super) fn call(&mut self, caller: Caller, input: SimManagerInput) -> u64 {
         let number = self.number();
+        if self.managers.len() > 1 {
+            self.search_leader(caller, number, input);
+            return number;
+        }
         let there = self.delay();
         let node = self.host_of(&caller);
         self.reply_after(CALL_TIMEOUT, caller.clone(), number, SimCallResult::Lost);
@@ -112,29 +128,35 @@ impl Simulation {
         // so is their connection. No incarnation receives a registration that was sent to an
         // earlier one.
         let registration = matches!(&input, SimManagerInput::Call(call) if matches!(**call, ClusterCall::RegisterNode { .. }));
-        let life = registration.then_some(self.manager.life);
+        let life = registration.then_some(self.managers[0].life);
         let twice = self.scenario.weather.twice;
         if !self.is_calm() && self.chance.per_mille(twice) {
             let again = there + self.chance.between(1, 4_000);
             let (caller, input) = (Caller::Nobody, Box::new(input.clone()));
             self.later(
                 again,
-                SimulationEvent::Manager(manager::SimManagerEvent::Call {
-                    caller,
-                    number: 0,
-                    input,
-                    life,
-                }),
+                SimulationEvent::Manager(
+                    0,
+                    manager::SimManagerEvent::Call {
+                        caller,
+                        number: 0,
+                        input,
+                        life,
+                    },
+                ),
             );
         }
         self.later(
             there,
-            SimulationEvent::Manager(manager::SimManagerEvent::Call {
-                caller,
-                number,
-                input: Box::new(input),
-                life,
-            }),
+            SimulationEvent::Manager(
+                0,
+                manager::SimManagerEvent::Call {
+                    caller,
+                    number,
+                    input: Box::new(input),
+                    life,
+                },
+            ),
         );
         number
     }
@@ -159,6 +181,9 @@ impl Simulation {
 
     /// Sends the response to a call, unless it is lost.
     pub(super) fn reply(&mut self, caller: Caller, number: u64, heard: SimCallResult) {
+        if self.managers.len() > 1 {
+            return self.search_replies(number, heard);
+        }
         let back = self.delay();
         let node = self.host_of(&caller);
         if self.is_cut(node.as_ref()) || self.is_lost() {
@@ -167,7 +192,13 @@ impl Simulation {
         self.reply_after(back, caller, number, heard);
     }
 
-    fn reply_after(&mut self, after: u64, caller: Caller, number: u64, heard: SimCallResult) {
+    pub(super) fn reply_after(
+        &mut self,
+        after: u64,
+        caller: Caller,
+        number: u64,
+        heard: SimCallResult,
+    ) {
         let heard = Box::new(heard);
         let thing = match caller {
             Caller::Host(node, life) => SimulationEvent::Host(
@@ -195,11 +226,12 @@ impl Simulation {
         self.later(after, thing);
     }
 
-    /// Opens a stream with this number to `reader`.
-    pub(super) fn open_stream(&mut self, number: u64, reader: Reader) {
+    /// Opens a stream of a manager with this number to `reader`.
+    pub(super) fn open_stream(&mut self, manager: usize, number: u64, reader: Reader) {
         self.wires.streams.insert(
             number,
             Stream {
+                manager,
                 reader,
                 ready: self.now,
             },

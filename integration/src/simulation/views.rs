@@ -52,9 +52,7 @@ impl Simulation {
     /// what others hold beyond theirs.
     fn look_at_shares(&mut self) {
         let now = self
-            .manager
-            .cluster
-            .as_ref()
+            .leading_cluster()
             .map(|cluster| self.starving(cluster))
             .unwrap_or_default();
         if let Some(still) = self.starving.intersection(&now).next() {
@@ -66,7 +64,7 @@ impl Simulation {
 
     fn differences(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        let Some(cluster) = &self.manager.cluster else {
+        let Some(cluster) = self.leading_cluster() else {
             found.insert("there is no resource manager".to_owned());
             return found;
         };

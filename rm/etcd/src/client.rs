@@ -147,6 +147,26 @@ impl EtcdClient {
         self.call("kv/txn", request).await
     }
 
+    /// Sends a transaction to one member. If that one decides nothing, the next call goes to another
+    /// member.
+    ///
+    /// # Errors
+    /// After a transient error the transaction may still take effect, at any later time.
+    pub(crate) async fn transaction_once(
+        &self,
+        request: &TxnRequest,
+    ) -> Result<TxnResponse, EtcdError> {
+        let current = &self.shared.current;
+        let (member, members) = (current.load(Ordering::Relaxed), self.shared.endpoints.len());
+        let answer = self.call_member(member, "kv/txn", request, CALL).await;
+        if answer.as_ref().is_err_and(EtcdError::is_transient) {
+            // Another call may have chosen another member meanwhile.
+            let next = (member + 1) % members;
+            let _ = current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        answer
+    }
+
     /// A new lease. etcd rounds it up to whole seconds, and up to its own minimum.
     pub(crate) async fn grant_lease(&self, lease: Duration) -> Result<LeaseResponse, EtcdError> {
         let seconds = lease.as_millis().div_ceil(1000);

@@ -5,6 +5,7 @@
 //! before etcd does ([`LeaseClock`]).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::EtcdClient;
 use crate::error::EtcdError;
 use crate::keys::EtcdKeys;
-use crate::lease_clock::{LeaseClock, certain, now};
+use crate::lease_clock::{LeaseClock, certain_until, now};
 use crate::message::{
     Compare, EncodedBytes, EncodedNumber, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
@@ -129,13 +130,18 @@ impl Candidate {
             // The thread of etcd ends only with the process.
             Err(_) => std::future::pending().await,
         };
-        let clock = Arc::new(LeaseClock::until(certain(won.renewed, candidate.lease)));
+        let clock = Arc::new(LeaseClock::until(certain_until(
+            won.renewed,
+            candidate.lease,
+        )));
         let renewal = renew(candidate.clone(), clock.clone(), renewing);
         Leadership {
             client: candidate.client.clone(),
             lease: candidate.record.lease,
             fence: LeaderFence {
                 created: won.created,
+                modified: Arc::new(AtomicI64::new(won.modified)),
+                put: Arc::new(won.put),
                 clock,
             },
             revision: won.revision,
@@ -154,12 +160,8 @@ impl Candidate {
         self.client.transaction(&register).await?;
         let (mut changes, mut watched) = (view.subscribe(), None::<LeaderProcess>);
         loop {
-            if let Some((created, revision)) = self.try_to_lead().await? {
-                return Ok(Won {
-                    created,
-                    revision,
-                    renewed,
-                });
+            if let Some(won) = self.try_to_lead(renewed).await? {
+                return Ok(won);
             }
             view.send_if_modified(|view| view.problem.take().is_some());
             let leader = changes.borrow_and_update().leader.clone();
@@ -190,12 +192,12 @@ impl Candidate {
         }
     }
 
-    /// Creates the leader's key if there is none. Returns its creation revision, and the revision
-    /// of etcd.
-    async fn try_to_lead(&self) -> Result<Option<(i64, i64)>, EtcdError> {
+    /// Creates the leader's key if there is none. `renewed` is the time of the last renewal.
+    async fn try_to_lead(&self, renewed: u64) -> Result<Option<Won>, EtcdError> {
+        let put = self.record.put(self.keys.leader())?;
         let request = TxnRequest {
             compare: vec![Compare::created(self.keys.leader(), 0)],
-            success: vec![self.record.put(self.keys.leader())?],
+            success: vec![put.clone()],
             failure: vec![RequestOp::Range(RangeRequest {
                 key: EncodedBytes(self.keys.leader()),
                 ..RangeRequest::default()
@@ -203,22 +205,35 @@ impl Candidate {
         };
         let answer = self.client.transaction(&request).await?;
         let revision = answer.header.revision.0;
+        let won = |created, modified| Won {
+            created,
+            modified,
+            revision,
+            renewed,
+            put,
+        };
         if answer.succeeded {
-            return Ok(Some((revision, revision)));
+            return Ok(Some(won(revision, revision)));
         }
         // An earlier try whose answer was lost may have succeeded.
         let found = answer.responses.into_iter().next();
         let own = found
             .and_then(|found| found.response_range?.kvs.pop())
             .filter(|kv| kv.lease.0 == self.record.lease)
-            .map(|kv| (kv.create_revision.0, revision));
+            .map(|kv| won(kv.create_revision.0, kv.mod_revision.0));
         Ok(own)
     }
 }
 
 struct Won {
+    /// The creation revision of the leader's key.
     created: i64,
+    /// The revision of its last write.
+    modified: i64,
+    /// The revision of etcd.
     revision: i64,
+    /// The write of the leader's key.
+    put: RequestOp,
     /// When the last renewal of the lease was sent.
     renewed: u64,
 }

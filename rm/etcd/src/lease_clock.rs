@@ -26,12 +26,13 @@ impl LeaseClock {
     }
 
     /// Extends the lease after a renewal that was sent at `sent`, in milliseconds since boot.
-    pub(crate) fn renew(&self, sent: u64, lease: Duration) {
-        self.until.fetch_max(certain(sent, lease), Ordering::AcqRel);
+    pub fn renew(&self, sent: u64, lease: Duration) {
+        self.until
+            .fetch_max(certain_until(sent, lease), Ordering::AcqRel);
     }
 
     /// Ends the lease for good.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
@@ -40,7 +41,8 @@ impl LeaseClock {
         self.remaining_at(now())
     }
 
-    fn remaining_at(&self, now: u64) -> Duration {
+    /// Time for which the lease is certain at `now`, in milliseconds since boot.
+    pub fn remaining_at(&self, now: u64) -> Duration {
         if self.ended.load(Ordering::Acquire) {
             return Duration::ZERO;
         }
@@ -61,9 +63,10 @@ pub(crate) fn now() -> u64 {
     seconds * 1000 + millis
 }
 
-/// The end of a lease whose renewal was sent at `sent`. etcd counts from the arrival of the renewal,
+/// The time until which a lease is certain whose renewal was sent at `sent`, both in milliseconds
+/// since boot. etcd counts from the arrival of the renewal,
 /// which is later. A tenth less bounds the difference between two clocks.
-pub(crate) fn certain(sent: u64, lease: Duration) -> u64 {
+pub fn certain_until(sent: u64, lease: Duration) -> u64 {
     let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX / 4);
     sent.saturating_add(lease - lease / 10)
 }
@@ -74,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_certain_for_less_than_its_time_and_never_again_after_its_end() {
-        let clock = LeaseClock::until(certain(1_000, Duration::from_secs(3)));
+        let clock = LeaseClock::until(certain_until(1_000, Duration::from_secs(3)));
         assert_eq!(clock.remaining_at(1_000), Duration::from_millis(2_700));
         assert_eq!(clock.remaining_at(3_700), Duration::ZERO);
         clock.renew(2_000, Duration::from_secs(3));

@@ -23,6 +23,6 @@ pub use election::{Candidate, ElectionView, Leadership, ManagerRecord};
 pub use error::EtcdError;
 pub use follow::{StateFollower, StateImage};
 pub use keys::EtcdKeys;
-pub use lease_clock::LeaseClock;
+pub use lease_clock::{LeaseClock, certain_until};
 pub use thread::EtcdThread;
 pub use transaction::{LeaderFence, StateWriter};

@@ -110,22 +110,38 @@ pub(crate) enum RequestOp {
     Range(RangeRequest),
 }
 
-/// A condition: the key has this creation revision; 0 for a key that does not exist.
+/// A condition on the revisions of a key.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compare {
     pub(crate) key: EncodedBytes,
     pub(crate) target: &'static str,
     pub(crate) result: &'static str,
-    pub(crate) create_revision: EncodedNumber,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) create_revision: Option<EncodedNumber>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mod_revision: Option<EncodedNumber>,
 }
 
 impl Compare {
+    /// The key has this creation revision; 0 for a key that does not exist.
     pub(crate) fn created(key: Vec<u8>, revision: i64) -> Self {
         Compare {
             key: EncodedBytes(key),
             target: "CREATE",
             result: "EQUAL",
-            create_revision: EncodedNumber(revision),
+            create_revision: Some(EncodedNumber(revision)),
+            mod_revision: None,
+        }
+    }
+
+    /// The key was written last at this revision.
+    pub(crate) fn modified(key: Vec<u8>, revision: i64) -> Self {
+        Compare {
+            key: EncodedBytes(key),
+            target: "MOD",
+            result: "EQUAL",
+            create_revision: None,
+            mod_revision: Some(EncodedNumber(revision)),
         }
     }
 }
@@ -267,7 +283,10 @@ mod tests {
     #[test]
     fn messages_have_the_form_of_the_gateway() {
         let request = TxnRequest {
-            compare: vec![Compare::created(b"lead".to_vec(), 7)],
+            compare: vec![
+                Compare::created(b"lead".to_vec(), 7),
+                Compare::modified(b"lead".to_vec(), 9),
+            ],
             success: vec![RequestOp::Put(PutRequest {
                 key: EncodedBytes(b"k".to_vec()),
                 value: EncodedBytes(vec![0, 255]),
@@ -278,7 +297,10 @@ mod tests {
         assert_eq!(
             serde_json::to_value(&request).expect("encodes"),
             serde_json::json!({
-                "compare": [{"key": "bGVhZA==", "target": "CREATE", "result": "EQUAL", "create_revision": "7"}],
+                "compare": [
+                    {"key": "bGVhZA==", "target": "CREATE", "result": "EQUAL", "create_revision": "7"},
+                    {"key": "bGVhZA==", "target": "MOD", "result": "EQUAL", "mod_revision": "9"},
+                ],
                 "success": [{"request_put": {"key": "aw==", "value": "AP8="}}],
             })
         );

@@ -1,10 +1,16 @@
 //! Writes of the leader: each transaction holds only while the leader's key is the leader's own.
 //!
+//! A transaction without an answer may take effect at any later time, for example when a member
+//! continues that was stopped. It must not undo a later write then. So the leader writes its key
+//! again before it repeats a transaction: each transaction names the revision of that write, and an
+//! earlier one fails.
+//!
 //! A batch that exceeds etcd's limits of one transaction is written in parts first. One key then
 //! makes all parts valid at once, and their entries are applied. A successor finishes what a leader
 //! left: valid parts are applied again, others are removed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -13,7 +19,9 @@ use crate::client::EtcdClient;
 use crate::error::EtcdError;
 use crate::keys::{EtcdKeys, after};
 use crate::lease_clock::LeaseClock;
-use crate::message::{Compare, DeleteRequest, EncodedBytes, PutRequest, RequestOp, TxnRequest};
+use crate::message::{
+    Compare, DeleteRequest, EncodedBytes, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
 
 /// Operations in one transaction. etcd's default limit is 128.
 const MAX_OPS: usize = 120;
@@ -32,6 +40,10 @@ type Entry = (String, Option<Vec<u8>>);
 pub struct LeaderFence {
     /// The creation revision of the leader's key.
     pub(crate) created: i64,
+    /// The revision of its last write.
+    pub(crate) modified: Arc<AtomicI64>,
+    /// A write of the key with the same value.
+    pub(crate) put: Arc<RequestOp>,
     pub(crate) clock: Arc<LeaseClock>,
 }
 
@@ -179,11 +191,6 @@ impl StateWriter {
 
     /// Commits one transaction, and sends it again while its outcome is unknown and the lease lasts.
     async fn commit(&self, ops: Vec<RequestOp>) -> Result<(), EtcdError> {
-        let request = TxnRequest {
-            compare: vec![Compare::created(self.keys.leader(), self.fence.created)],
-            success: ops,
-            failure: Vec::new(),
-        };
         let mut last = None;
         loop {
             let left = self.fence.clock.remaining();
@@ -192,9 +199,10 @@ impl StateWriter {
                 return Err(last.map_or(EtcdError::Deposed, EtcdError::Unconfirmed));
             }
             // A member that is cut off must not hold the leader beyond its lease.
-            match tokio::time::timeout(left, self.client.transaction(&request)).await {
-                Ok(Ok(answer)) if answer.succeeded => return Ok(()),
-                Ok(Ok(_)) => return Err(EtcdError::Deposed),
+            let sent = tokio::time::timeout(left, self.send(&ops, last.is_some()));
+            match sent.await {
+                Ok(Ok(SendEnd::Committed)) => return Ok(()),
+                Ok(Ok(SendEnd::FenceMoved)) => {}
                 Ok(Err(error)) if !error.is_transient() => return Err(error),
                 Ok(Err(error)) => {
                     last = Some(error.to_string());
@@ -204,6 +212,67 @@ impl StateWriter {
             }
         }
     }
+
+    /// Sends one transaction. If it `repeats` an earlier one, that one has no effect afterwards.
+    async fn send(&self, ops: &[RequestOp], repeats: bool) -> Result<SendEnd, EtcdError> {
+        if repeats {
+            self.move_fence().await?;
+        }
+        let answer = self.client.transaction_once(&self.guarded(ops)).await?;
+        if answer.succeeded {
+            return Ok(SendEnd::Committed);
+        }
+        let found = answer.responses.into_iter().next();
+        let found = found.and_then(|found| found.response_range?.kvs.pop());
+        let own = found.filter(|key| key.create_revision.0 == self.fence.created);
+        // Another transaction of this leader has moved the fence.
+        let own = own.ok_or(EtcdError::Deposed)?;
+        self.fence_is_at(own.mod_revision.0);
+        Ok(SendEnd::FenceMoved)
+    }
+
+    /// A transaction that holds while this manager leads and the fence does not move. Otherwise it
+    /// reads the leader's key.
+    fn guarded(&self, ops: &[RequestOp]) -> TxnRequest {
+        let modified = self.fence.modified.load(Ordering::Acquire);
+        TxnRequest {
+            compare: vec![
+                Compare::created(self.keys.leader(), self.fence.created),
+                Compare::modified(self.keys.leader(), modified),
+            ],
+            success: ops.to_vec(),
+            failure: vec![RequestOp::Range(RangeRequest {
+                key: EncodedBytes(self.keys.leader()),
+                ..RangeRequest::default()
+            })],
+        }
+    }
+
+    /// Writes the leader's key again. Transactions that were sent before have no effect afterwards.
+    async fn move_fence(&self) -> Result<(), EtcdError> {
+        let request = TxnRequest {
+            compare: vec![Compare::created(self.keys.leader(), self.fence.created)],
+            success: vec![(*self.fence.put).clone()],
+            failure: Vec::new(),
+        };
+        let answer = self.client.transaction_once(&request).await?;
+        if !answer.succeeded {
+            return Err(EtcdError::Deposed);
+        }
+        self.fence_is_at(answer.header.revision.0);
+        Ok(())
+    }
+
+    fn fence_is_at(&self, revision: i64) {
+        self.fence.modified.fetch_max(revision, Ordering::AcqRel);
+    }
+}
+
+/// The end of a transaction that a member decided.
+enum SendEnd {
+    Committed,
+    /// Nothing was written. The transaction can be sent again.
+    FenceMoved,
 }
 
 fn put(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
@@ -378,6 +447,45 @@ mod tests {
             all.extend(page.entries.into_iter().map(entry));
         }
         all
+    }
+
+    #[test]
+    fn a_write_that_is_repeated_undoes_no_later_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let etcd = EtcdCluster::start(dir.path(), 1).expect("etcd runs");
+        let thread = EtcdThread::start().expect("a thread");
+        let (writer, _won, client) = leader(&thread, etcd.endpoints(), "a");
+        let value = |fill| vec![put(writer.keys.entry(b"app/1"), vec![fill])];
+
+        // The first sending has no answer yet.
+        let late = writer.guarded(&value(1));
+        let (repeating, ops) = (writer.clone(), value(1));
+        let repeated = thread.wait(async move { repeating.send(&ops, true).await });
+        let repeated = repeated.expect("runs").expect("writes");
+        assert!(matches!(repeated, SendEnd::Committed));
+        let later = writer.clone();
+        thread
+            .wait(async move { later.write(vec![("app/1".into(), Some(vec![2]))]).await })
+            .expect("runs")
+            .expect("writes");
+        let (delayed, reader) = (client.clone(), client.clone());
+        let arrives = thread.wait(async move { delayed.transaction(&late).await });
+        assert!(!arrives.expect("runs").expect("answers").succeeded);
+        assert_eq!(
+            thread.wait(read(reader)),
+            Some(vec![("app/1".to_owned(), Some(vec![2]))])
+        );
+
+        // A leader whose fence was moved by a late call finds it again.
+        writer.fence.modified.store(0, Ordering::Release);
+        thread
+            .wait(async move { writer.write(vec![("app/1".into(), Some(vec![3]))]).await })
+            .expect("runs")
+            .expect("writes");
+        assert_eq!(
+            thread.wait(read(client)),
+            Some(vec![("app/1".to_owned(), Some(vec![3]))])
+        );
     }
 
     #[test]

@@ -443,7 +443,9 @@ impl RunningManager {
     pub async fn shutdown(self) -> anyhow::Result<()> {
         notify::stopping();
         info!("the resource manager is shutting down and accepts no more calls");
-        self.closing.cancel();
+        if self.term.is_none() {
+            self.closing.cancel();
+        }
         self.handle.stop().await;
         let last = tokio::time::timeout(LAST_BATCH, self.owner).await;
         let last = last.with_context(|| {
@@ -452,6 +454,9 @@ impl RunningManager {
                 LAST_BATCH.as_secs()
             )
         })?;
+        // A standby takes a closed listener for the end of the process, and leads. So a leader closes
+        // its own only after its last write and its last effects.
+        self.closing.cancel();
         last.context("the main loop failed")??;
         if let Some(term) = self.term {
             term.resign().await;

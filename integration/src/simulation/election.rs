@@ -1,0 +1,405 @@
+//! A manager in the election of the leader, as `rm/etcd/src/election.rs` has it: a standby grants
+//! itself a lease and tries to create the leader's key; a leader renews its lease, and considers it
+//! over by its own clock before etcd does.
+
+use std::time::Duration;
+
+use headroom_rm_core::RestoredCluster;
+use headroom_rm_etcd::LeaseClock;
+use headroom_rm_etcd::certain_until;
+
+use super::commit::SimCommit;
+use super::etcd::{EtcdAnswer, EtcdRequest, LeaderKey};
+use super::etcd_link::AnswerFate;
+use super::manager::SimManagerEvent;
+use super::{Simulation, SimulationEvent as Any};
+use crate::fault::LastWrite;
+
+/// Longest wait for the answer of etcd to a call. Milliseconds.
+pub(super) const CALL: u64 = 1_000;
+/// Pause of a candidate after a failed call. Milliseconds.
+const AGAIN: u64 = 300;
+/// Pause of a leader after a failed renewal. Milliseconds.
+const RENEW_AGAIN: u64 = 100;
+/// Longest time between two turns of a leader's main loop. Milliseconds.
+const TURN: u64 = 1_000;
+
+#[derive(Debug)]
+pub(super) enum SimElectionEvent {
+    Answer {
+        number: u64,
+        answer: Box<EtcdAnswer>,
+    },
+    /// A call has no answer in time.
+    Silent { number: u64 },
+    /// The pause of a candidate is over.
+    Timer { round: u64 },
+    /// The renewal of the leader's lease is due.
+    Renew,
+    /// The watch reports a change of the leader.
+    Leader {
+        revision: u64,
+        leader: Option<LeaderKey>,
+    },
+    /// The connection to the process of this manager broke, and its host refuses another one.
+    ProcessEnded(usize),
+    /// The main loop of a leader turns.
+    Turn,
+    /// A write is sent again.
+    CommitAgain,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ElectionStage {
+    #[default]
+    Off,
+    /// It begins again after a pause.
+    Pausing,
+    Granting,
+    Competing,
+    Waiting,
+    Revoking,
+    Renewing,
+    /// The leader's key is its own. It reads the state.
+    Reading,
+    /// It has read the state, and begins its epoch or has begun it.
+    Leading,
+}
+
+/// The part of one manager in the election.
+#[derive(Debug)]
+pub(super) struct SimElection {
+    /// Time of its clock in 1000 milliseconds of etcd's.
+    rate: u64,
+    stage: ElectionStage,
+    round: u64,
+    call: Option<u64>,
+    /// Number and time of the renewal under way.
+    renewal: Option<(u64, u64)>,
+    /// Time of the call under way, by its own clock.
+    sent: u64,
+    renewed: u64,
+    lease: i64,
+    clock: Option<LeaseClock>,
+    pub(super) key: Option<LeaderKey>,
+    /// The leader that it knows.
+    pub(super) view: Option<LeaderKey>,
+    viewed: u64,
+    /// The state that it has read, until its epoch is durable.
+    pub(super) opened: Option<Box<RestoredCluster>>,
+    pub(super) commit: Option<SimCommit>,
+}
+
+impl SimElection {
+    pub(super) fn new(rate: u64) -> Self {
+        SimElection {
+            rate,
+            stage: ElectionStage::Off,
+            round: 0,
+            call: None,
+            renewal: None,
+            sent: 0,
+            renewed: 0,
+            lease: 0,
+            clock: None,
+            key: None,
+            view: None,
+            viewed: 0,
+            opened: None,
+            commit: None,
+        }
+    }
+
+    /// Its clock at the time `now` of etcd.
+    fn local(&self, now: u64) -> u64 {
+        now * self.rate / 1_000
+    }
+
+    /// Time of etcd in which its clock runs `local`.
+    pub(super) fn lasting(&self, local: u64) -> u64 {
+        (local * 1_000).div_ceil(self.rate)
+    }
+
+    /// Time for which its lease is certain, by its own clock. Milliseconds.
+    pub(super) fn remaining(&self, now: u64) -> u64 {
+        let now = self.local(now);
+        let left = self.clock.as_ref().map(|clock| clock.remaining_at(now));
+        left.map_or(0, |left| u64::try_from(left.as_millis()).unwrap_or(0))
+    }
+}
+
+impl Simulation {
+    /// The election of a manager. Only scenarios with several managers have one.
+    pub(super) fn election(&mut self, m: usize) -> Option<&mut SimElection> {
+        self.managers[m].election.as_mut()
+    }
+
+    /// Schedules an event of this incarnation of a manager.
+    pub(super) fn election_later(&mut self, m: usize, after: u64, event: SimElectionEvent) {
+        let life = self.managers[m].life;
+        self.later(
+            after,
+            Any::Manager(m, SimManagerEvent::Election { life, event }),
+        );
+    }
+
+    /// Calls etcd, and waits for its answer at most `most` by the clock of the manager.
+    pub(super) fn election_calls(
+        &mut self,
+        m: usize,
+        request: EtcdRequest,
+        (most, answer): (u64, AnswerFate),
+    ) -> u64 {
+        let number = self.etcd_calls(m, request, answer);
+        let most = self.election(m).map_or(most, |e| e.lasting(most));
+        self.election_later(m, most, SimElectionEvent::Silent { number });
+        number
+    }
+
+    fn lease_ms(&self) -> u64 {
+        self.scenario.managers.lease_ms
+    }
+
+    /// Starts the process of a manager as a standby.
+    pub(super) fn standby_starts(&mut self, m: usize) {
+        let rate = self.scenario.managers.rates.get(m).copied();
+        self.note(|| format!("manager {m} starts as a standby"));
+        self.managers[m].election = Some(SimElection::new(rate.unwrap_or(1_000)));
+        if self.managers[m].etcd_cuts == 0 {
+            self.follow_leader(m);
+        }
+        self.candidate_calls(m, ElectionStage::Granting);
+    }
+
+    /// Reads the leader, as a watch does when it begins.
+    pub(super) fn follow_leader(&mut self, m: usize) {
+        let (revision, leader) = (self.number(), self.etcd.store.leader());
+        self.election_later(m, 5, SimElectionEvent::Leader { revision, leader });
+    }
+
+    fn candidate_calls(&mut self, m: usize, stage: ElectionStage) {
+        let (now, lease_ms) = (self.now, self.lease_ms());
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        let (lease, led) = (e.lease, e.view.map_or(0, |key| key.lease));
+        e.stage = stage;
+        e.sent = e.local(now);
+        let request = match stage {
+            ElectionStage::Granting => EtcdRequest::GrantLease(lease_ms),
+            ElectionStage::Competing => EtcdRequest::CreateLeaderKey { manager: m, lease },
+            ElectionStage::Revoking => EtcdRequest::RevokeLease(led),
+            ElectionStage::Renewing => EtcdRequest::RenewLease(lease),
+            ElectionStage::Reading => EtcdRequest::ReadState,
+            ElectionStage::Off
+            | ElectionStage::Pausing
+            | ElectionStage::Waiting
+            | ElectionStage::Leading => return,
+        };
+        let number = self.election_calls(m, request, (CALL, AnswerFate::Arrives));
+        if let Some(e) = self.election(m) {
+            e.call = Some(number);
+        }
+    }
+
+    /// Waits in a stage, at most `most` milliseconds.
+    fn candidate_waits(&mut self, m: usize, stage: ElectionStage, most: u64) {
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        e.stage = stage;
+        e.round += 1;
+        let (round, after) = (e.round, e.lasting(most));
+        self.election_later(m, after, SimElectionEvent::Timer { round });
+    }
+
+    pub(super) fn election_thing(&mut self, m: usize, event: SimElectionEvent) {
+        match event {
+            SimElectionEvent::Answer { number, answer } => {
+                self.election_hears(m, number, Some(*answer));
+            }
+            SimElectionEvent::Silent { number } => self.election_hears(m, number, None),
+            SimElectionEvent::Timer { round } => self.candidate_timer(m, round),
+            SimElectionEvent::Renew => self.leader_renews(m),
+            SimElectionEvent::Leader { revision, leader } => {
+                self.leader_changed(m, revision, leader);
+            }
+            SimElectionEvent::ProcessEnded(other) => self.leader_process_ended(m, other),
+            SimElectionEvent::Turn => {
+                self.manager_turn(m);
+                if self.managers[m].cluster.is_some() {
+                    self.election_later(m, TURN, SimElectionEvent::Turn);
+                }
+            }
+            SimElectionEvent::CommitAgain => self.commit_again(m),
+        }
+    }
+
+    fn election_hears(&mut self, m: usize, number: u64, answer: Option<EtcdAnswer>) {
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        if e.call.take_if(|waited| *waited == number).is_some() {
+            self.candidate_hears(m, answer);
+        } else if let Some((_, sent)) = e.renewal.take_if(|(waited, _)| *waited == number) {
+            self.renewal_hears(m, sent, answer);
+        } else {
+            self.commit_hears(m, number, answer);
+        }
+    }
+
+    fn candidate_hears(&mut self, m: usize, answer: Option<EtcdAnswer>) {
+        let (lease_ms, now) = (self.lease_ms(), self.now);
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        match (e.stage, answer) {
+            (ElectionStage::Granting, Some(EtcdAnswer::LeaseGranted(lease))) => {
+                (e.lease, e.renewed) = (lease, e.sent);
+                self.candidate_calls(m, ElectionStage::Competing);
+            }
+            (ElectionStage::Competing, Some(EtcdAnswer::LeaderKey(key)))
+                if key.lease == e.lease =>
+            {
+                let until = certain_until(e.renewed, Duration::from_millis(lease_ms));
+                (e.key, e.clock) = (Some(key), Some(LeaseClock::until(until)));
+                let left = e.remaining(now);
+                self.note(|| format!("manager {m} is elected, its lease is certain for {left} ms"));
+                self.leader_renews(m);
+                self.candidate_calls(m, ElectionStage::Reading);
+            }
+            (ElectionStage::Competing, Some(EtcdAnswer::LeaderKey(_))) => {
+                self.candidate_waits(m, ElectionStage::Waiting, lease_ms / 3);
+            }
+            // A lease that was not ended expires.
+            (ElectionStage::Revoking, _) => self.candidate_calls(m, ElectionStage::Renewing),
+            (ElectionStage::Renewing, Some(EtcdAnswer::LeaseRenewed)) => {
+                e.renewed = e.sent;
+                self.candidate_calls(m, ElectionStage::Competing);
+            }
+            (ElectionStage::Reading, Some(EtcdAnswer::State(state))) => {
+                e.stage = ElectionStage::Leading;
+                self.begin_epoch(m, state);
+            }
+            (ElectionStage::Reading, _) => self.leader_ends(m, "the state cannot be read"),
+            (_, _) => self.candidate_waits(m, ElectionStage::Pausing, AGAIN),
+        }
+    }
+
+    fn candidate_timer(&mut self, m: usize, round: u64) {
+        let Some(e) = self.election(m).filter(|e| e.round == round) else {
+            return;
+        };
+        match e.stage {
+            ElectionStage::Pausing => self.candidate_calls(m, ElectionStage::Granting),
+            ElectionStage::Waiting => self.candidate_calls(m, ElectionStage::Renewing),
+            ElectionStage::Off
+            | ElectionStage::Granting
+            | ElectionStage::Competing
+            | ElectionStage::Revoking
+            | ElectionStage::Renewing
+            | ElectionStage::Reading
+            | ElectionStage::Leading => {}
+        }
+    }
+
+    fn leader_changed(&mut self, m: usize, revision: u64, leader: Option<LeaderKey>) {
+        let Some(e) = self.election(m).filter(|e| e.viewed < revision) else {
+            return;
+        };
+        e.viewed = revision;
+        e.view = leader;
+        if leader.is_none() && e.stage == ElectionStage::Waiting {
+            e.round += 1;
+            self.candidate_calls(m, ElectionStage::Renewing);
+        }
+    }
+
+    /// Ends the lease of a leader whose process has ended.
+    fn leader_process_ended(&mut self, m: usize, other: usize) {
+        let listens = self.managers[other].listens();
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        let led = e.view.is_some_and(|key| key.manager == other);
+        if led && !listens && e.stage == ElectionStage::Waiting {
+            e.round += 1;
+            self.note(|| format!("manager {m} ends the lease of manager {other}"));
+            self.candidate_calls(m, ElectionStage::Revoking);
+        }
+    }
+
+    fn leader_renews(&mut self, m: usize) {
+        let (now, lease_ms) = (self.now, self.lease_ms());
+        let Some(e) = self.election(m).filter(|e| e.clock.is_some()) else {
+            return;
+        };
+        let (lease, sent) = (e.lease, e.local(now));
+        let most = (lease_ms / 3, AnswerFate::Arrives);
+        let number = self.election_calls(m, EtcdRequest::RenewLease(lease), most);
+        if let Some(e) = self.election(m) {
+            e.renewal = Some((number, sent));
+        }
+    }
+
+    fn renewal_hears(&mut self, m: usize, sent: u64, answer: Option<EtcdAnswer>) {
+        let (now, lease_ms) = (self.now, self.lease_ms());
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        let Some(clock) = &e.clock else {
+            return;
+        };
+        let mut wait = RENEW_AGAIN;
+        match answer {
+            Some(EtcdAnswer::LeaseRenewed) => {
+                clock.renew(sent, Duration::from_millis(lease_ms));
+                wait = lease_ms / 4;
+            }
+            Some(EtcdAnswer::LeaseGone) => clock.end(),
+            Some(_) | None => {}
+        }
+        if clock.remaining_at(e.local(now)).is_zero() {
+            return clock.end();
+        }
+        let wait = e.lasting(wait);
+        self.election_later(m, wait, SimElectionEvent::Renew);
+    }
+
+    /// Ends the process of a leader that is not sure to lead. Its service starts it again.
+    pub(super) fn leader_ends(&mut self, m: usize, why: &str) {
+        self.note(|| format!("manager {m} ends: {why}"));
+        self.counts.leaders_ended += 1;
+        self.manager_dies(m, LastWrite::Kept);
+        let down = self.chance.between(100, 2_000);
+        self.later(down, Any::Manager(m, SimManagerEvent::Start));
+    }
+
+    /// The standbys that watch the process of this manager notice its end.
+    pub(super) fn process_end_is_noticed(&mut self, m: usize) {
+        for other in 0..self.managers.len() {
+            let silent = self.managers[m].caller_cuts > 0 || self.managers[other].caller_cuts > 0;
+            if other != m && self.managers[other].election.is_some() && !silent {
+                let after = self.chance.between(5, 400);
+                self.election_later(other, after, SimElectionEvent::ProcessEnded(m));
+            }
+        }
+    }
+
+    /// Begins the work of a leader whose epoch is durable.
+    pub(super) fn leader_begins(&mut self, m: usize) {
+        let now = self.now;
+        if self.election(m).is_some_and(|e| e.remaining(now) == 0) {
+            return self.leader_ends(m, "its lease ended before it could begin");
+        }
+        let Some(state) = self.election(m).and_then(|e| e.opened.take()) else {
+            return;
+        };
+        self.counts.leaders += 1;
+        if let Err(broken) = self.leadership.on_epoch(state.epoch) {
+            self.oracle.fail(broken);
+        }
+        self.manager_leads(m, *state);
+        self.election_later(m, TURN, SimElectionEvent::Turn);
+    }
+}
