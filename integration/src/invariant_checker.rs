@@ -23,7 +23,7 @@ use headroom_appmaster::policy::{AttemptPlace, ChargeAccount, GiveUpCause, TaskD
 use headroom_appmaster::record::JournalRecord;
 use headroom_appmaster::taskset::TaskPosition;
 use headroom_config::{Idempotent, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
-use headroom_rm_core::EventLogLine;
+use headroom_rm_core::{EventLogLine, LogObject};
 use headroom_types::{
     AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId,
 };
@@ -82,6 +82,8 @@ pub(crate) struct InvariantChecker {
     /// The resource manager declared a node lost. Its containers are replaced while they may still
     /// run.
     nodes_given_up: bool,
+    /// These nodes.
+    given_up: BTreeSet<NodeId>,
     /// A node accepted no work for a while.
     drained: bool,
     saved: BTreeSet<AppId>,
@@ -129,6 +131,7 @@ impl InvariantChecker {
             asked: BTreeMap::new(),
             given: BTreeMap::new(),
             nodes_given_up: false,
+            given_up: BTreeSet::new(),
             drained: false,
             saved: BTreeSet::new(),
             by_token: BTreeMap::new(),
@@ -145,7 +148,11 @@ impl InvariantChecker {
     }
 
     pub(crate) fn logged(&mut self, line: &EventLogLine) {
-        self.nodes_given_up |= matches!(line.reason.as_str(), "NodeLost" | "NodeMissing");
+        if matches!(line.reason.as_str(), "NodeLost" | "NodeMissing") {
+            self.nodes_given_up = true;
+            self.given_up
+                .extend(line.node.iter().chain(node_of(&line.object)).cloned());
+        }
     }
     /// Records the total count of a master's request.
     pub(crate) fn asked(&mut self, token: &str, request: &RequestId, count: u32) {
@@ -164,9 +171,10 @@ impl InvariantChecker {
             ));
         }
     }
-    /// Checks the memory of live containers that several leaders ordered.
+    /// Checks the memory of live containers that several leaders ordered. A node that was declared
+    /// lost has containers that are stopped and no longer booked.
     pub(crate) fn ordered_by_several(&mut self, node: &NodeId, lives: Bytes, offers: &Resource) {
-        if lives > offers.memory {
+        if lives > offers.memory && !self.given_up.contains(node) {
             self.fail(format!(
                 "{node} offers {}, and containers of {lives} that several leaders ordered run on it",
                 offers.memory
@@ -532,6 +540,14 @@ impl InvariantChecker {
                 "all jobs have ended, but {place} still has {left:?}"
             ));
         }
+    }
+}
+
+fn node_of(object: &LogObject) -> Option<&NodeId> {
+    if let LogObject::Node(node) = object {
+        Some(node)
+    } else {
+        None
     }
 }
 

@@ -469,6 +469,11 @@ impl Simulation {
         for client in &self.clients {
             self.oracle.judge_job(client);
         }
+        if self.managers.len() > 1
+            && let Err(broken) = self.leadership.on_end(&self.etcd.store.state)
+        {
+            self.oracle.fail(broken);
+        }
         let Some(cluster) = self.leading_cluster() else {
             return self.oracle.fail("the resource manager does not run");
         };

@@ -245,8 +245,8 @@ fn a_start_before_the_journal_is_found() {
 }
 
 /// Requires that the invariant checker finds a bug of several managers by a violation that contains
-/// `words`. The same scenario without the bug passes.
-fn found_in_managers(plant: PlantedBug, words: &str) {
+/// `words`. The same scenario without the bug passes. Returns the finding.
+fn found_in_managers(plant: PlantedBug, words: &str) -> String {
     let several = |seed, plant| run_scenario(seed, Scenario::several_managers(seed), plant);
     let found = (0..500).find_map(|seed| {
         let what = several(seed, plant).violation?;
@@ -255,29 +255,36 @@ fn found_in_managers(plant: PlantedBug, words: &str) {
     let Some((seed, what)) = found else {
         panic!("{plant:?} was not found in 500 seeds");
     };
-    println!(
-        "{plant:?}: found by seed {seed}, after {} seeds: {what}",
-        seed + 1
-    );
     held(&several(seed, PlantedBug::Nothing));
+    let after = seed + 1;
+    format!("{plant:?}: found by seed {seed}, after {after} seeds: {what}")
 }
 
 #[test]
 fn a_grant_after_the_end_of_the_lease_is_found() {
     let words = "lets effects leave, and does not lead";
-    found_in_managers(PlantedBug::GrantsAfterLease, words);
+    println!("{}", found_in_managers(PlantedBug::GrantsAfterLease, words));
 }
 #[test]
 fn a_write_that_is_not_guarded_by_the_key_of_the_leader_is_found() {
     let words = "of a manager that does not lead takes effect";
-    found_in_managers(PlantedBug::WritesWithoutGuard, words);
+    println!(
+        "{}",
+        found_in_managers(PlantedBug::WritesWithoutGuard, words)
+    );
 }
 #[test]
 fn a_repeated_write_that_undoes_a_later_one_is_found() {
-    found_in_managers(PlantedBug::RepeatsWithoutFence, "may undo it");
+    println!(
+        "{}",
+        found_in_managers(PlantedBug::RepeatsWithoutFence, "may undo it")
+    );
 }
 #[test]
 fn a_manager_that_stops_to_listen_before_its_last_write_is_found() {
     let words = "lets effects leave, and does not lead";
-    found_in_managers(PlantedBug::ClosesBeforeHandOver, words);
+    println!(
+        "{}",
+        found_in_managers(PlantedBug::ClosesBeforeHandOver, words)
+    );
 }

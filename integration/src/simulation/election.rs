@@ -249,41 +249,60 @@ impl Simulation {
     }
 
     fn candidate_hears(&mut self, m: usize, answer: Option<EtcdAnswer>) {
+        let lease_ms = self.lease_ms();
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        match e.stage {
+            ElectionStage::Granting => {
+                if let Some(EtcdAnswer::LeaseGranted(lease)) = answer {
+                    (e.lease, e.renewed) = (lease, e.sent);
+                    return self.candidate_calls(m, ElectionStage::Competing);
+                }
+            }
+            ElectionStage::Competing => {
+                if let Some(EtcdAnswer::LeaderKey(key)) = answer {
+                    if key.lease == e.lease {
+                        return self.is_elected(m, key);
+                    }
+                    return self.candidate_waits(m, ElectionStage::Waiting, lease_ms / 3);
+                }
+            }
+            // A lease that was not ended expires.
+            ElectionStage::Revoking => return self.candidate_calls(m, ElectionStage::Renewing),
+            ElectionStage::Renewing => {
+                if let Some(EtcdAnswer::LeaseRenewed) = answer {
+                    e.renewed = e.sent;
+                    return self.candidate_calls(m, ElectionStage::Competing);
+                }
+            }
+            ElectionStage::Reading => {
+                if let Some(EtcdAnswer::State(state)) = answer {
+                    e.stage = ElectionStage::Leading;
+                    return self.begin_epoch(m, state);
+                }
+                return self.leader_ends(m, "the state cannot be read");
+            }
+            ElectionStage::Off
+            | ElectionStage::Pausing
+            | ElectionStage::Waiting
+            | ElectionStage::Leading => return,
+        }
+        self.candidate_waits(m, ElectionStage::Pausing, AGAIN);
+    }
+
+    /// The leader's key is the manager's own.
+    fn is_elected(&mut self, m: usize, key: LeaderKey) {
         let (lease_ms, now) = (self.lease_ms(), self.now);
         let Some(e) = self.election(m) else {
             return;
         };
-        match (e.stage, answer) {
-            (ElectionStage::Granting, Some(EtcdAnswer::LeaseGranted(lease))) => {
-                (e.lease, e.renewed) = (lease, e.sent);
-                self.candidate_calls(m, ElectionStage::Competing);
-            }
-            (ElectionStage::Competing, Some(EtcdAnswer::LeaderKey(key)))
-                if key.lease == e.lease =>
-            {
-                let until = certain_until(e.renewed, Duration::from_millis(lease_ms));
-                (e.key, e.clock) = (Some(key), Some(LeaseClock::until(until)));
-                let left = e.remaining(now);
-                self.note(|| format!("manager {m} is elected, its lease is certain for {left} ms"));
-                self.leader_renews(m);
-                self.candidate_calls(m, ElectionStage::Reading);
-            }
-            (ElectionStage::Competing, Some(EtcdAnswer::LeaderKey(_))) => {
-                self.candidate_waits(m, ElectionStage::Waiting, lease_ms / 3);
-            }
-            // A lease that was not ended expires.
-            (ElectionStage::Revoking, _) => self.candidate_calls(m, ElectionStage::Renewing),
-            (ElectionStage::Renewing, Some(EtcdAnswer::LeaseRenewed)) => {
-                e.renewed = e.sent;
-                self.candidate_calls(m, ElectionStage::Competing);
-            }
-            (ElectionStage::Reading, Some(EtcdAnswer::State(state))) => {
-                e.stage = ElectionStage::Leading;
-                self.begin_epoch(m, state);
-            }
-            (ElectionStage::Reading, _) => self.leader_ends(m, "the state cannot be read"),
-            (_, _) => self.candidate_waits(m, ElectionStage::Pausing, AGAIN),
-        }
+        let until = certain_until(e.renewed, Duration::from_millis(lease_ms));
+        (e.key, e.clock) = (Some(key), Some(LeaseClock::until(until)));
+        let left = e.remaining(now);
+        self.note(|| format!("manager {m} is elected, its lease is certain for {left} ms"));
+        self.leader_renews(m);
+        self.candidate_calls(m, ElectionStage::Reading);
     }
 
     fn candidate_timer(&mut self, m: usize, round: u64) {

@@ -234,17 +234,19 @@ mod tests {
     use super::*;
 
     fn lease(etcd: &mut SimEtcd, now: u64) -> i64 {
-        match etcd.execute(now, &EtcdRequest::GrantLease(3_000)) {
-            EtcdAnswer::LeaseGranted(id) => id,
-            other => panic!("{other:?}"),
-        }
+        let answer = etcd.execute(now, &EtcdRequest::GrantLease(3_000));
+        let EtcdAnswer::LeaseGranted(id) = answer else {
+            panic!("{answer:?}");
+        };
+        id
     }
 
     fn lead(etcd: &mut SimEtcd, manager: usize, lease: i64) -> LeaderKey {
-        match etcd.execute(0, &EtcdRequest::CreateLeaderKey { manager, lease }) {
-            EtcdAnswer::LeaderKey(key) => key,
-            other => panic!("{other:?}"),
-        }
+        let answer = etcd.execute(0, &EtcdRequest::CreateLeaderKey { manager, lease });
+        let EtcdAnswer::LeaderKey(key) = answer else {
+            panic!("{answer:?}");
+        };
+        key
     }
 
     fn write(etcd: &mut SimEtcd, key: LeaderKey, epoch: u32) -> EtcdAnswer {

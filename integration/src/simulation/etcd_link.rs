@@ -117,12 +117,12 @@ impl Simulation {
         let before = self.etcd.store.leader();
         let answer = self.etcd.store.execute(self.now, &call.request);
         self.on_executed(&call.request, &answer);
-        let lease = match (&call.request, &answer) {
-            (EtcdRequest::RenewLease(lease), EtcdAnswer::LeaseRenewed)
-            | (_, EtcdAnswer::LeaseGranted(lease)) => Some(*lease),
-            (_, _) => None,
-        };
-        lease.into_iter().for_each(|lease| self.watch_lease(lease));
+        if let EtcdAnswer::LeaseGranted(lease) = answer {
+            self.watch_lease(lease);
+        }
+        if let EtcdRequest::RenewLease(lease) = call.request {
+            self.watch_lease(lease);
+        }
         self.etcd_answers(&call, answer);
         self.tell_leader(before);
     }

@@ -19,25 +19,8 @@ impl Simulation {
             Fault::ManagerDies {
                 down_ms,
                 write,
-                moment: FaultMoment::InNextWrite,
-            } => {
-                self.managers[0].doom = Some(Fault::ManagerDies {
-                    down_ms,
-                    write,
-                    moment: FaultMoment::Now,
-                });
-            }
-            Fault::ManagerDies {
-                down_ms,
-                write,
-                moment: FaultMoment::Now,
-            } => {
-                self.manager_dies(0, write);
-                self.later(
-                    down_ms,
-                    SimulationEvent::Manager(0, manager::SimManagerEvent::Start),
-                );
-            }
+                moment,
+            } => self.only_manager_dies(write, moment, down_ms),
             Fault::ManagerStops { .. }
             | Fault::ManagerPaused { .. }
             | Fault::ManagerLosesEtcd { .. }
@@ -91,6 +74,27 @@ impl Simulation {
                 0,
                 SimulationEvent::Client(job, master::SimClientEvent::Kill),
             ),
+        }
+    }
+
+    /// The only manager dies, now or in its next write.
+    fn only_manager_dies(&mut self, write: LastWrite, moment: FaultMoment, down_ms: u64) {
+        match moment {
+            FaultMoment::Now => {
+                self.manager_dies(0, write);
+                self.later(
+                    down_ms,
+                    SimulationEvent::Manager(0, manager::SimManagerEvent::Start),
+                );
+            }
+            FaultMoment::InNextWrite => {
+                let moment = FaultMoment::Now;
+                self.managers[0].doom = Some(Fault::ManagerDies {
+                    down_ms,
+                    write,
+                    moment,
+                });
+            }
         }
     }
 

@@ -81,6 +81,11 @@ impl LeadershipChecker {
         ))
     }
 
+    /// Checks the state at the end of a run.
+    pub(super) fn on_end(&mut self, state: &Disk) -> Result<(), String> {
+        self.on_opened(&state.restored())
+    }
+
     pub(super) fn on_epoch(&mut self, epoch: Epoch) -> Result<(), String> {
         let before = std::mem::replace(&mut self.epoch, epoch);
         if epoch > before {
