@@ -33,9 +33,6 @@ impl Simulation {
     pub(super) fn begin_epoch(&mut self, m: usize, state: Box<RestoredCluster>) {
         let epoch = state.epoch;
         self.note(|| format!("manager {m} opens the state, epoch {epoch}"));
-        if let Err(broken) = self.leadership.on_opened(&state) {
-            self.oracle.fail(broken);
-        }
         if let Some(e) = self.election(m) {
             e.opened = Some(state);
         }

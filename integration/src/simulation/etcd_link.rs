@@ -117,6 +117,13 @@ impl Simulation {
         let before = self.etcd.store.leader();
         let answer = self.etcd.store.execute(self.now, &call.request);
         self.on_executed(&call.request, &answer);
+        if let EtcdAnswer::State(read) = &answer
+            && before.is_some_and(|key| key.manager == call.manager)
+            && self.managers[call.manager].life == call.life
+            && let Err(broken) = self.leadership.on_opened(read)
+        {
+            self.oracle.fail(broken);
+        }
         if let EtcdAnswer::LeaseGranted(lease) = answer {
             self.watch_lease(lease);
         }

@@ -74,7 +74,11 @@ impl Cluster {
         self.note_unattributed(number, id, report.unattributed, ctx);
         self.node_event_at(number, id, node::NodeEvent::Heard(report.health), ctx);
         for seen in &report.seen {
-            self.seen(number, id, seen, ctx);
+            if self.is_received_end(seen, &report.exits) {
+                ctx.send_command(id, &seen.container, ContainerCommand::Forget);
+            } else {
+                self.seen(number, id, seen, ctx);
+            }
         }
         let exits = self.take_exits(number, report.exits, ctx);
         for container in &exits.over {
@@ -295,6 +299,15 @@ impl Cluster {
             };
             ctx.send_command(node, &seen.container, command);
         }
+    }
+
+    /// True for the end of an unknown container that was received before. An application would wait
+    /// for its exit report in vain, so the container is not adopted. The command to forget it may
+    /// have been lost.
+    fn is_received_end(&self, seen: &ReportedContainer, exits: &[Arc<ExitReport>]) -> bool {
+        seen.phase == ContainerPhase::Exited
+            && self.allocations.row_of(&seen.container).is_none()
+            && exits.iter().all(|exit| exit.container != seen.container)
     }
 
     /// True when an unknown container may be adopted: it is from an earlier incarnation, and its

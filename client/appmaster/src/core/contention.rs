@@ -81,15 +81,23 @@ impl MasterCore {
         let waiters = self.waiters();
         let mut nodes: Vec<NodeId> = waiters.iter().map(|(node, _)| node.clone()).collect();
         nodes.dedup();
+        let mut asks_again = false;
         for node in nodes {
             let here: Vec<FrozenTask> = waiters
                 .iter()
                 .filter(|(at, _)| *at == node)
                 .map(|(_, waiter)| waiter.clone())
                 .collect();
-            if !self.is_room_on_its_way(&node) {
+            if self.is_room_on_its_way(&node) {
+                let contention = self.fleet.contention.get(&node);
+                asks_again |= contention.is_some_and(|c| c.makes_room.is_none());
+            } else {
                 self.make_room_on(&node, &here);
             }
+        }
+        // Otherwise the deadline of the next request would lie in the past.
+        if asks_again {
+            self.grow_frozen_tasks();
         }
     }
 
