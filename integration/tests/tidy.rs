@@ -133,6 +133,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "node-exec",
             "nodeagent",
             "rm-core",
+            "rm-etcd",
             "rm-server",
             "rm-store",
             "test-fakes",

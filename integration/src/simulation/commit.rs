@@ -62,7 +62,11 @@ impl Simulation {
             created: key.created,
             changes,
         });
-        self.leadership.on_begun(&batch);
+        // A leader that continues after a pause may have a successor, and begins in vain.
+        let leads = self.etcd.store.leader();
+        if leads.is_some_and(|leads| leads.created == key.created) {
+            self.leadership.on_begun(&batch);
+        }
         if let Some(e) = self.election(m) {
             e.commit = Some(SimCommit {
                 batch,
