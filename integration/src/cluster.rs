@@ -28,6 +28,7 @@ use headroom_wire::v1::nodes::NodeView;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+pub use self::replicas::EtcdSetup;
 use self::replicas::ManagerReplicas;
 use crate::credentials::ClusterCredentials;
 use crate::skew::Skew;

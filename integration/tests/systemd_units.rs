@@ -26,10 +26,12 @@ fn copies(dir: &Path) -> Vec<PathBuf> {
     let place = |name: &&str| {
         let mut text = shipped(name);
         for program in ["resourcemanager", "nodeagent", "container-shim"] {
-            text = text.replace(
-                &format!("ExecStart=/usr/bin/{program}"),
-                "ExecStart=/bin/true",
-            );
+            for key in ["ExecStart=", "ExecStopPost=-"] {
+                text = text.replace(
+                    &format!("{key}/usr/bin/{program}"),
+                    &format!("{key}/bin/true"),
+                );
+            }
         }
         fs::write(dir.join(name), text).expect("writes");
         dir.join(name)

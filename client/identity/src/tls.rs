@@ -210,6 +210,40 @@ pub fn foreign_client(
     })
 }
 
+/// The side that refused the other, in a failed TLS connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsFailure {
+    /// The certificate of the peer was refused here.
+    PeerRefused(String),
+    /// The peer refused the own certificate, or requires one.
+    RefusedByPeer(String),
+    /// Any other error of TLS.
+    Other(String),
+}
+
+/// The failure of TLS that caused an error, if it was one.
+pub fn failure(error: &(dyn std::error::Error + 'static)) -> Option<TlsFailure> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            return Some(if let rustls::Error::InvalidCertificate(cause) = error {
+                TlsFailure::PeerRefused(cause.to_string())
+            } else if let rustls::Error::AlertReceived(alert) = error {
+                TlsFailure::RefusedByPeer(format!("{alert:?}"))
+            } else {
+                TlsFailure::Other(error.to_string())
+            });
+        }
+        // The source of an `io::Error` is the source of its inner error, not that error.
+        let inner = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref)
+            .map(|inner| inner as &(dyn std::error::Error + 'static));
+        next = inner.or_else(|| error.source());
+    }
+    None
+}
+
 /// TLS configuration of a caller. The peer must have a certificate of the authorities `roots` and
 /// the expected role.
 ///
@@ -374,6 +408,19 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_790_000_000_000);
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+    #[test]
+    fn a_failure_of_tls_is_found_below_errors_of_input_and_output() {
+        use std::io;
+        let expired = rustls::Error::InvalidCertificate(Mismatch::Expired);
+        let inner = io::Error::new(io::ErrorKind::InvalidData, expired);
+        let found = failure(&io::Error::other(inner));
+        assert!(
+            matches!(found, Some(TlsFailure::PeerRefused(_))),
+            "{found:?}"
+        );
+        assert_eq!(failure(&io::Error::other("refused")), None);
+    }
 
     #[test]
     fn three_files_make_a_listener_and_mismatches_are_reported() {

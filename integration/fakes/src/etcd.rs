@@ -1,5 +1,7 @@
 //! A real etcd of one or more members on loopback, whose members can be killed, paused and started
-//! again.
+//! again. It can verify the certificates of its clients, and require logins.
+
+mod protection;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use self::protection::EtcdProtection;
 
 /// Time that a member has to answer after its start.
 const START: Duration = Duration::from_secs(30);
@@ -20,6 +24,7 @@ pub struct EtcdCluster {
     members: Vec<EtcdMember>,
     /// More arguments of every member.
     arguments: Vec<String>,
+    protection: Option<EtcdProtection>,
 }
 
 #[derive(Debug)]
@@ -38,18 +43,51 @@ impl EtcdCluster {
 
     /// Like [`EtcdCluster::start`], with more arguments for every member.
     pub fn start_with(dir: &Path, members: usize, arguments: &[&str]) -> Result<Self> {
+        EtcdCluster::launch_all(dir, members, arguments, None)
+    }
+
+    /// Like [`EtcdCluster::start_with`], with TLS for clients, whose certificates are verified, and
+    /// with users ([`EtcdCluster::login`]). `prefix` is the prefix of their keys.
+    pub fn start_secured(
+        dir: &Path,
+        members: usize,
+        arguments: &[&str],
+        prefix: &str,
+    ) -> Result<Self> {
+        let protection = EtcdProtection::create(&dir.join("tls"))?;
+        let mut cluster = EtcdCluster::launch_all(dir, members, arguments, Some(protection))?;
+        for command in protection::commands(prefix) {
+            cluster.etcdctl(0, &command.iter().map(String::as_str).collect::<Vec<_>>())?;
+        }
+        if let Some(protection) = &mut cluster.protection {
+            protection.require_logins();
+        }
+        Ok(cluster)
+    }
+
+    fn launch_all(
+        dir: &Path,
+        members: usize,
+        arguments: &[&str],
+        protection: Option<EtcdProtection>,
+    ) -> Result<Self> {
         let ports = free_ports(2 * members)?;
-        let url = |port: &u16| format!("http://127.0.0.1:{port}");
+        let scheme = if protection.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         let members = ports.chunks(2).enumerate().map(|(n, pair)| EtcdMember {
             name: format!("m{n}"),
-            client: url(&pair[0]),
-            peer: url(&pair[1]),
+            client: format!("{scheme}://127.0.0.1:{}", pair[0]),
+            peer: format!("http://127.0.0.1:{}", pair[1]),
             process: None,
         });
         let mut cluster = EtcdCluster {
             dir: dir.to_owned(),
             members: members.collect(),
             arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
+            protection,
         };
         for n in 0..cluster.members.len() {
             cluster.launch(n)?;
@@ -58,6 +96,21 @@ impl EtcdCluster {
             cluster.wait_for(n)?;
         }
         Ok(cluster)
+    }
+
+    /// Directory of a client's certificate: `ca.pem`, `cert.pem`, `key.pem`.
+    pub fn client_certificates(&self) -> Result<PathBuf> {
+        Ok(self.protected()?.client())
+    }
+
+    /// A file with the login of a user: `manager` may read and write the keys with the prefix,
+    /// `reader` may read them. The password of each is its name.
+    pub fn login(&self, user: &str, password: &str) -> Result<PathBuf> {
+        self.protected()?.login(user, password)
+    }
+
+    fn protected(&self) -> Result<&EtcdProtection> {
+        self.protection.as_ref().context("this etcd is not secured")
     }
 
     /// The client URLs of all members.
@@ -92,6 +145,11 @@ impl EtcdCluster {
             .env("ETCDCTL_API", "3")
             .arg(format!("--endpoints={}", self.members[member].client))
             .args(["--dial-timeout=1s", "--command-timeout=5s"])
+            .args(
+                self.protection
+                    .iter()
+                    .flat_map(EtcdProtection::client_arguments),
+            )
             .args(arguments)
             .output()
             .context("etcdctl cannot be run; the package etcd-client has it")?;
@@ -150,6 +208,11 @@ impl EtcdCluster {
             .args(["--listen-peer-urls", &member.peer])
             .args(["--initial-advertise-peer-urls", &member.peer])
             .args(["--initial-cluster", &all.join(",")])
+            .args(
+                self.protection
+                    .iter()
+                    .flat_map(EtcdProtection::member_arguments),
+            )
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -1,4 +1,4 @@
-//! A TCP proxy that can hold all its traffic back, as a network partition does.
+//! A TCP proxy that can hold all its traffic back, as a network partition does, or end it.
 
 use std::net::SocketAddr;
 
@@ -9,35 +9,46 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// Proxies to several servers. Connections stay open while they are cut, without any byte passing.
+/// What a proxy does with its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProxyState {
+    /// Bytes pass.
+    Open,
+    /// Connections stay open, and no byte passes.
+    Silent,
+    /// Connections end, and new ones end at once.
+    Broken,
+}
+
+/// Proxies to several servers.
 #[derive(Debug)]
 pub(super) struct CutProxy {
     urls: Vec<String>,
-    cut: watch::Sender<bool>,
+    state: watch::Sender<ProxyState>,
     _runtime: Runtime,
 }
 
 impl CutProxy {
-    /// Starts one proxy for each URL of the form `http://ADDRESS:PORT`.
+    /// Starts one proxy for each URL of the form `SCHEME://ADDRESS:PORT`.
     pub(super) fn start(servers: &[String]) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let cut = watch::Sender::new(false);
+        let state = watch::Sender::new(ProxyState::Open);
         let mut urls = Vec::new();
         for server in servers {
-            let server: SocketAddr = server
-                .strip_prefix("http://")
-                .and_then(|address| address.parse().ok())
-                .with_context(|| format!("{server} is not http://ADDRESS:PORT"))?;
+            let (scheme, server) = server
+                .split_once("://")
+                .and_then(|(scheme, address)| Some((scheme, address.parse().ok()?)))
+                .with_context(|| format!("{server} is not SCHEME://ADDRESS:PORT"))?;
             let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-            urls.push(format!("http://{}", listener.local_addr()?));
-            runtime.spawn(accept(listener, server, cut.subscribe()));
+            urls.push(format!("{scheme}://{}", listener.local_addr()?));
+            runtime.spawn(accept(listener, server, state.subscribe()));
         }
         Ok(CutProxy {
             urls,
-            cut,
+            state,
             _runtime: runtime,
         })
     }
@@ -47,38 +58,55 @@ impl CutProxy {
         &self.urls
     }
 
-    /// Cuts all connections, or lets them continue.
-    pub(super) fn cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+    /// Changes all connections.
+    pub(super) fn set(&self, state: ProxyState) {
+        self.state.send_replace(state);
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, cut: watch::Receiver<bool>) {
+async fn accept(listener: TcpListener, server: SocketAddr, state: watch::Receiver<ProxyState>) {
     while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(connect(client, server, cut.clone()));
+        tokio::spawn(connect(client, server, state.clone()));
     }
 }
 
-async fn connect(client: TcpStream, server: SocketAddr, mut cut: watch::Receiver<bool>) {
-    if cut.wait_for(|cut| !cut).await.is_err() {
-        return;
-    }
-    let Ok(server) = TcpStream::connect(server).await else {
-        return;
+async fn connect(client: TcpStream, server: SocketAddr, state: watch::Receiver<ProxyState>) {
+    let mut broken = state.clone();
+    let transfer = async {
+        if !passes(&mut state.clone()).await {
+            return;
+        }
+        let Ok(server) = TcpStream::connect(server).await else {
+            return;
+        };
+        let ((from_client, to_client), (from_server, to_server)) =
+            (client.into_split(), server.into_split());
+        tokio::join!(
+            pump(from_client, to_server, state.clone()),
+            pump(from_server, to_client, state.clone())
+        );
     };
-    let ((from_client, to_client), (from_server, to_server)) =
-        (client.into_split(), server.into_split());
-    tokio::join!(
-        pump(from_client, to_server, cut.clone()),
-        pump(from_server, to_client, cut)
-    );
+    tokio::select! {
+        () = transfer => {}
+        _ = broken.wait_for(|state| *state == ProxyState::Broken) => {}
+    }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut cut: watch::Receiver<bool>) {
+/// Waits until bytes pass. False when the proxy ends.
+async fn passes(state: &mut watch::Receiver<ProxyState>) -> bool {
+    let open = state.wait_for(|state| *state == ProxyState::Open);
+    open.await.is_ok()
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut state: watch::Receiver<ProxyState>,
+) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or(0);
-        if read == 0 || cut.wait_for(|cut| !cut).await.is_err() {
+        if read == 0 || !passes(&mut state).await {
             return;
         }
         if to.write_all(&buffer[..read]).await.is_err() {

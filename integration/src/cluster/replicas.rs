@@ -12,8 +12,36 @@ use headroom_wire::v1::operator::{LeaderView, ManagerRole};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::proxy::CutProxy;
+use super::proxy::{CutProxy, ProxyState};
 use super::{Cluster, NodeShape, SOON, TestContainerUser, free_port, named, until};
+
+/// The etcd of several resource managers.
+#[derive(Clone, Debug, Default)]
+pub struct EtcdSetup {
+    /// Whether it verifies the certificates of its clients, and requires logins.
+    pub secured: bool,
+    /// More arguments of its members.
+    pub arguments: Vec<String>,
+    /// More keys of `[etcd]` of each manager.
+    pub keys: String,
+}
+
+impl EtcdSetup {
+    fn start(&self, data: &Path, members: usize) -> Result<(EtcdCluster, String)> {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        if !self.secured {
+            let etcd = EtcdCluster::start_with(data, members, &arguments)?;
+            return Ok((etcd, self.keys.clone()));
+        }
+        let etcd = EtcdCluster::start_secured(data, members, &arguments, "/headroom")?;
+        let (tls, login) = (
+            etcd.client_certificates()?,
+            etcd.login("manager", "manager")?,
+        );
+        let keys = format!("tls = {tls:?}\nlogin = {login:?}\n{}", self.keys);
+        Ok((etcd, keys))
+    }
+}
 
 /// Several resource managers, and the etcd with their state.
 #[derive(Debug)]
@@ -31,16 +59,21 @@ struct ManagerReplica {
 }
 
 impl ManagerReplicas {
-    fn start(dir: &Path, managers: usize, members: usize, lease: Duration) -> Result<Self> {
+    fn start(
+        dir: &Path,
+        (managers, members): (usize, usize),
+        lease: Duration,
+        setup: &EtcdSetup,
+    ) -> Result<Self> {
         let data = dir.join("etcd");
         fs::create_dir(&data)?;
-        let etcd = EtcdCluster::start(&data, members)?;
+        let (etcd, keys) = setup.start(&data, members)?;
         let mut replicas = Vec::new();
         for n in 1..=managers {
             let etcd = CutProxy::start(&etcd.endpoints())?;
             let file = dir.join(format!("rm-{n}.toml"));
             let configuration = format!(
-                "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n",
+                "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n{keys}",
                 etcd.urls(),
                 lease.as_millis()
             );
@@ -67,14 +100,24 @@ impl Cluster {
     /// an etcd of `members` members. `lease` is the lease of the leader.
     pub fn start_replicated(
         shapes: &[NodeShape],
+        counts: (usize, usize),
+        lease: Duration,
+    ) -> Result<Self> {
+        Cluster::start_replicated_with(shapes, counts, lease, &EtcdSetup::default())
+    }
+
+    /// As [`Cluster::start_replicated`], with this etcd.
+    pub fn start_replicated_with(
+        shapes: &[NodeShape],
         (managers, members): (usize, usize),
         lease: Duration,
+        setup: &EtcdSetup,
     ) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("headroom-cluster-")
             .tempdir()
             .context("a directory for the cluster")?;
-        let replicas = ManagerReplicas::start(dir.path(), managers, members, lease)?;
+        let replicas = ManagerReplicas::start(dir.path(), (managers, members), lease, setup)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -116,8 +159,24 @@ impl Cluster {
 
     /// Cuts the resource manager `rm-N` off from etcd, or connects it again.
     pub fn cut_from_etcd(&self, n: usize, cut: bool) -> Result<()> {
-        self.replica(n)?.etcd.cut(cut);
+        self.replica(n)?.etcd.set(if cut {
+            ProxyState::Silent
+        } else {
+            ProxyState::Open
+        });
         Ok(())
+    }
+
+    /// Ends the connections of the resource manager `rm-N` to etcd, until
+    /// [`Cluster::cut_from_etcd`] connects it again.
+    pub fn end_connections_to_etcd(&self, n: usize) -> Result<()> {
+        self.replica(n)?.etcd.set(ProxyState::Broken);
+        Ok(())
+    }
+
+    /// Address of the resource manager `rm-N`.
+    pub fn manager_url(&self, n: usize) -> Result<String> {
+        Ok(format!("http://127.0.0.1:{}", self.replica(n)?.port))
     }
 
     fn replica(&self, n: usize) -> Result<&ManagerReplica> {

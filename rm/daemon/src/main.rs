@@ -42,13 +42,24 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let level = log::begin("resourcemanager", options.config.log.as_str());
-    match run(options, &args, &level) {
+    let ended = if args.end_lease {
+        end_lease(&options)
+    } else {
+        run(options, &args, &level)
+    };
+    match ended {
         Ok(code) => code,
         Err(error) => {
             say(&format!("resourcemanager: {error:#}"));
             ExitCode::from(FAILED)
         }
     }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn end_lease(options: &ManagerOptions) -> anyhow::Result<ExitCode> {
+    headroom_rm_server::end_lease(&options.config).await?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[tokio::main]

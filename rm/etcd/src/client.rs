@@ -3,22 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use headroom_config::etcd::EtcdConfig;
 use headroom_identity::{files, tls};
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::header::{AUTHORIZATION, DATE, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::EtcdError;
-use crate::error::silent;
+use crate::error::{FailedMembers, lost, silent};
 use crate::keys::after;
 use crate::message::{
-    AuthenticateRequest, AuthenticateResponse, CompactionRequest, EmptyResponse, EncodedBytes,
-    EncodedNumber, LeaseGrantRequest, LeaseRequest, LeaseResponse, RangeRequest, RangeResponse,
-    Refusal, StreamMessage, TxnRequest, TxnResponse,
+    AlarmKind, AlarmRequest, AlarmResponse, AuthenticateRequest, AuthenticateResponse,
+    CompactionRequest, EmptyRequest, EmptyResponse, EncodedBytes, EncodedNumber, LeaseGrantRequest,
+    LeaseRequest, LeaseResponse, RangeRequest, RangeResponse, RefusalBody, StatusResponse,
+    StreamMessage, TxnRequest, TxnResponse,
 };
 
 /// Longest wait for the answer of one member to a read.
@@ -28,6 +29,10 @@ const READ: Duration = Duration::from_secs(2);
 const CALL: Duration = Duration::from_millis(1_000);
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_millis(700);
+/// The refusal of a client whose certificate has a common name, by the gateway of an etcd with
+/// users.
+const COMMON_NAME: &str = "the certificate in etcd.tls has a common name, with which the gateway \
+    of an etcd with users refuses every call; issue one without a common name";
 /// Maximum number of keys in one page.
 const PAGE: i64 = 2_000;
 
@@ -43,9 +48,13 @@ struct SharedClient {
     endpoints: Vec<String>,
     /// The member that answered last.
     current: AtomicUsize,
+    /// Whether this client presents a certificate.
+    has_certificate: bool,
     /// File with `USER:PASSWORD`.
     login: Option<PathBuf>,
     token: Mutex<Option<HeaderValue>>,
+    /// Held during a login, so that calls that fail together log in once.
+    logging_in: tokio::sync::Mutex<()>,
 }
 
 /// Entries in key order, of one revision.
@@ -89,8 +98,10 @@ impl EtcdClient {
                 http,
                 endpoints: settings.endpoints.clone(),
                 current: AtomicUsize::new(0),
+                has_certificate: own.is_some(),
                 login: settings.login.clone(),
                 token: Mutex::new(None),
+                logging_in: tokio::sync::Mutex::new(()),
             }),
         })
     }
@@ -212,6 +223,43 @@ impl EtcdClient {
         }
     }
 
+    /// The status of the member of an endpoint, and the time that it names.
+    pub(crate) async fn member_status(
+        &self,
+        endpoint: usize,
+    ) -> Result<(StatusResponse, Option<SystemTime>), EtcdError> {
+        let path = "maintenance/status";
+        let member = |cause: String| format!("{}: {cause}", self.shared.endpoints[endpoint]);
+        let response = self
+            .open(endpoint, path, &EmptyRequest {}, Some(READ))
+            .await;
+        let response = response.map_err(|error| error.at(member))?;
+        let date = response.headers().get(DATE);
+        let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        let bytes = response.bytes().await.map_err(|e| self.lost(&e, READ))?;
+        let status = serde_json::from_slice(&bytes);
+        let status = status.map_err(|e| EtcdError::Answer(format!("{path}: {e}")))?;
+        Ok((status, date))
+    }
+
+    /// The quota of a member's database, from its metrics. Bytes.
+    pub(crate) async fn member_quota(&self, endpoint: usize) -> Option<u64> {
+        let url = format!("{}/metrics", self.shared.endpoints[endpoint]);
+        let response = self.shared.http.get(url).timeout(READ).send().await.ok()?;
+        let page = response.text().await.ok()?;
+        let value = page
+            .lines()
+            .find_map(|line| line.strip_prefix("etcd_server_quota_backend_bytes "))?;
+        bytes_of(value)
+    }
+
+    /// The raised alarms of all members.
+    pub(crate) async fn alarms(&self) -> Result<Vec<AlarmKind>, EtcdError> {
+        let request = AlarmRequest { action: "GET" };
+        let answer: AlarmResponse = self.call("maintenance/alarm", &request).await?;
+        Ok(answer.alarms.into_iter().map(|alarm| alarm.alarm).collect())
+    }
+
     /// Opens a streaming call at the member that answered last.
     pub(crate) async fn stream<B: Serialize>(
         &self,
@@ -247,17 +295,12 @@ impl EtcdClient {
     ) -> Result<T, EtcdError> {
         let members = self.shared.endpoints.len();
         let first = self.shared.current.load(Ordering::Relaxed);
-        let mut failures = Vec::new();
-        let mut without_quorum = false;
+        let mut failures = FailedMembers::default();
         for step in 0..members {
             let endpoint = (first + step) % members;
             match call(endpoint).await {
-                Err(EtcdError::NoQuorum(cause)) => {
-                    without_quorum = true;
-                    failures.push(format!("{}: {cause}", self.shared.endpoints[endpoint]));
-                }
-                Err(EtcdError::Unreachable(cause)) => {
-                    failures.push(format!("{}: {cause}", self.shared.endpoints[endpoint]));
+                Err(error) if error.is_transient() => {
+                    failures.add(&self.shared.endpoints[endpoint], error);
                 }
                 decided => {
                     self.shared.current.store(endpoint, Ordering::Relaxed);
@@ -265,12 +308,7 @@ impl EtcdClient {
                 }
             }
         }
-        let failures = failures.join("; ");
-        Err(if without_quorum {
-            EtcdError::NoQuorum(failures)
-        } else {
-            EtcdError::Unreachable(failures)
-        })
+        Err(failures.into_error())
     }
 
     async fn call_member<B: Serialize, T: DeserializeOwned>(
@@ -281,7 +319,7 @@ impl EtcdClient {
         within: Duration,
     ) -> Result<T, EtcdError> {
         let response = self.open(endpoint, path, body, Some(within)).await?;
-        let bytes = response.bytes().await.map_err(|e| lost(&e, within))?;
+        let bytes = response.bytes().await.map_err(|e| self.lost(&e, within))?;
         serde_json::from_slice(&bytes).map_err(|e| EtcdError::Answer(format!("{path}: {e}")))
     }
 
@@ -293,20 +331,47 @@ impl EtcdClient {
         body: &B,
         within: Option<Duration>,
     ) -> Result<reqwest::Response, EtcdError> {
-        match self.send(endpoint, path, body, within).await {
+        let token = self.token();
+        match self
+            .send(endpoint, path, body, (within, token.clone()))
+            .await
+        {
             Err(EtcdError::Denied(_)) if self.shared.login.is_some() => {
-                self.log_in(endpoint).await?;
-                self.send(endpoint, path, body, within).await
+                let token = self.renewed_token(endpoint, token.as_ref()).await?;
+                self.send(endpoint, path, body, (within, Some(token))).await
             }
             other => other,
         }
     }
 
-    async fn log_in(&self, endpoint: usize) -> Result<(), EtcdError> {
-        let Some(login) = &self.shared.login else {
-            return Ok(());
-        };
+    fn token(&self) -> Option<HeaderValue> {
+        let token = self.shared.token.lock();
+        token.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A token other than `refused`: one that another call has obtained meanwhile, or that of a new
+    /// login.
+    async fn renewed_token(
+        &self,
+        endpoint: usize,
+        refused: Option<&HeaderValue>,
+    ) -> Result<HeaderValue, EtcdError> {
+        let _one_login = self.shared.logging_in.lock().await;
+        if let Some(token) = self.token().filter(|token| Some(token) != refused) {
+            return Ok(token);
+        }
+        let token = self.log_in(endpoint).await?;
+        *self
+            .shared
+            .token
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
+        Ok(token)
+    }
+
+    async fn log_in(&self, endpoint: usize) -> Result<HeaderValue, EtcdError> {
         let denied = |cause: String| EtcdError::Denied(format!("etcd.login: {cause}"));
+        let login = self.shared.login.as_deref().unwrap_or(Path::new(""));
         let text = files::read_secret(login).map_err(|error| denied(error.to_string()))?;
         let (user, password) = text.trim_end().split_once(':').ok_or_else(|| {
             denied(format!(
@@ -318,9 +383,8 @@ impl EtcdClient {
             name: user.to_owned(),
             password: password.to_owned(),
         };
-        self.set_token(None);
         let response = self
-            .send(endpoint, "auth/authenticate", &request, Some(CALL))
+            .send(endpoint, "auth/authenticate", &request, (Some(CALL), None))
             .await?;
         let answer: AuthenticateResponse = response
             .json()
@@ -329,16 +393,7 @@ impl EtcdClient {
         let mut token = HeaderValue::from_str(&answer.token)
             .map_err(|e| EtcdError::Answer(format!("auth/authenticate: {e}")))?;
         token.set_sensitive(true);
-        self.set_token(Some(token));
-        Ok(())
-    }
-
-    fn set_token(&self, token: Option<HeaderValue>) {
-        *self
-            .shared
-            .token
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = token;
+        Ok(token)
     }
 
     async fn send<B: Serialize>(
@@ -346,16 +401,10 @@ impl EtcdClient {
         endpoint: usize,
         path: &str,
         body: &B,
-        within: Option<Duration>,
+        (within, token): (Option<Duration>, Option<HeaderValue>),
     ) -> Result<reqwest::Response, EtcdError> {
         let url = format!("{}/v3/{path}", self.shared.endpoints[endpoint]);
         let mut request = self.shared.http.post(&url).json(body);
-        let token = self
-            .shared
-            .token
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }
@@ -364,19 +413,48 @@ impl EtcdClient {
         }
         let sent = tokio::time::timeout(within.unwrap_or(CALL), request.send()).await;
         let response = match sent {
-            Ok(sent) => sent.map_err(|e| lost(&e, CALL))?,
+            Ok(sent) => sent.map_err(|e| self.lost(&e, CALL))?,
             Err(_) => return Err(EtcdError::Unreachable(silent(within.unwrap_or(CALL)))),
         };
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
         let status = response.status();
-        let bytes = response.bytes().await.map_err(|e| lost(&e, CALL))?;
-        match serde_json::from_slice::<Refusal>(&bytes) {
-            Ok(refusal) => Err(EtcdError::of_refusal(refusal.code, &refusal.message)),
-            Err(_) => Err(EtcdError::Answer(format!("{path}: status {status}"))),
+        let bytes = response.bytes().await.map_err(|e| self.lost(&e, CALL))?;
+        match serde_json::from_slice::<RefusalBody>(&bytes) {
+            Ok(refusal) => {
+                let (code, message) = refusal.into_parts();
+                Err(EtcdError::of_refusal(code, &message))
+            }
+            Err(_) => {
+                let text = String::from_utf8_lossy(&bytes);
+                if text.starts_with("CommonName of client") {
+                    return Err(EtcdError::Denied(COMMON_NAME.into()));
+                }
+                let text: String = text.trim().chars().take(200).collect();
+                Err(EtcdError::Answer(format!(
+                    "{path}: status {status}: {text}"
+                )))
+            }
         }
     }
+
+    fn lost(&self, error: &reqwest::Error, within: Duration) -> EtcdError {
+        lost(error, within, self.shared.has_certificate)
+    }
+}
+
+/// A number of bytes in a page of metrics, such as `2.147483648e+09`.
+fn bytes_of(value: &str) -> Option<u64> {
+    let (digits, exponent) = value.trim().split_once("e+").unwrap_or((value.trim(), "0"));
+    let exponent: usize = exponent.parse().ok()?;
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let fraction: String = fraction
+        .chars()
+        .chain(std::iter::repeat('0'))
+        .take(exponent)
+        .collect();
+    format!("{whole}{fraction}").parse().ok()
 }
 
 /// PEM texts of the authority, and of the own certificate with its key.
@@ -394,18 +472,6 @@ fn certificates(dir: &Path) -> Result<PemTexts, EtcdError> {
         None
     };
     Ok((Some(ca), own))
-}
-
-/// The error of a call without an answer: its innermost cause in a few words.
-fn lost(error: &reqwest::Error, within: Duration) -> EtcdError {
-    if error.is_timeout() && !error.is_connect() {
-        return EtcdError::Unreachable(silent(within));
-    }
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    EtcdError::Unreachable(cause.to_string())
 }
 
 impl KeyPages {
@@ -434,5 +500,18 @@ impl KeyPages {
             entries: entries.collect(),
             revision: self.revision,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_in_metrics_are_read() {
+        assert_eq!(bytes_of("2.147483648e+09"), Some(2 << 30));
+        assert_eq!(bytes_of("2e+07"), Some(20_000_000));
+        assert_eq!(bytes_of("4096"), Some(4096));
+        assert_eq!(bytes_of("NaN"), None);
     }
 }

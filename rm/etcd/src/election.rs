@@ -18,6 +18,7 @@ use crate::client::EtcdClient;
 use crate::error::EtcdError;
 use crate::keys::EtcdKeys;
 use crate::lease_clock::{LeaseClock, certain_until, now};
+use crate::lease_file::LeaseFile;
 use crate::message::{
     Compare, EncodedBytes, EncodedNumber, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
@@ -81,6 +82,7 @@ pub struct Candidate {
     keys: EtcdKeys,
     record: ManagerRecord,
     lease: Duration,
+    file: Option<Arc<LeaseFile>>,
 }
 
 /// A won election. The lease is renewed until this value is dropped.
@@ -102,7 +104,14 @@ impl Candidate {
             keys,
             record,
             lease,
+            file: None,
         }
+    }
+
+    /// Records the lease in this file, after the lease of an earlier process was ended.
+    #[must_use]
+    pub fn recording(self, file: Option<Arc<LeaseFile>>) -> Self {
+        Candidate { file, ..self }
     }
 
     /// Waits until this manager leads. Problems go to `view`, which a [`crate::StateFollower`]
@@ -151,8 +160,17 @@ impl Candidate {
 
     /// One lease long: registers, and tries to lead whenever there is no leader.
     async fn compete(&mut self, view: &watch::Sender<ElectionView>) -> Result<Won, EtcdError> {
+        if let Some(file) = &self.file {
+            let own = Some(self.record.id.as_str());
+            file.end_lease(&self.client, &self.keys, own).await?;
+        }
         let mut renewed = now();
         self.record.lease = self.client.grant_lease(self.lease).await?.id.0;
+        if let Some(file) = &self.file
+            && let Err(error) = file.record(self.record.lease, &self.record.id)
+        {
+            tracing::warn!(%error, "the lease is not recorded, so it expires if this process fails");
+        }
         let register = TxnRequest {
             success: vec![self.record.put(self.keys.manager(&self.record.id))?],
             ..TxnRequest::default()

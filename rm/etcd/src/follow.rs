@@ -171,7 +171,10 @@ impl FollowTask {
             return Err(if answer.compact_revision.0 > 0 {
                 EtcdError::Compacted
             } else {
-                EtcdError::Unreachable("etcd has ended the watch".into())
+                EtcdError::Unreachable(format!(
+                    "etcd has ended the watch: {}",
+                    answer.cancel_reason
+                ))
             });
         }
         let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,12 +8,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checks;
 mod client;
 mod election;
 mod error;
 mod follow;
 mod keys;
 mod lease_clock;
+mod lease_file;
 mod message;
 mod thread;
 mod transaction;
@@ -24,5 +26,6 @@ pub use error::EtcdError;
 pub use follow::{StateFollower, StateImage};
 pub use keys::EtcdKeys;
 pub use lease_clock::{LeaseClock, certain_until};
+pub use lease_file::LeaseFile;
 pub use thread::EtcdThread;
 pub use transaction::{LeaderFence, StateWriter};

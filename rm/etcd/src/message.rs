@@ -43,8 +43,21 @@ impl<'de> Deserialize<'de> for EncodedNumber {
     }
 }
 
+/// The number of a member, without a sign.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MemberId(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for MemberId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(MemberId).map_err(serde::de::Error::custom)
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ResponseHeader {
+    #[serde(default)]
+    pub(crate) member_id: MemberId,
     #[serde(default)]
     pub(crate) revision: EncodedNumber,
 }
@@ -206,13 +219,30 @@ pub(crate) struct StreamRefusal {
     pub(crate) message: String,
 }
 
-/// The body of a refused call.
+/// The body of a refused call. Streaming calls have the form with `error`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum RefusalBody {
+    Stream { error: StreamRefusal },
+    Call(Refusal),
+}
+
+/// The refusal of a call with one answer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Refusal {
     #[serde(default)]
-    pub(crate) code: i64,
-    #[serde(default)]
-    pub(crate) message: String,
+    code: i64,
+    message: String,
+}
+
+impl RefusalBody {
+    /// The gRPC code and the sentence.
+    pub(crate) fn into_parts(self) -> (i64, String) {
+        match self {
+            RefusalBody::Stream { error } => (error.grpc_code, error.message),
+            RefusalBody::Call(refusal) => (refusal.code, refusal.message),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -235,6 +265,8 @@ pub(crate) struct WatchResponse {
     pub(crate) header: ResponseHeader,
     #[serde(default)]
     pub(crate) canceled: bool,
+    #[serde(default)]
+    pub(crate) cancel_reason: String,
     #[serde(default)]
     pub(crate) compact_revision: EncodedNumber,
     #[serde(default)]
@@ -276,6 +308,59 @@ pub(crate) struct CompactionRequest {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct EmptyResponse {}
 
+#[derive(Debug, Serialize)]
+pub(crate) struct EmptyRequest {}
+
+/// The status of one member.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StatusResponse {
+    #[serde(default)]
+    pub(crate) header: ResponseHeader,
+    #[serde(default)]
+    pub(crate) version: String,
+    /// The member that leads; 0 without one.
+    #[serde(default)]
+    pub(crate) leader: MemberId,
+    /// Bytes.
+    #[serde(rename = "dbSize", default)]
+    pub(crate) db_size: EncodedNumber,
+    /// Bytes.
+    #[serde(rename = "dbSizeInUse", default)]
+    pub(crate) db_size_in_use: EncodedNumber,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct AlarmRequest {
+    pub(crate) action: &'static str,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct AlarmResponse {
+    #[serde(default)]
+    pub(crate) alarms: Vec<MemberAlarm>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct MemberAlarm {
+    #[serde(default)]
+    pub(crate) alarm: AlarmKind,
+}
+
+/// An alarm of a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum AlarmKind {
+    /// None.
+    #[default]
+    #[serde(rename = "NONE")]
+    None,
+    /// The database has reached its quota.
+    #[serde(rename = "NOSPACE")]
+    NoSpace,
+    /// The data of the member differ from those of the others.
+    #[serde(rename = "CORRUPT")]
+    Corrupt,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,6 +389,18 @@ mod tests {
                 "success": [{"request_put": {"key": "aw==", "value": "AP8="}}],
             })
         );
+    }
+
+    #[test]
+    fn refusals_of_both_kinds_of_calls_are_read() {
+        for body in [
+            r#"{"error":"etcdserver: invalid auth token","message":"etcdserver: invalid auth token","code":16}"#,
+            r#"{"error":{"grpc_code":16,"http_code":401,"message":"etcdserver: invalid auth token"}}"#,
+        ] {
+            let body: RefusalBody = serde_json::from_str(body).expect("reads");
+            let parts = (16, "etcdserver: invalid auth token".to_owned());
+            assert_eq!(body.into_parts(), parts);
+        }
     }
 
     #[test]

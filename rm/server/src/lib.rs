@@ -60,6 +60,7 @@ mod view;
 pub use headroom_config::CallerLimits;
 pub use http::description;
 pub use http::service::InterfaceRoutes;
+pub use manager_group::end_lease;
 pub use options::{ManagerArguments, ManagerOptions};
 pub use reload::ReloadOrigin;
 pub use start::{RunningManager, start, start_for};

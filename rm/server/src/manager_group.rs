@@ -3,13 +3,14 @@
 //! A standby follows the state in etcd. It leads when the leader's key is its own; then it opens the
 //! state from its copy.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use headroom_config::ResourceManagerConfig;
 use headroom_rm_etcd::{
-    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership, LeaseClock,
+    Candidate, ElectionView, EtcdClient, EtcdKeys, EtcdThread, Leadership, LeaseClock, LeaseFile,
     ManagerRecord, StateFollower, StateWriter,
 };
 use headroom_rm_store::etcd::EtcdEngine;
@@ -25,6 +26,8 @@ use crate::clock::ManagerClock;
 
 /// Longest wait for the copy of a new leader to reach the election. Otherwise it reads the state.
 const CATCH_UP: Duration = Duration::from_secs(2);
+/// Longest wait for the end of a lease that an ended process left.
+const END_LEASE: Duration = Duration::from_secs(5);
 
 /// This manager among the others. Clones share it.
 #[derive(Clone, Debug)]
@@ -38,6 +41,7 @@ pub(crate) struct ManagerGroup {
     own: ManagerRecord,
     lease: Duration,
     compact: Option<Duration>,
+    state: PathBuf,
 }
 
 /// The leadership of this manager, until it resigns or its lease ends.
@@ -72,6 +76,7 @@ impl ManagerGroup {
             },
             lease: etcd.lease,
             compact: etcd.compact,
+            state: config.state.clone(),
         })
     }
 
@@ -90,7 +95,8 @@ impl ManagerGroup {
             self.keys.clone(),
             self.own.clone(),
             self.lease,
-        );
+        )
+        .recording(self.lease_file().await);
         info!(url = self.own.url, "this resource manager is a standby");
         let leadership = candidate.campaign(&self.thread, self.view.clone()).await;
         info!(url = self.own.url, "this resource manager leads");
@@ -113,6 +119,21 @@ impl ManagerGroup {
         }
         let group = self.clone();
         (Term { leadership, group }, engine)
+    }
+
+    /// The record of the own lease. Without it, the lease of a failed process expires.
+    async fn lease_file(&self) -> Option<Arc<LeaseFile>> {
+        let why = match LeaseFile::claim(&self.state).await {
+            Ok(Some(file)) => return Some(Arc::new(file)),
+            Ok(None) => "another process uses it".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let state = self.state.display().to_string();
+        warn!(
+            state,
+            why, "the lease is not recorded in the state directory"
+        );
+        None
     }
 
     /// Adds the number of managers to a page of metrics.
@@ -197,6 +218,27 @@ impl Term {
     pub(crate) async fn resign(self) {
         self.leadership.resign(&self.group.thread).await;
     }
+}
+
+/// Ends the lease in etcd that an ended process of this host left. It does nothing without etcd, or
+/// while a process of this host runs.
+///
+/// # Errors
+/// The state directory cannot be used, or etcd did not answer within 5 s.
+pub async fn end_lease(config: &ResourceManagerConfig) -> anyhow::Result<()> {
+    if !config.etcd.is_used() {
+        return Ok(());
+    }
+    let Some(file) = LeaseFile::claim(&config.state).await? else {
+        return Ok(());
+    };
+    let client = EtcdClient::new(&config.etcd)?;
+    let keys = EtcdKeys::new(&config.etcd.prefix);
+    let ended = file.end_lease(&client, &keys, config.advertise.as_deref());
+    tokio::time::timeout(END_LEASE, ended)
+        .await
+        .context("etcd did not answer; the lease expires")??;
+    Ok(())
 }
 
 /// Removes the history of etcd up to the previous round, until the process ends.

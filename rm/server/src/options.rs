@@ -41,6 +41,10 @@ pub struct ManagerArguments {
     /// Check the configuration and exit
     #[arg(long)]
     pub check_config: bool,
+    /// End the lease in etcd that an ended process of this host left, and exit; for the service
+    /// manager
+    #[arg(long, conflicts_with = "check_config")]
+    pub end_lease: bool,
     /// Report the start as one line of JSON, and exit at the end of standard input; for a parent
     /// process
     #[arg(long, hide = true)]

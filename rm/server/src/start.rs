@@ -154,7 +154,16 @@ async fn lead(
     interfaces: &[InterfaceRoutes],
 ) -> anyhow::Result<RunningManager> {
     let (config, closing) = (&options.config, bound.closing);
-    let opened = open_state(config, elected.etcd).await?;
+    let opened = match open_state(config, elected.etcd).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            // Another manager may be able to lead this state, such as one of a later version.
+            if let Some(term) = elected.term {
+                term.resign().await;
+            }
+            return Err(error);
+        }
+    };
     let (clock, epoch, documents) = (
         ManagerClock::start(),
         opened.restored.epoch,

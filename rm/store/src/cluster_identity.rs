@@ -32,11 +32,7 @@ pub(crate) fn agree(
 ) -> Result<(), StoreError> {
     let failed = |source| StoreError::database(dir, database, source);
     let path = dir.join(NAME);
-    let own = match fs::read(&path) {
-        Ok(text) => Some(parse(&path, &text)?),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(source) => return Err(StoreError::file(&path, source)),
-    };
+    let own = read(&path)?;
     let stored = etcd.cluster().map_err(failed)?;
     let stored = stored.map(|text| parse(database, &text)).transpose()?;
     let identity = match (stored, own.clone()) {
@@ -66,6 +62,28 @@ pub(crate) fn agree(
         })?;
     }
     Ok(())
+}
+
+/// The names of the clusters in etcd and in the state directory.
+pub(crate) fn compare(
+    dir: &Path,
+    database: &Path,
+    etcd: &EtcdEngine,
+) -> Result<(Option<String>, Option<String>), StoreError> {
+    let stored = etcd
+        .cluster()
+        .map_err(|source| StoreError::database(dir, database, source))?;
+    let stored = stored.map(|text| parse(database, &text)).transpose()?;
+    let own = read(&dir.join(NAME))?;
+    Ok((stored.map(|one| one.cluster), own.map(|one| one.cluster)))
+}
+
+fn read(path: &Path) -> Result<Option<ClusterIdentity>, StoreError> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(parse(path, &text)?)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(StoreError::file(path, source)),
+    }
 }
 
 fn parse(place: &Path, text: &[u8]) -> Result<ClusterIdentity, StoreError> {

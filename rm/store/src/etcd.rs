@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use headroom_config::etcd::EtcdConfig;
+use headroom_rm_etcd::checks::{self, EtcdCheck};
 use headroom_rm_etcd::{EtcdClient, EtcdError, EtcdKeys, EtcdThread, StateWriter};
 
 use crate::engine_error::EngineError;
@@ -127,6 +129,15 @@ impl EtcdEngine {
                 None => writer.remove(key).await,
             }
         })
+    }
+
+    /// Runs the checks of etcd with these settings.
+    pub(crate) fn examine(
+        &self,
+        client: EtcdClient,
+        settings: EtcdConfig,
+    ) -> Result<Vec<EtcdCheck>, EngineError> {
+        self.wait(async move { Ok(checks::examine(&client, &settings).await) })
     }
 
     /// Sets the identity of the cluster.

@@ -23,6 +23,7 @@ pub mod engine_error;
 pub mod entry;
 pub mod error;
 pub mod etcd;
+pub mod etcd_checks;
 pub mod etcd_state;
 pub mod frame;
 pub mod history;

@@ -10,8 +10,31 @@ const FOUND: usize = 56;
 /// Indentation of advice. Columns.
 const INDENT: usize = 4;
 
+/// The daemon that is to work on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DoctorSubject {
+    /// A node agent.
+    Node,
+    /// A resource manager.
+    Manager,
+}
+
+impl DoctorSubject {
+    fn as_str(self) -> &'static str {
+        match self {
+            DoctorSubject::Node => "a node",
+            DoctorSubject::Manager => "a resource manager",
+        }
+    }
+}
+
 /// The whole screen.
-pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: TextPainter) -> String {
+pub(crate) fn screen(
+    subject: DoctorSubject,
+    findings: &[DoctorFinding],
+    width: usize,
+    paint: TextPainter,
+) -> String {
     let columns: &[Column<'_, &DoctorFinding>] = &[
         ("", &|finding| mark(finding.state, paint)),
         ("CHECK", &|finding| finding.code.to_string()),
@@ -32,7 +55,7 @@ pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: TextPainte
             }
         }
     }
-    text + "\n" + &last_line(findings, paint)
+    text + "\n" + &last_line(subject, findings, paint)
 }
 
 fn mark(state: CheckResult, paint: TextPainter) -> String {
@@ -43,17 +66,18 @@ fn mark(state: CheckResult, paint: TextPainter) -> String {
     }
 }
 
-fn last_line(findings: &[DoctorFinding], paint: TextPainter) -> String {
+fn last_line(subject: DoctorSubject, findings: &[DoctorFinding], paint: TextPainter) -> String {
+    let subject = subject.as_str();
     let number = |state: CheckResult| findings.iter().filter(|f| f.state == state).count() as u64;
     match (number(CheckResult::Fail), number(CheckResult::Warn)) {
         (0, 0) => format!("{} no problem found\n", mark(CheckResult::Ok, paint)),
         (0, less) => format!(
-            "{} a node works here, with {}\n",
+            "{} {subject} works here, with {}\n",
             mark(CheckResult::Warn, paint),
             count(less, "warning")
         ),
         (ills, _) => format!(
-            "{} a node does not work here: {}\n",
+            "{} {subject} does not work here: {}\n",
             mark(CheckResult::Fail, paint),
             count(ills, "error")
         ),
@@ -102,10 +126,18 @@ mod tests {
                 Some("make room"),
             ),
         ];
-        insta::assert_snapshot!(screen(&findings, 80, TextPainter::PLAIN));
-        assert!(screen(&findings[..1], 80, TextPainter::PLAIN).ends_with("✓ no problem found\n"));
+        insta::assert_snapshot!(screen(
+            DoctorSubject::Node,
+            &findings,
+            80,
+            TextPainter::PLAIN
+        ));
         assert!(
-            screen(&findings[..2], 80, TextPainter::PLAIN)
+            screen(DoctorSubject::Node, &findings[..1], 80, TextPainter::PLAIN)
+                .ends_with("✓ no problem found\n")
+        );
+        assert!(
+            screen(DoctorSubject::Node, &findings[..2], 80, TextPainter::PLAIN)
                 .ends_with("! a node works here, with 1 warning\n")
         );
     }

@@ -64,6 +64,9 @@ pub(crate) struct ManagerRow {
     pub(crate) state: ManagerState,
     /// Epoch of the leader that it knows.
     pub(crate) epoch: Option<Epoch>,
+    /// Its version, if it reported one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
     /// The reason for the state, or what else it reported.
     pub(crate) detail: String,
 }
@@ -95,6 +98,7 @@ pub(crate) fn rows(answers: &[(String, ManagerAnswer)], now: UnixMillis) -> Vec<
                     address: manager.url.clone(),
                     state: state(manager.state),
                     epoch: None,
+                    version: manager.version.clone(),
                     detail: format!("reported by {address}; not in the list of addresses"),
                 });
             }
@@ -117,8 +121,17 @@ fn row(address: &str, answer: &ManagerAnswer, now: UnixMillis) -> ManagerRow {
         address: address.to_owned(),
         state,
         epoch,
+        version: answer
+            .view()
+            .and_then(own)
+            .and_then(|own| own.version.clone()),
         detail,
     }
+}
+
+/// What the manager that answered reported of itself.
+fn own(view: &LeaderView) -> Option<&ManagerView> {
+    view.managers.iter().find(|manager| manager.url == view.own)
 }
 
 fn state(role: ManagerRole) -> ManagerState {
@@ -131,8 +144,7 @@ fn state(role: ManagerRole) -> ManagerState {
 }
 
 fn detail(address: &str, view: &LeaderView, now: UnixMillis) -> String {
-    let is_own = |manager: &&ManagerView| manager.url == view.own;
-    let started = view.managers.iter().find(is_own).and_then(|m| m.since_ms);
+    let started = own(view).and_then(|own| own.since_ms);
     let up = started.map(|started| format!("up {}", span(now.since(started))));
     let lease = view
         .lease_ms
@@ -145,7 +157,9 @@ fn detail(address: &str, view: &LeaderView, now: UnixMillis) -> String {
         (ManagerRole::Unknown, _) => Some("its version is newer than this rmctl".to_owned()),
     };
     let advertised = (view.own != address).then(|| format!("advertises {}", view.own));
-    let parts = [role, view.problem.clone(), up, lease, advertised];
+    let version = own(view).and_then(|own| own.version.as_ref());
+    let version = version.map(|version| format!("version {version}"));
+    let parts = [role, view.problem.clone(), version, up, lease, advertised];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::limits::{ConnectionLimits, PeerAddress};
-use super::listeners::ServerListener;
+use super::listeners::{SILENT, ServerListener};
 
 /// Maximum number of connections. A node has two, a master two, a browser or terminal one or two.
 const CONNECTIONS: u64 = 30_000;
@@ -61,6 +61,7 @@ pub(crate) async fn serve<D: ServerListener>(
             let (_place, inside) = (place, inside);
             let (stream, visitor) = match listener.authenticate(raw).await {
                 Ok(greeted) => greeted,
+                Err(error) if error.kind() == SILENT => return,
                 Err(error) => return inside.handshake_failed(&error),
             };
             drop(listener);

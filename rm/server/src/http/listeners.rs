@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_config::AnonymousAccess;
 use headroom_identity::{AccessRights, CertificateRole, Principal};
@@ -94,6 +95,12 @@ fn user(name: String, rights: AccessRights) -> Principal {
     }
 }
 
+/// Time after which a connection without a byte is closed.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Kind of the error of such a connection. A load balancer checks a listener that way, and a standby
+/// the process of the leader.
+pub(crate) const SILENT: io::ErrorKind = io::ErrorKind::ConnectionAborted;
+
 impl ServerListener for TcpServerListener {
     type Raw = TcpStream;
     type Stream = AcceptedStream;
@@ -109,6 +116,12 @@ impl ServerListener for TcpServerListener {
         &self,
         raw: TcpStream,
     ) -> io::Result<(AcceptedStream, ConnectionIdentity)> {
+        if self.keys.is_some() {
+            let first = tokio::time::timeout(SILENCE, raw.peek(&mut [0])).await;
+            if !matches!(first, Ok(Ok(1..))) {
+                return Err(io::Error::new(SILENT, "the peer sent nothing"));
+            }
+        }
         let (stream, caller) =
             accept_handshake(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
         Ok((stream, self.visitor(caller)))
