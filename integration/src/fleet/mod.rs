@@ -5,6 +5,7 @@
 //! terminals does. One test or measurement owns the fleet; the hosts end with it.
 
 pub mod fault_rounds;
+pub mod managers;
 mod setup;
 mod transcript;
 pub mod work;
@@ -46,6 +47,7 @@ const DISK: u32 = 3072;
 /// Three hosts.
 #[derive(Debug)]
 pub struct Fleet {
+    names: [&'static str; 3],
     /// The transcript.
     pub book: FleetTranscript,
     stations: Vec<ScriptGuest>,
@@ -57,6 +59,15 @@ pub struct Fleet {
 impl Fleet {
     /// Boots three hosts with the packages of this build available and nothing installed.
     pub fn boot(voice: TranscriptOutput, longest: Duration) -> Result<Self> {
+        Fleet::boot_hosts(NAMES, voice, longest)
+    }
+
+    /// As [`Fleet::boot`], with these host names.
+    pub fn boot_hosts(
+        names: [&'static str; 3],
+        voice: TranscriptOutput,
+        longest: Duration,
+    ) -> Result<Self> {
         let mut book = FleetTranscript::new(voice);
         let packages = tempfile::tempdir()?;
         book.step("packages are built", |_| {
@@ -64,20 +75,21 @@ impl Fleet {
         })?;
         let network = Network::new()?;
         let mut fleet = Fleet {
+            names,
             book,
             stations: Vec::new(),
             disks: Vec::new(),
             network,
             packages,
         };
-        for number in 0..NAMES.len() {
+        for number in 0..names.len() {
             let disk = Disk::new(DISK)?;
             let guest = fleet.guest(number, &disk, longest)?;
             fleet.stations.push(ScriptGuest::start(guest)?);
             fleet.disks.push(disk);
         }
         fleet.step("three kernels, systemd in each", |fleet| {
-            (0..NAMES.len()).try_for_each(|host| {
+            (0..names.len()).try_for_each(|host| {
                 fleet
                     .on(host, "uname -nr; systemctl --version | head -n 1")
                     .map(drop)
@@ -87,13 +99,13 @@ impl Fleet {
     }
 
     fn guest(&self, number: usize, disk: &Disk, longest: Duration) -> Result<Guest> {
-        let hosts: Vec<(u8, &str)> = (1..).zip(NAMES).collect();
+        let hosts: Vec<(u8, &str)> = (1..).zip(self.names).collect();
         let known: String = hosts
             .iter()
             .map(|(n, name)| format!("10.77.0.{n} {name}.example {name}\n"))
             .collect();
         let files = BTreeMap::from([
-            ("/etc/hostname".into(), format!("{}\n", NAMES[number])),
+            ("/etc/hostname".into(), format!("{}\n", self.names[number])),
             ("/etc/hosts".into(), format!("127.0.0.1 localhost\n{known}")),
         ]);
         let windows = BTreeMap::from([(PACKAGES.into(), self.packages.path().to_owned())]);
@@ -132,19 +144,19 @@ impl Fleet {
     pub fn tried(&self, host: usize, command: &str) -> Result<ProgramOutput> {
         self.host(host)
             .run(command, COMMAND)
-            .with_context(|| format!("{}# {command}", NAMES[host]))
+            .with_context(|| format!("{}# {command}", self.names[host]))
     }
 
     /// Runs a command as root that must succeed, and returns its output.
     pub fn on(&self, host: usize, command: &str) -> Result<String> {
         let ran = self.tried(host, command)?;
         self.book.command(
-            NAMES[host],
+            self.names[host],
             '#',
             command,
             &format!("{}{}", ran.stdout, ran.stderr),
         );
-        well(NAMES[host], command, ran)
+        well(self.names[host], command, ran)
     }
 
     /// As [`Fleet::on`], on several hosts at once.
@@ -157,14 +169,14 @@ impl Fleet {
             let ran = self
                 .host(host)
                 .wait(script, COMMAND)
-                .with_context(|| format!("{}# {command}", NAMES[host]))?;
+                .with_context(|| format!("{}# {command}", self.names[host]))?;
             self.book.command(
-                NAMES[host],
+                self.names[host],
                 '#',
                 command,
                 &format!("{}{}", ran.stdout, ran.stderr),
             );
-            well(NAMES[host], command, ran)?;
+            well(self.names[host], command, ran)?;
         }
         Ok(())
     }
@@ -178,12 +190,12 @@ impl Fleet {
     pub fn person(&self, host: usize, command: &str) -> Result<String> {
         let ran = self.person_tried(host, command)?;
         self.book.command(
-            &format!("{PERSON}@{}", NAMES[host]),
+            &format!("{PERSON}@{}", self.names[host]),
             '$',
             command,
             &format!("{}{}", ran.stdout, ran.stderr),
         );
-        well(NAMES[host], command, ran)
+        well(self.names[host], command, ran)
     }
 
     /// Polls `see` until it returns a value.
@@ -218,14 +230,14 @@ impl Fleet {
     pub fn witness(&self) -> String {
         let journal = "journalctl --no-pager -o short-monotonic -n 40 -u 'headroom-*'";
         let log_of = |host: usize| match self.tried(host, journal) {
-            Ok(ran) => format!("--- {}\n{}", NAMES[host], ran.stdout),
+            Ok(ran) => format!("--- {}\n{}", self.names[host], ran.stdout),
             Err(error) => format!(
                 "--- {}: {error:#}\n{}\n",
-                NAMES[host],
+                self.names[host],
                 self.host(host).console()
             ),
         };
-        (0..NAMES.len()).map(log_of).collect()
+        (0..self.names.len()).map(log_of).collect()
     }
 }
 

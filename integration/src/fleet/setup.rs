@@ -6,7 +6,7 @@ use super::{COMMAND, Fleet, MANAGER, NAMES, PACKAGES, PERSON, WORKERS};
 
 /// Removes two settings of container images that a host lacks: the ban on starting and stopping
 /// services, and the update of the manual index, which costs time.
-const PLAIN_HOST: &str = "rm -f /usr/sbin/policy-rc.d /var/lib/man-db/auto-update";
+pub(super) const PLAIN_HOST: &str = "rm -f /usr/sbin/policy-rc.d /var/lib/man-db/auto-update";
 
 /// The permissions of the manager, and a listener that other hosts reach.
 const MANAGER_PAPERS: &str = "\
