@@ -4,6 +4,7 @@
 //! removes all its daemons, shims, containers and cgroups. If the test is failing, the drop prints
 //! the last lines of all logs.
 
+mod network;
 mod proxy;
 mod replicas;
 
@@ -28,6 +29,7 @@ use headroom_wire::v1::nodes::NodeView;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+pub use self::network::TestNetwork;
 pub use self::replicas::EtcdSetup;
 use self::replicas::ManagerReplicas;
 use crate::credentials::ClusterCredentials;
@@ -94,6 +96,8 @@ pub struct Cluster {
     manager: Option<PathBuf>,
     /// Several resource managers and their etcd, in place of one.
     replicas: Option<ManagerReplicas>,
+    /// Networks of the hosts, on which the daemons run whose names end with their numbers.
+    network: Option<TestNetwork>,
     /// Clock errors by daemon.
     skews: BTreeMap<String, Skew>,
     /// More configuration of the node agents.
@@ -126,19 +130,13 @@ impl Cluster {
     /// Starts a resource manager and nodes `node-1`, `node-2` … of these shapes, and waits until
     /// all are ready.
     pub fn start(shapes: &[NodeShape]) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("headroom-cluster-")
-            .tempdir()
-            .context("a directory for the cluster")?;
+        let dir = cluster_dir()?;
         Cluster::start_in(dir, shapes, (TestContainerUser::Own, None))
     }
 
     /// As [`Cluster::start`], with a resource manager of this configuration.
     pub fn start_managed(shapes: &[NodeShape], configuration: &str) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("headroom-cluster-")
-            .tempdir()
-            .context("a directory for the cluster")?;
+        let dir = cluster_dir()?;
         let file = dir.path().join("resourcemanager.toml");
         fs::write(&file, configuration)?;
         Cluster::start_in(dir, shapes, (TestContainerUser::Own, Some(file)))
@@ -151,10 +149,7 @@ impl Cluster {
         configuration: &str,
         journals: Option<&str>,
     ) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("headroom-cluster-")
-            .tempdir()
-            .context("a directory for the cluster")?;
+        let dir = cluster_dir()?;
         let file = dir.path().join("resourcemanager.toml");
         fs::write(&file, configuration)?;
         let shared = journals.map(|name| dir.path().join(name));
@@ -171,10 +166,7 @@ impl Cluster {
     /// As [`Cluster::start`], with node agents of this configuration. Other users can access the
     /// programs and the directory of the cluster.
     pub fn start_configured(shapes: &[NodeShape], configuration: &str) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("headroom-cluster-")
-            .tempdir()
-            .context("a directory for the cluster")?;
+        let dir = cluster_dir()?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         let (file, own) = (dir.path().join("nodeagent.toml"), dir.path().join("bin"));
         fs::write(&file, on_any_disk(configuration))?;
@@ -199,10 +191,7 @@ impl Cluster {
     /// As [`Cluster::start`], with listeners that other hosts can reach. All connections are
     /// encrypted and all callers authenticated.
     pub fn start_secured(shapes: &[NodeShape]) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("headroom-cluster-")
-            .tempdir()
-            .context("a directory for the cluster")?;
+        let dir = cluster_dir()?;
         let (port, papers) = (
             free_port()?,
             ClusterCredentials::new(&dir.path().join("papers"))?,
@@ -230,6 +219,7 @@ impl Cluster {
             papers: kept,
             manager,
             replicas: None,
+            network: None,
             skews,
             agent_keys: String::new(),
         };
@@ -276,6 +266,7 @@ impl Cluster {
             papers: None,
             manager,
             replicas: None,
+            network: None,
             skews: BTreeMap::new(),
             agent_keys: String::new(),
         })
@@ -355,6 +346,10 @@ impl Cluster {
             shape.cpus.to_string(),
             self.url(),
         );
+        let listen = match (&self.network, host_of(name)) {
+            (Some(_), Some(host)) => format!("{}:0", network::address(host)),
+            (Some(_) | None, _) => "127.0.0.1:0".to_owned(),
+        };
         let mut flags = vec![
             "--rm", &url, "--name", name, "--memory", &memory, "--cpus", &cpus,
         ];
@@ -371,7 +366,7 @@ impl Cluster {
                 "--tls",
                 tls,
             ]),
-            None => flags.extend(["--listen", "127.0.0.1:0"]),
+            None => flags.extend(["--listen", &listen]),
         }
         let people = self.people.clone();
         let plain = self
@@ -426,7 +421,16 @@ impl Cluster {
             TestContainerUser::Own => programs::dir()?,
             TestContainerUser::Configured { programs, .. } => programs,
         };
-        let mut command = Command::new(programs::path(program)?);
+        let mut command = match (&self.network, host_of(name)) {
+            (Some(network), Some(host)) => {
+                let words = network.enter(host)?;
+                let (enter, arguments) = words.split_first().context("no program")?;
+                let mut command = Command::new(enter);
+                command.args(arguments).arg(programs::path(program)?);
+                command
+            }
+            (Some(_) | None, _) => Command::new(programs::path(program)?),
+        };
         if let Some(skew) = self.skews.get(name) {
             skew.put(&mut command, self.dir.path())?;
         }
@@ -672,6 +676,18 @@ impl Cluster {
             }
         }
     }
+}
+
+fn cluster_dir() -> Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix("headroom-cluster-")
+        .tempdir()
+        .context("a directory for the cluster")
+}
+
+/// The host of the daemon `NAME-HOST`.
+fn host_of(daemon: &str) -> Option<usize> {
+    daemon.rsplit_once('-')?.1.parse().ok()
 }
 
 /// `node-1`, `node-2` …

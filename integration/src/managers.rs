@@ -1,26 +1,40 @@
 //! Repeated failures of the leading resource manager, of etcd and of whole hosts under load.
 //!
-//! A job of many tasks runs on three nodes in every round, and some of its tasks exceed their
-//! memory. A prober requests one container after the other, and so finds the times without grants.
-//! After each round, all accepted applications must be known, every task must have finished once,
-//! and every memory failure must have its verdict.
+//! Three hosts have networks and disks of their own. A job of many tasks runs on them in every
+//! round, and some of its tasks exceed their memory. One prober requests one container after the
+//! other, and so finds the times without grants; another one submits applications. After each
+//! round, all accepted applications must be known, every task must have finished once, and every
+//! memory failure must have its verdict.
 
 mod probe;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use headroom_test_fakes::{EtcdCluster, SmallDisk};
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::job::TaskState;
 use nix::sys::signal::Signal;
+use tempfile::TempDir;
 
-use self::probe::GrantProbe;
+use self::probe::{GrantProbe, SubmissionProbe};
 use crate::clock;
-use crate::cluster::{Cluster, NodeShape, SOON, until};
+use crate::cluster::{Cluster, NodeShape, SOON, TestNetwork, until};
 use crate::jobs::{JobFile, WorkLog};
 use crate::simulation::random_source::RandomSource;
 
+/// Hosts, each with a resource manager, a member of etcd and a node agent.
+const HOSTS: usize = 3;
+/// Size of the disk of each member of etcd. The file has holes.
+const DISK: Bytes = Bytes::from_gib(1);
+/// Time for which a member of etcd is dead, or its disk is full at most, and for which a deposed
+/// leader stays cut off.
+const CUT: Duration = Duration::from_secs(3);
+/// Time that a host takes to start again.
+const BOOT: Duration = Duration::from_secs(5);
 /// Memory of one slot.
 const SHARE: Bytes = Bytes::from_mib(8);
 /// Tasks of each job that exceed their size once.
@@ -35,8 +49,6 @@ const BEFORE: Duration = Duration::from_millis(1_500);
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct FailurePlan {
-    /// Members of etcd.
-    pub members: usize,
     /// Tasks in flight.
     pub tasks: u32,
     /// Number of failures.
@@ -64,6 +76,8 @@ pub struct FailureResults {
     pub by_failure: BTreeMap<&'static str, Vec<u128>>,
     /// Accepted applications.
     pub accepted: u64,
+    /// Members of etcd that ended because their disk was full.
+    pub full_disks_that_end_etcd: u64,
     /// Descriptions of the first faults.
     pub notes: Vec<String>,
 }
@@ -77,22 +91,32 @@ enum Failure {
     PauseLeader,
     /// SIGTERM of the leader.
     EndLeader,
-    /// The leader reaches no member of etcd for a while.
+    /// The host of the leader is cut off from all others for a while.
     CutLeader,
     /// SIGKILL of the leader of etcd.
     KillEtcdLeader,
-    /// SIGKILL of everything on the leader's host: manager, member of etcd, node agent.
-    EndHost,
+    /// SIGSTOP of the leader of etcd for a while.
+    PauseEtcdLeader,
+    /// The host of etcd's leader is cut off from all others for a while.
+    CutEtcdLeader,
+    /// The disk of etcd's leader is full for a while.
+    FillEtcdDisk,
+    /// The leader's host is reset: the manager, the member of etcd, the node agent and all
+    /// containers end at once, and the host is silent for a while.
+    ResetHost,
 }
 
 impl Failure {
-    const ALL: [Failure; 6] = [
+    const ALL: [Failure; 9] = [
         Failure::KillLeader,
         Failure::PauseLeader,
         Failure::EndLeader,
         Failure::CutLeader,
         Failure::KillEtcdLeader,
-        Failure::EndHost,
+        Failure::PauseEtcdLeader,
+        Failure::CutEtcdLeader,
+        Failure::FillEtcdDisk,
+        Failure::ResetHost,
     ];
 
     fn as_str(self) -> &'static str {
@@ -102,34 +126,66 @@ impl Failure {
             Failure::EndLeader => "end_leader",
             Failure::CutLeader => "cut_leader",
             Failure::KillEtcdLeader => "kill_etcd_leader",
-            Failure::EndHost => "end_host",
+            Failure::PauseEtcdLeader => "pause_etcd_leader",
+            Failure::CutEtcdLeader => "cut_etcd_leader",
+            Failure::FillEtcdDisk => "fill_etcd_disk",
+            Failure::ResetHost => "reset_host",
         }
     }
 }
 
-/// Runs the rounds. `report` is called after each.
-pub fn run(plan: &FailurePlan, report: &mut dyn FnMut(String)) -> Result<FailureResults> {
+/// Number of kinds of failures; so many rounds have each of them once.
+pub const KINDS: u32 = Failure::ALL.len() as u32;
+
+/// Runs the rounds, on hosts with networks and disks of their own. Requires root. `report` is called
+/// after each round.
+pub fn run(plan: &FailurePlan, report: &mut (dyn FnMut(String) + Send)) -> Result<FailureResults> {
+    // The thread enters a network namespace, in which its processes and threads begin.
+    let ended = std::thread::scope(|scope| scope.spawn(|| run_here(plan, report)).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn run_here(plan: &FailurePlan, report: &mut (dyn FnMut(String) + Send)) -> Result<FailureResults> {
     let slots = plan.tasks.div_ceil(3).saturating_add(KILLED);
     let shape = NodeShape {
         memory: Bytes::from_mib(512).saturating_add(SHARE.mul_ratio(u64::from(slots) * 2, 1)),
         cpus: 64,
         enforcer: None,
     };
-    let cluster = Cluster::start_replicated(&[shape; 3], (3, plan.members), plan.lease)?;
-    let probe = GrantProbe::start(&cluster.url())?;
+    let disk_dir = tempfile::Builder::new()
+        .prefix("headroom-disks-")
+        .tempdir()
+        .context("a directory for the disks")?;
+    let disk = |n: usize| {
+        let (image, at) = (
+            disk_dir.path().join(format!("disk-{n}")),
+            disk_dir.path().join(EtcdCluster::data_dir(n)),
+        );
+        SmallDisk::mount(&image, &at, DISK.get())
+    };
+    let disks = (0..HOSTS).map(disk).collect::<Result<_>>()?;
+    let network = TestNetwork::start(HOSTS)?;
+    let cluster = Cluster::start_on_hosts(network, disk_dir.path(), &[shape; HOSTS], plan.lease)?;
+    let (grants, submissions) = (
+        GrantProbe::start(&cluster.url())?,
+        SubmissionProbe::start(&cluster.url())?,
+    );
     let mut run = FailureRun {
         cluster,
+        disks,
+        _disk_dir: disk_dir,
         plan: plan.clone(),
         random: RandomSource::new(plan.seed),
         results: FailureResults::default(),
         slots,
     };
-    until("the first grant", SOON, || Ok(probe.last().map(drop)))?;
+    until("the first grant", SOON, || Ok(grants.last().map(drop)))?;
     for n in 0..plan.rounds {
-        // Every kind occurs, in another order in each cycle.
+        // Every kind occurs in each cycle.
         let kind = Failure::ALL[(n as usize) % Failure::ALL.len()];
         let line = run
-            .round(n, kind, &probe)
+            .round(n, kind, &grants)
+            .and_then(|line| run.check_submissions(n, &submissions).map(|()| line))
             .with_context(|| format!("round {n} ({}) of seed {}", kind.as_str(), plan.seed))?;
         report(line);
     }
@@ -138,6 +194,9 @@ pub fn run(plan: &FailurePlan, report: &mut dyn FnMut(String)) -> Result<Failure
 
 struct FailureRun {
     cluster: Cluster,
+    /// Disks of the members of etcd. They outlive their processes.
+    disks: Vec<SmallDisk>,
+    _disk_dir: TempDir,
     plan: FailurePlan,
     random: RandomSource,
     results: FailureResults,
@@ -153,15 +212,17 @@ impl FailureRun {
             Ok((log.starts().len() >= self.plan.tasks as usize / 2).then_some(()))
         })?;
         clock::pause(BEFORE + Duration::from_millis(self.random.below(500)));
+        let done = self.finished_tasks(&app)?;
         let began = Instant::now();
         self.fail(kind)?;
         // Two grants after the failure: the first may have been on its way.
         until("grants after the failure", SOON, || {
             Ok((probe.since(began) >= 2).then_some(()))
         })?;
-        let early = self.accepted_during(n)?;
         let view = self.cluster.until_ended(&app)?;
-        self.judge(n, (&app, &early), &view, &log)?;
+        // A reset may hide the end of a task that was not recorded yet; it runs again.
+        let once = (kind == Failure::ResetHost).then_some(done);
+        self.judge(n, &view, &log, once.as_ref())?;
         let gap = probe.longest_gap(began).as_millis();
         self.results.gaps_ms.push(gap);
         self.results
@@ -196,50 +257,73 @@ impl FailureRun {
         let leader = self.cluster.leading_manager()?;
         let name = format!("rm-{leader}");
         match kind {
-            Failure::KillLeader => {
-                self.cluster.kill_daemon(&name)?;
-                self.cluster.start_manager(leader)
-            }
-            Failure::EndLeader => {
-                self.cluster.stop_daemon(&name)?;
-                self.cluster.start_manager(leader)
-            }
+            Failure::KillLeader => self.cluster.kill_daemon(&name)?,
+            Failure::EndLeader => drop(self.cluster.stop_daemon(&name)?),
             Failure::PauseLeader => {
                 self.cluster.signal_daemon(&name, Signal::SIGSTOP)?;
                 clock::pause(self.plan.pause);
                 self.cluster.signal_daemon(&name, Signal::SIGCONT)?;
                 self.until_ended(&name)?;
-                self.cluster.start_manager(leader)
             }
             Failure::CutLeader => {
-                self.cluster.cut_from_etcd(leader, true)?;
+                self.cluster.cut_host(leader, true)?;
                 self.until_ended(&name)?;
-                self.cluster.cut_from_etcd(leader, false)?;
-                self.cluster.start_manager(leader)
+                clock::pause(CUT);
+                self.cluster.cut_host(leader, false)?;
             }
-            Failure::KillEtcdLeader => {
-                let etcd = self.cluster.etcd()?;
-                let member = etcd.leader()?;
-                etcd.kill(member)?;
-                clock::pause(Duration::from_secs(2));
+            Failure::KillEtcdLeader
+            | Failure::PauseEtcdLeader
+            | Failure::CutEtcdLeader
+            | Failure::FillEtcdDisk => self.fail_etcd(kind)?,
+            Failure::ResetHost => {
+                let member = leader - 1;
+                self.cluster.cut_host(leader, true)?;
+                self.cluster.etcd()?.kill(member)?;
+                self.cluster.reset_host(leader)?;
+                clock::pause(BOOT);
+                self.cluster.cut_host(leader, false)?;
                 self.cluster.etcd()?.restart(member)?;
-                self.restart_ended()
+                self.cluster.start_node(&format!("node-{leader}"))?;
             }
-            Failure::EndHost => {
-                let (node, member) = (format!("node-{leader}"), leader - 1);
-                self.cluster.kill_daemon(&name)?;
-                self.cluster.kill_daemon(&node)?;
-                let members = self.cluster.etcd()?.size();
-                if members > 1 {
-                    self.cluster.etcd()?.kill(member)?;
+        }
+        self.restart_ended()
+    }
+
+    fn fail_etcd(&mut self, kind: Failure) -> Result<()> {
+        let member = self.cluster.etcd()?.leader()?;
+        match kind {
+            Failure::PauseEtcdLeader => {
+                self.cluster.etcd()?.pause(member, true)?;
+                clock::pause(self.plan.pause);
+                self.cluster.etcd()?.pause(member, false)
+            }
+            Failure::CutEtcdLeader => {
+                self.cluster.cut_host(member + 1, true)?;
+                clock::pause(self.plan.lease * 2 + CUT);
+                self.cluster.cut_host(member + 1, false)
+            }
+            Failure::FillEtcdDisk => {
+                self.disks[member].fill()?;
+                let full = Instant::now();
+                while full.elapsed() < CUT && !self.cluster.etcd()?.has_ended(member)? {
+                    clock::pause(Duration::from_millis(20));
                 }
-                clock::pause(Duration::from_secs(3));
-                if members > 1 {
+                self.disks[member].empty()?;
+                if self.cluster.etcd()?.has_ended(member)? {
                     self.cluster.etcd()?.restart(member)?;
+                    self.results.full_disks_that_end_etcd += 1;
                 }
-                self.cluster.start_node(&node)?;
-                self.cluster.start_manager(leader)?;
-                self.restart_ended()
+                Ok(())
+            }
+            Failure::KillEtcdLeader
+            | Failure::KillLeader
+            | Failure::PauseLeader
+            | Failure::EndLeader
+            | Failure::CutLeader
+            | Failure::ResetHost => {
+                self.cluster.etcd()?.kill(member)?;
+                clock::pause(CUT);
+                self.cluster.etcd()?.restart(member)
             }
         }
     }
@@ -252,7 +336,7 @@ impl FailureRun {
 
     /// Starts managers again that have ended, as their service would.
     fn restart_ended(&mut self) -> Result<()> {
-        for n in 1..=3 {
+        for n in 1..=HOSTS {
             if self.cluster.has_ended(&format!("rm-{n}"))? {
                 self.cluster.start_manager(n)?;
             }
@@ -260,34 +344,47 @@ impl FailureRun {
         Ok(())
     }
 
-    /// Submits an application directly after a failure.
-    fn accepted_during(&mut self, n: u32) -> Result<AppId> {
-        let job = JobFile::new(&format!("after-{n}"), 1, 1, SHARE).stage("s", 1, &["true"], "");
-        let app = self.cluster.submit(job.text())?;
-        self.results.accepted += 1;
-        Ok(app)
+    /// The tasks of which the manager knows that they have finished.
+    fn finished_tasks(&self, app: &AppId) -> Result<BTreeSet<String>> {
+        let job = self.cluster.app(app)?.job.context("no job")?;
+        let done = job.tasks.iter().filter(|row| row.state == TaskState::Done);
+        Ok(done.map(|row| row.task.to_string()).collect())
     }
 
+    /// Checks that each application that was accepted since the last check is known, and ends it.
+    fn check_submissions(&mut self, n: u32, submissions: &SubmissionProbe) -> Result<()> {
+        for app in submissions.take() {
+            self.results.accepted += 1;
+            let killed = self.cluster.call(self.cluster.client().kill(&app, None));
+            match killed {
+                Ok(_) => {}
+                Err(error) if error.code() == Some(ErrorCode::HR0404) => {
+                    self.note(n, format!("{app} was accepted and is unknown"));
+                    self.results.lost += 1;
+                }
+                Err(error) => return Err(error).context("an accepted application"),
+            }
+        }
+        Ok(())
+    }
+
+    /// `once` are the tasks that may not have run twice; all if absent.
     fn judge(
         &mut self,
         n: u32,
-        (app, early): (&AppId, &AppId),
         view: &AppView,
         log: &WorkLog,
+        once: Option<&BTreeSet<String>>,
     ) -> Result<()> {
-        ensure!(view.id == *app, "another application was shown");
-        let early = self.cluster.until_ended(early)?;
-        for view in [view, &early] {
-            if view.state != AppState::Finished {
-                let what = format!(
-                    "{} ended as {}: {}",
-                    view.id,
-                    view.state.as_str(),
-                    view.diagnostics
-                );
-                self.note(n, what);
-                self.results.lost += 1;
-            }
+        if view.state != AppState::Finished {
+            let what = format!(
+                "{} ended as {}: {}",
+                view.id,
+                view.state.as_str(),
+                view.diagnostics
+            );
+            self.note(n, what);
+            self.results.lost += 1;
         }
         let totals = view
             .job
@@ -300,7 +397,7 @@ impl FailureRun {
         let ends = log.ends();
         let repeated: Vec<&String> = ends
             .iter()
-            .filter(|(_, n)| **n > 1)
+            .filter(|(task, n)| **n > 1 && once.is_none_or(|once| once.contains(*task)))
             .map(|(t, _)| t)
             .collect();
         self.results.twice += repeated.len() as u64;

@@ -85,14 +85,13 @@ async fn make_calls(
     mut calls: mpsc::Receiver<ManagerCall>,
     events: mpsc::Sender<SessionInput>,
 ) {
-    let (registering, reporting) = (client.for_registrations(), client.for_heartbeats());
     while let Some(call) = calls.recv().await {
         let event = match call {
             ManagerCall::Register(body) => {
-                SessionInput::Registered(registering.register_master(&app, &body).await)
+                SessionInput::Registered(client.register_master(&app, &body).await)
             }
             ManagerCall::Sync(body) => {
-                let answer = reporting.sync_master(&app, &body).await;
+                let answer = client.sync_master(&app, &body).await;
                 SessionInput::Synced(answer.map_err(|error| UnacceptedReport {
                     error,
                     patch: body.job.map(Box::new),

@@ -8,6 +8,8 @@
 //!   standby without a leader        ──► the next address
 //!   interrupted after it was sent   ──► the next address for a call that may be repeated; the
 //!                                       error for others
+//!   no answer yet, another one leads ─► that leader for a call that may be repeated; the error for
+//!                                       others
 //! ```
 //!
 //! *Architecture Invariant*: a call is sent to no address twice, and to at most one address more
@@ -233,6 +235,11 @@ pub enum SendOutcome {
     NotConnected,
     /// The request was sent, at least in part, and no whole answer came.
     Interrupted,
+    /// The request was sent, at least in part, and another manager leads now.
+    Replaced {
+        /// The address of the new leader.
+        leader: ManagerAddress,
+    },
     /// A standby answered, and changed nothing.
     Standby {
         /// The address of the leader, if the standby named one.
@@ -344,7 +351,37 @@ impl AddressChoice {
                     Repetition::Forbidden => CallStep::Fail,
                 }
             }
+            SendOutcome::Replaced { leader } => {
+                if self.current == route.target {
+                    self.current = leader.clone();
+                }
+                match route.repetition {
+                    Repetition::Allowed => self.advance(route, Some(leader)),
+                    Repetition::Forbidden => CallStep::Fail,
+                }
+            }
         }
+    }
+
+    /// The addresses of the list other than `target`, the one after it first.
+    pub fn others(&self, target: &ManagerAddress) -> Vec<ManagerAddress> {
+        let others = self.addresses.after(target).filter(|one| *one != target);
+        others.cloned().collect()
+    }
+
+    /// The leader that replaced the one at `target`, if `named` says so: a leader by the word of
+    /// another manager. `before` is what it said earlier. A listed address is another manager; one
+    /// that is not listed may be another name of `target`, until it changes.
+    pub fn replacement(
+        &self,
+        target: &ManagerAddress,
+        named: &str,
+        before: Option<&str>,
+    ) -> Option<ManagerAddress> {
+        let leader = self.find_leader(named).filter(|leader| leader != target)?;
+        let is_listed = self.addresses.iter().any(|one| *one == leader);
+        let has_changed = before.is_some_and(|before| before != named);
+        (is_listed || has_changed).then_some(leader)
     }
 
     /// Calls begin elsewhere, unless they already do.

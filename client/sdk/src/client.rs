@@ -2,6 +2,7 @@
 //! address at which calls begin.
 
 mod container;
+mod leader_change;
 mod manager_call;
 mod uploads;
 
@@ -25,12 +26,6 @@ use crate::{AuditQuery, ClientError, ClientResult, EventQuery, JsonLineStream, T
 
 /// Default timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
-/// Default timeout of a call to one of several resource managers. A paused leader does not answer, and
-/// another one may lead meanwhile.
-const CALL_OF_SEVERAL: Duration = Duration::from_secs(3);
-/// Timeout of a heartbeat to one of several resource managers. It is repeated anyway, and all nodes
-/// must have found a new leader before that one grants.
-const HEARTBEAT_OF_SEVERAL: Duration = Duration::from_millis(1_500);
 /// Longest time without data on a stream. The server sends a heartbeat every 5 s.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -93,11 +88,6 @@ impl Client {
     pub fn with_credentials(base: &str, trust: ClientCredentials) -> ClientResult<Self> {
         let addresses = ManagerAddresses::parse(base).map_err(ClientError::Address)?;
         let wire = HttpConnector::open(&addresses, trust)?;
-        let call = if addresses.count() > 1 {
-            CALL_OF_SEVERAL
-        } else {
-            CALL
-        };
         Ok(Client {
             base: addresses.to_string(),
             choice: Arc::new(Mutex::new(AddressChoice::new(
@@ -105,27 +95,9 @@ impl Client {
                 wire.unlisted_leader_policy(),
             ))),
             wire,
-            call,
+            call: CALL,
             tap: None,
         })
-    }
-
-    /// The same client for heartbeats, which are repeated: with several managers it waits briefly.
-    #[must_use]
-    pub fn for_heartbeats(&self) -> Self {
-        let several = self.base.contains(',');
-        let call = if several {
-            HEARTBEAT_OF_SEVERAL
-        } else {
-            self.call
-        };
-        self.clone().with_timeout(call)
-    }
-
-    /// The same client for registrations: a leader with many nodes may take long to answer them.
-    #[must_use]
-    pub fn for_registrations(&self) -> Self {
-        self.clone().with_timeout(CALL)
     }
 
     /// Sets the timeout of a call. A long poll adds its own waiting time to it.

@@ -87,12 +87,25 @@ pub enum AnswerDefect {
     /// The answer, or its next piece, did not arrive within this time.
     #[error("no data for {} s", .0.as_secs())]
     Silent(Duration),
+    /// No answer came before another resource manager led. The call may have been executed.
+    #[error("no answer yet, and {0} leads now")]
+    Replaced(String),
     /// An error status without a problem document, for example from a proxy.
     #[error("status {0}")]
     Status(StatusCode),
     /// The content has another form than this version expects. The text describes the difference.
     #[error("{0}")]
     Malformed(String),
+}
+
+impl AnswerDefect {
+    /// True if no answer came.
+    fn is_silence(&self) -> bool {
+        match self {
+            AnswerDefect::Silent(_) | AnswerDefect::Replaced(_) => true,
+            AnswerDefect::Status(_) | AnswerDefect::Malformed(_) => false,
+        }
+    }
 }
 
 /// The reaction that a failed call requires of its caller.
@@ -161,7 +174,7 @@ impl ClientError {
     pub fn unreachable(&self) -> bool {
         match self {
             ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => true,
-            ClientError::Answer { defect, .. } => matches!(defect, AnswerDefect::Silent(_)),
+            ClientError::Answer { defect, .. } => defect.is_silence(),
             ClientError::Address { .. }
             | ClientError::Trust { .. }
             | ClientError::NotSent
@@ -187,7 +200,8 @@ impl ClientError {
             | ClientError::NoLeader { .. }
             | ClientError::NotSent
             | ClientError::Answer {
-                defect: AnswerDefect::Silent(_) | AnswerDefect::Malformed(_),
+                defect:
+                    AnswerDefect::Silent(_) | AnswerDefect::Replaced(_) | AnswerDefect::Malformed(_),
                 ..
             } => false,
         }
@@ -227,7 +241,7 @@ impl ClientError {
         match self {
             ClientError::Problem(p) => p.retryable,
             ClientError::Unreachable { .. } | ClientError::NoLeader { .. } => true,
-            ClientError::Answer { defect, .. } => matches!(defect, AnswerDefect::Silent(_)),
+            ClientError::Answer { defect, .. } => defect.is_silence(),
             ClientError::Address { .. } | ClientError::Trust { .. } | ClientError::NotSent => false,
         }
     }

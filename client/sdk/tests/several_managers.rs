@@ -23,6 +23,8 @@ enum Reaction {
     Answer(String),
     /// Closes the connection without an answer.
     Break,
+    /// Keeps the connection without an answer, as a paused process does.
+    Silence,
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> Reaction {
@@ -62,6 +64,12 @@ struct TestManager {
     reaction: Arc<Mutex<Reaction>>,
     requests: Arc<Mutex<Vec<String>>>,
     serving: JoinHandle<()>,
+}
+
+/// The answer to the question who leads.
+fn knows_leader(url: &str) -> Reaction {
+    let body = json!({"self": "http://standby", "state": "standby", "leader": url});
+    answer("200 OK", "", &body.to_string())
 }
 
 impl TestManager {
@@ -107,6 +115,7 @@ async fn serve(
     reaction: Arc<Mutex<Reaction>>,
     requests: Arc<Mutex<Vec<String>>>,
 ) {
+    let mut silent = Vec::new();
     loop {
         let (mut peer, _) = listener.accept().await.expect("a connection");
         let Some(request) = read_request(&mut peer).await else {
@@ -114,8 +123,10 @@ async fn serve(
         };
         requests.lock().expect("a lock").push(request);
         let reaction = reaction.lock().expect("a lock").clone();
-        if let Reaction::Answer(bytes) = reaction {
-            peer.write_all(bytes.as_bytes()).await.expect("answers");
+        match reaction {
+            Reaction::Answer(bytes) => peer.write_all(bytes.as_bytes()).await.expect("answers"),
+            Reaction::Break => {}
+            Reaction::Silence => silent.push(peer),
         }
     }
 }
@@ -323,6 +334,52 @@ async fn a_read_goes_on_elsewhere_also_in_the_middle_of_its_answer() {
         assert_eq!(read["it"], "leads");
         assert_eq!((a.requests().len(), b.requests().len()), (1, 1));
     }
+}
+
+#[tokio::test]
+async fn a_call_leaves_a_paused_leader_when_another_one_leads() {
+    let (paused, standby, next) = (
+        TestManager::start(Reaction::Silence).await,
+        TestManager::start(Reaction::Break).await,
+        TestManager::start(leader()).await,
+    );
+    standby.set(knows_leader(&next.url()));
+    let all = [&*paused.url(), &standby.url(), &next.url()];
+    let read: Value = client(&all).get("/v1/x").await.expect("an answer");
+    assert_eq!(read["it"], "leads");
+    let asked = standby.requests();
+    assert!(asked[0].starts_with("GET /v1/leader HTTP"), "{asked:?}");
+    // A change may have been made, so the caller decides.
+    let client = client(&all);
+    let error = post(&client).await.expect_err("it may have been made");
+    let words = format!("no answer yet, and {} leads now", next.url());
+    assert!(error.to_string().ends_with(&words), "{error}");
+    assert!(error.retryable() && error.unreachable());
+    assert_eq!(client.current_address(), next.url());
+    post(&client).await.expect("the next call begins there");
+}
+
+#[tokio::test]
+async fn a_slow_leader_is_not_left() {
+    let (slow, standby) = (
+        TestManager::start(Reaction::Silence).await,
+        TestManager::start(Reaction::Break).await,
+    );
+    standby.set(knows_leader(&slow.url()));
+    let client = client(&[&slow.url(), &standby.url()]);
+    let error = post(&client.clone().with_timeout(Duration::from_secs(2)))
+        .await
+        .expect_err("no answer");
+    assert!(error.to_string().ends_with("no data for 2 s"), "{error}");
+    let asked = standby.requests();
+    let named = format!(
+        "GET /v1/leader?other_than=http%3A%2F%2F{}&wait=10000ms HTTP",
+        slow.address.to_string().replace(':', "%3A")
+    );
+    assert!(
+        asked.len() >= 2 && asked[1].starts_with(&named),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test]

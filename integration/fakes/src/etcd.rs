@@ -32,7 +32,18 @@ struct EtcdMember {
     name: String,
     client: String,
     peer: String,
+    /// Program with arguments that starts the member on its host.
+    enter: Vec<String>,
     process: Option<Child>,
+}
+
+/// A host of a member.
+#[derive(Clone, Debug)]
+pub struct EtcdHost {
+    /// Its IP address.
+    pub address: String,
+    /// Program with arguments that runs a command on it.
+    pub enter: Vec<String>,
 }
 
 impl EtcdCluster {
@@ -81,21 +92,59 @@ impl EtcdCluster {
             name: format!("m{n}"),
             client: format!("{scheme}://127.0.0.1:{}", pair[0]),
             peer: format!("http://127.0.0.1:{}", pair[1]),
+            enter: Vec::new(),
             process: None,
         });
-        let mut cluster = EtcdCluster {
+        EtcdCluster {
             dir: dir.to_owned(),
             members: members.collect(),
             arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
             protection,
-        };
+        }
+        .launched()
+    }
+
+    /// Like [`EtcdCluster::start`], with one member on each host.
+    pub fn start_on(dir: &Path, hosts: Vec<EtcdHost>) -> Result<Self> {
+        let members = hosts.into_iter().enumerate().map(|(n, host)| EtcdMember {
+            name: format!("m{n}"),
+            client: format!("http://{}:2379", host.address),
+            peer: format!("http://{}:2380", host.address),
+            enter: host.enter,
+            process: None,
+        });
+        EtcdCluster {
+            dir: dir.to_owned(),
+            members: members.collect(),
+            arguments: Vec::new(),
+            protection: None,
+        }
+        .launched()
+    }
+
+    /// Directory of a member's data, below that of all.
+    pub fn data_dir(member: usize) -> String {
+        format!("m{member}")
+    }
+
+    /// Starts all members.
+    fn launched(mut self) -> Result<Self> {
+        let cluster = &mut self;
         for n in 0..cluster.members.len() {
             cluster.launch(n)?;
         }
         for n in 0..cluster.members.len() {
             cluster.wait_for(n)?;
         }
-        Ok(cluster)
+        Ok(self)
+    }
+
+    /// Whether the process of a member has ended by itself.
+    pub fn has_ended(&mut self, member: usize) -> Result<bool> {
+        match &mut self.members[member].process {
+            Some(process) => Ok(process.try_wait()?.is_some()),
+            None => Ok(true),
+        }
     }
 
     /// Directory of a client's certificate: `ca.pem`, `cert.pem`, `key.pem`.
@@ -199,7 +248,10 @@ impl EtcdCluster {
             .create(true)
             .append(true)
             .open(dir.join(format!("{}.log", member.name)))?;
-        let process = Command::new("etcd")
+        let mut words = member.enter.iter().map(String::as_str).chain(["etcd"]);
+        let mut command = Command::new(words.next().unwrap_or("etcd"));
+        let process = command
+            .args(words)
             .args(["--name", &member.name, "--log-outputs", "stderr"])
             .arg("--data-dir")
             .arg(dir.join(&member.name))

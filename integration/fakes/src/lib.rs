@@ -9,13 +9,15 @@
 
 #![forbid(unsafe_code)]
 
+mod disk;
 mod etcd;
 mod received;
 mod resource_manager;
 mod server;
 mod state;
 
-pub use etcd::EtcdCluster;
+pub use disk::SmallDisk;
+pub use etcd::{EtcdCluster, EtcdHost};
 pub use received::{ReceivedReports, ReportedEnd};
 pub use resource_manager::{FakeResourceManager, run_order};
 pub use state::{DesiredStateStream, EndHandling, FakeManagerSettings, Faults};

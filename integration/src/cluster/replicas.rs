@@ -7,13 +7,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_client::Client;
-use headroom_test_fakes::EtcdCluster;
+use headroom_test_fakes::{EtcdCluster, EtcdHost};
 use headroom_wire::v1::operator::{LeaderView, ManagerRole};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
+use super::network::{self, TestNetwork};
 use super::proxy::{CutProxy, ProxyState};
-use super::{Cluster, NodeShape, SOON, TestContainerUser, free_port, named, until};
+use super::{Cluster, NodeShape, SOON, TestContainerUser, cluster_dir, free_port, named, until};
+use crate::sweep;
+
+/// Port of the resource managers on hosts of their own.
+const PORT: u16 = 7070;
 
 /// The etcd of several resource managers.
 #[derive(Clone, Debug, Default)]
@@ -53,9 +59,10 @@ pub(super) struct ManagerReplicas {
 /// One resource manager, with a network of its own to etcd.
 #[derive(Debug)]
 struct ManagerReplica {
-    port: u16,
+    /// `ADDRESS:PORT`
+    listen: String,
     file: PathBuf,
-    etcd: CutProxy,
+    etcd: Option<CutProxy>,
 }
 
 impl ManagerReplicas {
@@ -78,8 +85,44 @@ impl ManagerReplicas {
                 lease.as_millis()
             );
             fs::write(&file, configuration)?;
-            let port = free_port()?;
-            replicas.push(ManagerReplica { port, file, etcd });
+            replicas.push(ManagerReplica {
+                listen: format!("127.0.0.1:{}", free_port()?),
+                file,
+                etcd: Some(etcd),
+            });
+        }
+        Ok(ManagerReplicas { etcd, replicas })
+    }
+
+    /// One manager and one member on each host.
+    fn start_on(
+        (dir, data): (&Path, &Path),
+        network: &TestNetwork,
+        hosts: usize,
+        lease: Duration,
+    ) -> Result<Self> {
+        let host = |n: usize| -> Result<EtcdHost> {
+            Ok(EtcdHost {
+                address: network::address(n),
+                enter: network.enter(n)?,
+            })
+        };
+        let members = (1..=hosts).map(host).collect::<Result<_>>()?;
+        let etcd = EtcdCluster::start_on(data, members)?;
+        let mut replicas = Vec::new();
+        for n in 1..=hosts {
+            let file = dir.join(format!("rm-{n}.toml"));
+            let configuration = format!(
+                "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n",
+                etcd.endpoints(),
+                lease.as_millis()
+            );
+            fs::write(&file, configuration)?;
+            replicas.push(ManagerReplica {
+                listen: format!("{}:{PORT}", network::address(n)),
+                file,
+                etcd: None,
+            });
         }
         Ok(ManagerReplicas { etcd, replicas })
     }
@@ -90,7 +133,7 @@ impl ManagerReplicas {
     }
 
     fn urls(&self) -> Vec<String> {
-        let url = |replica: &ManagerReplica| format!("http://127.0.0.1:{}", replica.port);
+        let url = |replica: &ManagerReplica| format!("http://{}", replica.listen);
         self.replicas.iter().map(url).collect()
     }
 }
@@ -113,18 +156,45 @@ impl Cluster {
         lease: Duration,
         setup: &EtcdSetup,
     ) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("headroom-cluster-")
-            .tempdir()
-            .context("a directory for the cluster")?;
+        let dir = cluster_dir()?;
         let replicas = ManagerReplicas::start(dir.path(), (managers, members), lease, setup)?;
+        Cluster::start_with_replicas(dir, shapes, (replicas, None), "")
+    }
+
+    /// One resource manager, one member of etcd and one node on each host of a network. Masters keep
+    /// their journals in a directory that the nodes share. The members have their data below `data`.
+    pub fn start_on_hosts(
+        network: TestNetwork,
+        data: &Path,
+        shapes: &[NodeShape],
+        lease: Duration,
+    ) -> Result<Self> {
+        let dir = cluster_dir()?;
+        let replicas =
+            ManagerReplicas::start_on((dir.path(), data), &network, shapes.len(), lease)?;
+        let journals = dir.path().join("journals");
+        fs::create_dir(&journals)?;
+        let keys = format!(
+            "[masters]\njournals = {:?}\n",
+            journals.display().to_string()
+        );
+        Cluster::start_with_replicas(dir, shapes, (replicas, Some(network)), &keys)
+    }
+
+    fn start_with_replicas(
+        dir: TempDir,
+        shapes: &[NodeShape],
+        (replicas, network): (ManagerReplicas, Option<TestNetwork>),
+        agent_keys: &str,
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let client = Client::new(&replicas.addresses())?;
+        let managers = replicas.replicas.len();
         let mut cluster = Cluster {
             dir,
-            port: replicas.replicas[0].port,
+            port: free_port()?,
             nodes: named(shapes),
             daemons: BTreeMap::new(),
             people: TestContainerUser::Own,
@@ -133,8 +203,9 @@ impl Cluster {
             papers: None,
             manager: None,
             replicas: Some(replicas),
+            network,
             skews: BTreeMap::new(),
-            agent_keys: String::new(),
+            agent_keys: agent_keys.to_owned(),
         };
         for n in 1..=managers {
             cluster.start_manager(n)?;
@@ -149,17 +220,14 @@ impl Cluster {
     /// Starts or restarts the resource manager `rm-N`.
     pub fn start_manager(&mut self, n: usize) -> Result<()> {
         let replica = self.replica(n)?;
-        let (listen, file) = (
-            format!("127.0.0.1:{}", replica.port),
-            replica.file.display().to_string(),
-        );
+        let (listen, file) = (replica.listen.clone(), replica.file.display().to_string());
         let flags = ["--config", &file, "--listen", &listen];
         self.spawn(&format!("rm-{n}"), "resourcemanager", &flags)
     }
 
     /// Cuts the resource manager `rm-N` off from etcd, or connects it again.
     pub fn cut_from_etcd(&self, n: usize, cut: bool) -> Result<()> {
-        self.replica(n)?.etcd.set(if cut {
+        self.proxy(n)?.set(if cut {
             ProxyState::Silent
         } else {
             ProxyState::Open
@@ -167,16 +235,40 @@ impl Cluster {
         Ok(())
     }
 
+    /// Cuts a host off from all others, or connects it again.
+    pub fn cut_host(&self, n: usize, cut: bool) -> Result<()> {
+        let network = self.network.as_ref().context("no network of hosts")?;
+        network.cut(n, cut)
+    }
+
+    /// Kills all processes of a host except its member of etcd, as its reset does: the resource
+    /// manager, the node agent and the containers.
+    pub fn reset_host(&mut self, n: usize) -> Result<()> {
+        let (manager, node) = (format!("rm-{n}"), format!("node-{n}"));
+        for daemon in [&manager, &node] {
+            if !self.has_ended(daemon)? {
+                self.kill_daemon(daemon)?;
+            }
+        }
+        sweep::processes_of(&self.state(&node));
+        Ok(())
+    }
+
     /// Ends the connections of the resource manager `rm-N` to etcd, until
     /// [`Cluster::cut_from_etcd`] connects it again.
     pub fn end_connections_to_etcd(&self, n: usize) -> Result<()> {
-        self.replica(n)?.etcd.set(ProxyState::Broken);
+        self.proxy(n)?.set(ProxyState::Broken);
         Ok(())
     }
 
     /// Address of the resource manager `rm-N`.
     pub fn manager_url(&self, n: usize) -> Result<String> {
-        Ok(format!("http://127.0.0.1:{}", self.replica(n)?.port))
+        Ok(format!("http://{}", self.replica(n)?.listen))
+    }
+
+    fn proxy(&self, n: usize) -> Result<&CutProxy> {
+        let proxy = self.replica(n)?.etcd.as_ref();
+        proxy.context("no proxy; cut its host")
     }
 
     fn replica(&self, n: usize) -> Result<&ManagerReplica> {
@@ -213,10 +305,11 @@ impl Cluster {
         Ok(kill(Pid::from_raw(self.pid(name)?), signal)?)
     }
 
-    /// Whether the process of a daemon has ended.
+    /// Whether the process of a daemon has ended, or was killed.
     pub fn has_ended(&mut self, name: &str) -> Result<bool> {
-        let daemon = self.daemons.get_mut(name);
-        let child = daemon.with_context(|| format!("{name} does not run"))?;
-        Ok(child.try_wait()?.is_some())
+        match self.daemons.get_mut(name) {
+            Some(child) => Ok(child.try_wait()?.is_some()),
+            None => Ok(true),
+        }
     }
 }

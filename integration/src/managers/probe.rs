@@ -1,4 +1,5 @@
-//! A master that requests one container after the other, and records the time of each grant.
+//! Callers that run during all failures: a master that requests one container after the other and
+//! records the time of each grant, and a user who submits one application after the other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 
 /// Timeout of a call, and longest wait for a grant before the prober registers again.
 const PATIENCE: Duration = Duration::from_millis(700);
+/// Pause between two submissions.
+const SUBMIT_EVERY: Duration = Duration::from_millis(200);
 /// Pause before the next registration.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -32,16 +35,7 @@ impl GrantProbe {
             .enable_all()
             .build()?;
         let client = Client::new(addresses)?.with_timeout(PATIENCE);
-        let submitted = runtime.block_on(client.submit(&SubmitApplicationRequest {
-            name: "probe".parse()?,
-            queue: None,
-            priority: 10,
-            user: Some("probe".into()),
-            lifetime_ms: None,
-            master: ApplicationMaster::Unmanaged,
-            idempotency_key: None,
-            access: AppAccess::default(),
-        }))?;
+        let submitted = runtime.block_on(client.submit(&unmanaged("probe")?))?;
         let grants = Arc::<Mutex<Vec<Instant>>>::default();
         let prober = Prober {
             client,
@@ -83,6 +77,64 @@ impl GrantProbe {
             .max()
             .unwrap_or_default()
     }
+}
+
+/// The running submitter; it ends when this value is dropped.
+#[derive(Debug)]
+pub(super) struct SubmissionProbe {
+    accepted: Arc<Mutex<Vec<AppId>>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl SubmissionProbe {
+    /// Starts to submit applications to the managers at `addresses`.
+    pub(super) fn start(addresses: &str) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let accepted = Arc::<Mutex<Vec<AppId>>>::default();
+        let (client, request) = (Client::new(addresses)?, unmanaged("submitted")?);
+        runtime.spawn(submit(client, request, accepted.clone()));
+        Ok(SubmissionProbe {
+            accepted,
+            _runtime: runtime,
+        })
+    }
+
+    /// The applications that were accepted since the last call.
+    pub(super) fn take(&self) -> Vec<AppId> {
+        std::mem::take(&mut self.accepted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+async fn submit(
+    client: Client,
+    request: SubmitApplicationRequest,
+    accepted: Arc<Mutex<Vec<AppId>>>,
+) {
+    loop {
+        // Without an answer it may be accepted or not; only an answer is a promise.
+        if let Ok(submitted) = client.submit(&request).await {
+            let mut accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
+            accepted.push(submitted.app);
+        }
+        tokio::time::sleep(SUBMIT_EVERY).await;
+    }
+}
+
+/// An application without a master of the cluster.
+fn unmanaged(name: &str) -> Result<SubmitApplicationRequest> {
+    Ok(SubmitApplicationRequest {
+        name: name.parse()?,
+        queue: None,
+        priority: 10,
+        user: Some("probe".into()),
+        lifetime_ms: None,
+        master: ApplicationMaster::Unmanaged,
+        idempotency_key: None,
+        access: AppAccess::default(),
+    })
 }
 
 struct Prober {

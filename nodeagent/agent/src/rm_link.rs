@@ -82,7 +82,7 @@ impl ResourceManagerLink {
     /// Sends a registration.
     pub(crate) fn register(&mut self, body: RegisterNode, now: UnixMillis) {
         let body = self.link.numbered(body, now);
-        let client = self.client.for_registrations();
+        let client = self.client.clone();
         let (node, inputs) = (self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.register_node(&node, &body).await;
@@ -95,7 +95,7 @@ impl ResourceManagerLink {
 
     /// Sends a report.
     pub(crate) fn report(&self, generation: RegistrationNumber, body: NodeReport) {
-        let client = self.client.for_heartbeats();
+        let client = self.client.clone();
         let (node, inputs) = (self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.report(&node, &body).await;

@@ -1,7 +1,7 @@
 //! Starts and stops an agent: checks, lock, enforcer, adoption, proof, then the loop.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -401,10 +401,10 @@ fn advertised(config: &NodeAgentConfig) -> Option<String> {
 }
 
 /// The listen address and host name for masters on this host, so that executors of other hosts can
-/// connect to them.
+/// connect to them. Masters listen on the usual address of loopback by themselves.
 fn for_masters(config: &NodeAgentConfig) -> Option<(String, String)> {
     let ip = config.listen.ip();
-    if ip.is_loopback() {
+    if ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST {
         return None;
     }
     let name = advertised(config).unwrap_or_else(|| ip.to_string());

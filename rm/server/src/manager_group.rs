@@ -165,6 +165,17 @@ impl ManagerGroup {
         self.view.borrow().clone()
     }
 
+    /// Waits until a leader is known whose URL is not `url`.
+    pub(crate) async fn leader_other_than(&self, url: &str) {
+        let mut view = self.view.subscribe();
+        let is_other = |view: &ElectionView| {
+            let leader = view.leader.as_ref().filter(|_| view.problem.is_none());
+            leader.is_some_and(|leader| leader.url != url)
+        };
+        // The sender is a part of this value.
+        let _ = view.wait_for(is_other).await;
+    }
+
     /// URL of this manager.
     pub(crate) fn url(&self) -> &str {
         &self.own.url

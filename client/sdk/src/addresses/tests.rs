@@ -210,6 +210,51 @@ fn a_late_answer_or_failure_at_a_former_address_moves_nothing() {
     );
 }
 
+#[test]
+fn a_call_without_answer_goes_to_the_leader_that_replaced_its_target() {
+    let leader = list("http://c:1").first().clone();
+    let replaced = SendOutcome::Replaced {
+        leader: leader.clone(),
+    };
+    let mut choice = choice("http://a:1,http://b:1,http://c:1");
+    let outcomes = [replaced.clone(), SendOutcome::Answered];
+    let (sent, step) = send(&mut choice, Repetition::Allowed, outcomes);
+    assert_eq!(
+        (sent, step),
+        (
+            vec!["http://a:1".to_owned(), "http://c:1".into()],
+            CallStep::Done
+        )
+    );
+    choice.leave(&leader);
+    let (sent, step) = send(&mut choice, Repetition::Forbidden, [replaced]);
+    assert_eq!(
+        (sent, step),
+        (vec!["http://a:1".to_owned()], CallStep::Fail)
+    );
+    assert_eq!(*choice.current(), leader, "later calls begin there");
+}
+
+#[test]
+fn a_leader_replaces_an_address_if_it_is_another_manager() {
+    let choice = choice("http://a:1,http://b:1");
+    let target = choice.current().clone();
+    let replacement = |named: &str, before: Option<&str>| {
+        let leader = choice.replacement(&target, named, before);
+        leader.map(|leader| leader.to_string())
+    };
+    assert_eq!(replacement("http://a:1/", None), None);
+    assert_eq!(replacement("http://b:1", None), Some("http://b:1".into()));
+    // Another name of the target, until it changes.
+    assert_eq!(replacement("http://rm1:1", None), None);
+    assert_eq!(replacement("http://rm1:1", Some("http://rm1:1")), None);
+    assert_eq!(
+        replacement("http://rm2:1", Some("http://rm1:1")),
+        Some("http://rm2:1".into())
+    );
+    assert_eq!(replacement("https://b:1", None), None, "another scheme");
+}
+
 fn outcome() -> impl Strategy<Value = SendOutcome> {
     let leader = prop_oneof![
         Just(None),
@@ -220,6 +265,9 @@ fn outcome() -> impl Strategy<Value = SendOutcome> {
         1 => Just(SendOutcome::Answered),
         3 => Just(SendOutcome::NotConnected),
         2 => Just(SendOutcome::Interrupted),
+        1 => "[a-f]".prop_map(|host| SendOutcome::Replaced {
+            leader: list(&format!("http://{host}:1")).first().clone(),
+        }),
         3 => leader.prop_map(|leader| SendOutcome::Standby { leader }),
     ]
 }
@@ -250,7 +298,8 @@ proptest! {
                 let target = route.target().to_string();
                 prop_assert!(!sent.contains(&target), "{target} twice: {sent:?}");
                 sent.push(target);
-                interrupted |= outcome == SendOutcome::Interrupted;
+                interrupted |=
+                    matches!(outcome, SendOutcome::Interrupted | SendOutcome::Replaced { .. });
                 let step = choice.record(&mut route, outcome);
                 last = Some(step);
                 if step != CallStep::SendAgain {

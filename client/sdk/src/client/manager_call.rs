@@ -107,8 +107,9 @@ impl Client {
         .await
     }
 
-    /// Sends a request to the leader, and waits for its election within the timeout. `read` reads the answer, also one with an error status, and
-    /// is part of the call: a call that may be repeated is sent again if its answer breaks off.
+    /// Sends a request to the leader, and waits for its election within the timeout. `read` reads
+    /// the answer, also one with an error status, and is part of the call: a call that may be
+    /// repeated is sent again if its answer breaks off.
     pub(super) async fn exchange<T>(
         &self,
         call: ManagerCall,
@@ -136,7 +137,11 @@ impl Client {
             let url = target.shown(&call.path);
             set_target(&mut copy, &target, &call.path)?;
             let most = (left, call.most);
-            let (outcome, error) = match self.attempt(copy, url, most, &read).await {
+            let end = tokio::select! {
+                end = self.attempt(copy, url.clone(), most, &read) => end,
+                leader = self.leader_change(&target) => replaced(url, leader),
+            };
+            let (outcome, error) = match end {
                 AttemptEnd::Done(result) => {
                     self.record(&mut route, SendOutcome::Answered);
                     return result;
@@ -224,6 +229,13 @@ impl Client {
         }
         step
     }
+}
+
+/// The end of an attempt at a manager that did not answer before another one led.
+fn replaced<T>(url: String, leader: ManagerAddress) -> AttemptEnd<T> {
+    let defect = AnswerDefect::Replaced(leader.to_string());
+    let outcome = SendOutcome::Replaced { leader };
+    AttemptEnd::Failed(outcome, ClientError::Answer { url, defect })
 }
 
 /// The error of a call that was sent to each address without success.

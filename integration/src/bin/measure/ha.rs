@@ -50,6 +50,7 @@ pub(crate) struct HighAvailabilityResults {
     /// Longest by kind of failure.
     max_gap_by_failure_ms: BTreeMap<&'static str, u128>,
     accepted: u64,
+    full_disks_that_end_etcd: u64,
     /// With three members.
     etcd_apps_per_s: u64,
     etcd_p50_ms: u128,
@@ -89,7 +90,6 @@ pub(crate) fn measure(
     let apart = LostNode::begin("restarted", None)?.lose_node()?;
     let failovers = failover(agents)?;
     let plan = FailurePlan {
-        members: 3,
         tasks: TASKS,
         rounds,
         lease: LEASE,
@@ -113,6 +113,7 @@ pub(crate) fn measure(
         gap_ms: by(50),
         max_gap_by_failure_ms: by(100),
         accepted: results.accepted,
+        full_disks_that_end_etcd: results.full_disks_that_end_etcd,
         etcd_apps_per_s: three.per_second,
         etcd_p50_ms: three.p50_ms,
         etcd_one_member_apps_per_s: one.per_second,

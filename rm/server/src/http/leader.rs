@@ -3,19 +3,44 @@
 use axum::Json;
 use axum::extract::State;
 use headroom_wire::v1::operator::{LeaderView, ManagerRole, ManagerView};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::describe::Bad;
-use super::parse::{EmptyQuery, QueryParams};
+use super::parse::QueryParams;
+use super::wait::WaitDuration;
 use super::web::WebHandlerState;
+
+/// Query of `GET /v1/leader`.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LeaderQuery {
+    /// Respond only when another manager than the one with this advertised address leads, or after
+    /// `wait`.
+    #[serde(default)]
+    pub(crate) other_than: String,
+    /// Longest wait for another leader, such as `10s`; at most `60s`. None by default.
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    pub(crate) wait: WaitDuration,
+}
 
 /// Shows the resource managers of the cluster, and which of them leads.
 ///
 /// A standby answers this call too. Without an election, the only manager is `single`.
-#[utoipa::path(get, path = "/v1/leader", tag = "cluster", responses((status = 200, body = LeaderView), Bad))]
+#[utoipa::path(get, path = "/v1/leader", tag = "cluster", params(LeaderQuery), responses((status = 200, body = LeaderView), Bad))]
 pub(crate) async fn leader(
     State(web): State<WebHandlerState>,
-    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+    QueryParams(query): QueryParams<LeaderQuery>,
 ) -> Json<LeaderView> {
+    if query.other_than == web.url.as_ref() {
+        // It leads until its process ends.
+        tokio::select! {
+            () = web.closing.cancelled() => {}
+            () = tokio::time::sleep(query.wait.time()) => {}
+        }
+    }
     let epoch = web.reader.epoch;
     if let Some((group, clock)) = &web.election {
         return Json(group.report(Some((epoch, clock))));

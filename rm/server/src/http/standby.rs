@@ -1,14 +1,17 @@
 //! Answers of a standby: it refers callers to the leader, and reports its own health.
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts as _, Request, State};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use headroom_telemetry::names::{RM_BUILD_INFO, RM_LEADER, RM_STANDBY_BEHIND};
 use headroom_telemetry::{ExpositionFormat, MetricsPage, process};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::operator::LeaderView;
 
-use super::error::ProblemResponse;
+use super::error::{HandlerResult, ProblemResponse};
+use super::leader::LeaderQuery;
+use super::parse::QueryParams;
 use crate::manager_group::ManagerGroup;
 
 /// Names the leader in an answer of a standby.
@@ -24,7 +27,7 @@ pub(crate) fn router(group: ManagerGroup) -> Router {
 async fn answer(State(group): State<ManagerGroup>, request: Request) -> Response {
     match request.uri().path() {
         "/livez" => "ok\n".into_response(),
-        "/v1/leader" => Json(group.report(None)).into_response(),
+        "/v1/leader" => leader(&group, request).await.into_response(),
         "/metrics" => {
             let accepted = request.headers().get(header::ACCEPT);
             let format = ExpositionFormat::wanted(accepted.and_then(|a| a.to_str().ok()));
@@ -32,6 +35,17 @@ async fn answer(State(group): State<ManagerGroup>, request: Request) -> Response
         }
         _ => refer(&group, &request),
     }
+}
+
+/// The managers, when another one leads than the one that the query names.
+async fn leader(group: &ManagerGroup, request: Request) -> HandlerResult<Json<LeaderView>> {
+    let (mut parts, _) = request.into_parts();
+    let QueryParams(query) =
+        QueryParams::<LeaderQuery>::from_request_parts(&mut parts, group).await?;
+    let change = group.leader_other_than(&query.other_than);
+    // Without a change, the answer is the same as before.
+    let _ = tokio::time::timeout(query.wait.time(), change).await;
+    Ok(Json(group.report(None)))
 }
 
 /// Refers a call to the leader. `/readyz` is such a call: a load balancer then prefers the leader.

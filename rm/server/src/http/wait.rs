@@ -24,8 +24,15 @@ const MOST: Duration = Duration::from_secs(60);
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// Wait time with its unit, such as `30s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitDuration(Duration);
+
+impl WaitDuration {
+    /// The time.
+    pub(crate) fn time(self) -> Duration {
+        self.0
+    }
+}
 
 impl FromStr for WaitDuration {
     type Err = String;
