@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::Client;
-use headroom_types::{AppId, Bytes, EnforcerKind};
+use headroom_types::{AppId, Bytes, EnforcerKind, NodeId};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::RegisterMaster;
 use headroom_wire::v1::apps::{
@@ -302,6 +302,11 @@ impl Cluster {
         self.papers
             .as_ref()
             .context("this cluster does not authenticate callers")
+    }
+    /// Ids of the nodes.
+    pub fn node_ids(&self) -> Result<Vec<NodeId>> {
+        let ids = self.nodes.keys().map(|name| name.parse());
+        ids.collect::<Result<_, _>>().context("a name of a node")
     }
     /// The directory that contains all files of this cluster.
     pub fn dir(&self) -> &Path {
@@ -624,6 +629,7 @@ impl Cluster {
             attempt: submitted.attempt.clone(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
             submission_token: None,
+            nodes: None,
         };
         self.call(self.client.register_master(&submitted.app, &body))?;
         Ok(submitted)

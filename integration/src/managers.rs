@@ -1,8 +1,9 @@
 //! Repeated failures of the leading resource manager, of etcd and of whole hosts under load.
 //!
 //! Three hosts have networks and disks of their own. A job of many tasks runs on them in every
-//! round, and some of its tasks exceed their memory. One prober requests one container after the
-//! other, and so finds the times without grants; another one submits applications. After each
+//! round, and some of its tasks exceed their memory. One prober for each node requests one of its
+//! containers after the other, and so finds the times without grants; another one submits
+//! applications. After each
 //! round, all accepted applications must be known, every task must have finished once, and every
 //! memory failure must have its verdict.
 
@@ -20,7 +21,7 @@ use headroom_wire::v1::job::TaskState;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use self::probe::{GrantProbe, SubmissionProbe};
+use self::probe::{GrantProbes, SubmissionProbe};
 use crate::clock;
 use crate::cluster::{Cluster, NodeShape, SOON, TestNetwork, until};
 use crate::jobs::{JobFile, WorkLog};
@@ -70,8 +71,10 @@ pub struct FailureResults {
     pub twice: u64,
     /// Memory failures without a verdict.
     pub verdicts_lost: u64,
-    /// The longest time without a grant in each round. Milliseconds.
+    /// The longest time without any grant in each round. Milliseconds.
     pub gaps_ms: Vec<u128>,
+    /// The longest time without a grant of one of the nodes in each round. Milliseconds.
+    pub node_gaps_ms: Vec<u128>,
     /// The same by kind of failure.
     pub by_failure: BTreeMap<&'static str, Vec<u128>>,
     /// Accepted applications.
@@ -167,7 +170,7 @@ fn run_here(plan: &FailurePlan, report: &mut (dyn FnMut(String) + Send)) -> Resu
     let network = TestNetwork::start(HOSTS)?;
     let cluster = Cluster::start_on_hosts(network, disk_dir.path(), &[shape; HOSTS], plan.lease)?;
     let (grants, submissions) = (
-        GrantProbe::start(&cluster.url())?,
+        GrantProbes::start(&cluster.url(), &cluster.node_ids()?)?,
         SubmissionProbe::start(&cluster.url())?,
     );
     let mut run = FailureRun {
@@ -179,7 +182,9 @@ fn run_here(plan: &FailurePlan, report: &mut (dyn FnMut(String) + Send)) -> Resu
         results: FailureResults::default(),
         slots,
     };
-    until("the first grant", SOON, || Ok(grants.last().map(drop)))?;
+    until("the first grant", SOON, || {
+        Ok(grants.have_begun().then_some(()))
+    })?;
     for n in 0..plan.rounds {
         // Every kind occurs in each cycle.
         let kind = Failure::ALL[(n as usize) % Failure::ALL.len()];
@@ -204,7 +209,7 @@ struct FailureRun {
 }
 
 impl FailureRun {
-    fn round(&mut self, n: u32, kind: Failure, probe: &GrantProbe) -> Result<String> {
+    fn round(&mut self, n: u32, kind: Failure, probe: &GrantProbes) -> Result<String> {
         let log = WorkLog::at(self.cluster.dir().join(format!("round-{n}.log")));
         let app = self.cluster.submit(&self.job(n, &log)?)?;
         self.results.accepted += 1;
@@ -224,6 +229,8 @@ impl FailureRun {
         let once = (kind == Failure::ResetHost).then_some(done);
         self.judge(n, &view, &log, once.as_ref())?;
         let gap = probe.longest_gap(began).as_millis();
+        let gap_of_a_node = probe.longest_gap_of_a_node(began).as_millis();
+        self.results.node_gaps_ms.push(gap_of_a_node);
         self.results.gaps_ms.push(gap);
         self.results
             .by_failure
@@ -231,7 +238,7 @@ impl FailureRun {
             .or_default()
             .push(gap);
         Ok(format!(
-            "round {n}: {}: {gap} ms without a grant; lost {}, twice {}, verdicts lost {}",
+            "round {n}: {}: {gap} ms without a grant, {gap_of_a_node} ms without one of a node; lost {}, twice {}, verdicts lost {}",
             kind.as_str(),
             self.results.lost,
             self.results.twice,
@@ -261,14 +268,14 @@ impl FailureRun {
             Failure::EndLeader => drop(self.cluster.stop_daemon(&name)?),
             Failure::PauseLeader => {
                 self.cluster.signal_daemon(&name, Signal::SIGSTOP)?;
-                clock::pause(self.plan.pause);
+                self.wait(self.plan.pause)?;
                 self.cluster.signal_daemon(&name, Signal::SIGCONT)?;
                 self.until_ended(&name)?;
             }
             Failure::CutLeader => {
                 self.cluster.cut_host(leader, true)?;
                 self.until_ended(&name)?;
-                clock::pause(CUT);
+                self.wait(CUT)?;
                 self.cluster.cut_host(leader, false)?;
             }
             Failure::KillEtcdLeader
@@ -294,19 +301,19 @@ impl FailureRun {
         match kind {
             Failure::PauseEtcdLeader => {
                 self.cluster.etcd()?.pause(member, true)?;
-                clock::pause(self.plan.pause);
+                self.wait(self.plan.pause)?;
                 self.cluster.etcd()?.pause(member, false)
             }
             Failure::CutEtcdLeader => {
                 self.cluster.cut_host(member + 1, true)?;
-                clock::pause(self.plan.lease * 2 + CUT);
+                self.wait(self.plan.lease * 2 + CUT)?;
                 self.cluster.cut_host(member + 1, false)
             }
             Failure::FillEtcdDisk => {
                 self.disks[member].fill()?;
                 let full = Instant::now();
                 while full.elapsed() < CUT && !self.cluster.etcd()?.has_ended(member)? {
-                    clock::pause(Duration::from_millis(20));
+                    self.wait(Duration::from_millis(20))?;
                 }
                 self.disks[member].empty()?;
                 if self.cluster.etcd()?.has_ended(member)? {
@@ -322,10 +329,20 @@ impl FailureRun {
             | Failure::CutLeader
             | Failure::ResetHost => {
                 self.cluster.etcd()?.kill(member)?;
-                clock::pause(CUT);
+                self.wait(CUT)?;
                 self.cluster.etcd()?.restart(member)
             }
         }
+    }
+
+    /// Waits, while managers that end are started again, as their service does.
+    fn wait(&mut self, time: Duration) -> Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            self.restart_ended()?;
+            clock::pause(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     fn until_ended(&mut self, name: &str) -> Result<()> {

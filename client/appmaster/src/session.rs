@@ -19,12 +19,12 @@
 mod requests;
 mod stream;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{CallFailureKind, ClientError};
-use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource, Tick};
+use headroom_types::{AttemptId, ContainerId, Epoch, NodeId, RequestId, Resource, Tick};
 use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, FinishApplicationRequest, MasterRegistered,
     MasterSync, MasterSyncReply, PlacementRequest, PlacementVerdict, RegisterMaster,
@@ -186,6 +186,8 @@ pub struct ManagerSession {
     silent_since: Tick,
     ever_known: bool,
     requests: SentRequests,
+    /// Nodes of the live containers; `None` before the first registration of this process.
+    containers: Option<BTreeMap<ContainerId, NodeId>>,
     stream: UpdateStream,
     /// Container of the size request in progress.
     resizing: Option<ContainerId>,
@@ -214,6 +216,7 @@ impl ManagerSession {
             silent_since: now,
             ever_known: false,
             requests: SentRequests::default(),
+            containers: None,
             stream: UpdateStream::new(),
             resizing: None,
             queued_resizes: VecDeque::new(),
@@ -238,6 +241,7 @@ impl ManagerSession {
             attempt: self.attempt.clone(),
             master_url: Some(self.master_url.clone()),
             submission_token: self.submission_token.clone(),
+            nodes: (self.containers.as_ref()).map(|all| all.values().cloned().collect()),
         };
         out.push(SessionEffect::Call(ManagerCall::Register(body)));
     }
@@ -437,6 +441,11 @@ impl ManagerSession {
         self.on_answer(now);
         (self.phase, self.ever_known) = (SessionPhase::Known(epoch), true);
         self.requests.on_registered();
+        let live = containers.iter();
+        self.containers = Some(
+            live.map(|c| (c.container.clone(), c.node.clone()))
+                .collect(),
+        );
         self.next = now;
         let (number, from) = self.stream.open_at(StreamPosition { epoch, cursor });
         out.push(SessionEffect::OpenStream(number, from));
@@ -578,8 +587,27 @@ impl ManagerSession {
         if epoch.is_none_or(|epoch| self.phase != SessionPhase::Known(epoch)) {
             return;
         }
-        if let ApplicationUpdateKind::Exited { request, .. } = &what {
-            self.requests.on_container_exited(request.clone(), cursor);
+        match &what {
+            ApplicationUpdateKind::Allocated(grant) => {
+                if let Some(containers) = &mut self.containers {
+                    containers.insert(grant.container.clone(), grant.node.clone());
+                }
+            }
+            ApplicationUpdateKind::Exited { request, report } => {
+                self.requests.on_container_exited(request.clone(), cursor);
+                if let Some(containers) = &mut self.containers {
+                    containers.remove(&report.container);
+                }
+            }
+            ApplicationUpdateKind::Running { .. }
+            | ApplicationUpdateKind::Resized { .. }
+            | ApplicationUpdateKind::ResizeFailed { .. }
+            | ApplicationUpdateKind::PreemptSoon { .. }
+            | ApplicationUpdateKind::NodeDraining { .. }
+            | ApplicationUpdateKind::Expired { .. }
+            | ApplicationUpdateKind::Scale(_)
+            | ApplicationUpdateKind::Order(_)
+            | ApplicationUpdateKind::Alive => {}
         }
         if !matches!(what, ApplicationUpdateKind::Alive) {
             tracing::debug!(cursor, ?what, "update");

@@ -127,6 +127,7 @@ fn master_registrations_match_the_golden_files() {
             attempt: attempt(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
             submission_token: None,
+            nodes: None,
         },
     );
     let traces = Some("http://127.0.0.1:4318".to_owned());

@@ -407,6 +407,7 @@ impl Master {
             attempt: self.attempt.clone(),
             master_url: None,
             submission_token: None,
+            nodes: None,
         };
         let answer = wire
             .post(&self.path("register"), &serde_json::to_vec(&body)?)

@@ -1,12 +1,16 @@
-//! Callers that run during all failures: a master that requests one container after the other and
-//! records the time of each grant, and a user who submits one application after the other.
+//! Callers that run during all failures: for each node a master that requests one container of it
+//! after the other and records the time of each grant, and a user who submits one application after
+//! the other.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use headroom_client::{Client, ClientResult};
-use headroom_types::{AppId, AttemptId, Bytes, Cpus, LaunchSpec, RequestId, Resource};
+use headroom_types::{
+    AppId, AttemptId, Bytes, ContainerId, Cpus, LaunchSpec, NodeId, RequestId, Resource,
+};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::{
     ApplicationUpdateKind, MasterSync, PlacementRequest, RegisterMaster,
@@ -17,19 +21,67 @@ use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 const PATIENCE: Duration = Duration::from_millis(700);
 /// Pause between two submissions.
 const SUBMIT_EVERY: Duration = Duration::from_millis(200);
+/// Pause between two requests of a prober.
+const REQUEST_EVERY: Duration = Duration::from_millis(50);
 /// Pause before the next registration.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// One prober for each node. They share no container, so the loss of a node stops one of them.
+#[derive(Debug)]
+pub(super) struct GrantProbes {
+    probes: Vec<GrantProbe>,
+}
+
+impl GrantProbes {
+    /// Starts to request containers of each node from the managers at `addresses`.
+    pub(super) fn start(addresses: &str, nodes: &[NodeId]) -> Result<Self> {
+        let start = |node: &NodeId| GrantProbe::start(addresses, node);
+        Ok(GrantProbes {
+            probes: nodes.iter().map(start).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Whether each prober got a grant.
+    pub(super) fn have_begun(&self) -> bool {
+        self.probes.iter().all(|probe| !probe.grants().is_empty())
+    }
+
+    /// Number of grants after a time.
+    pub(super) fn since(&self, time: Instant) -> usize {
+        let all = self.probes.iter().flat_map(GrantProbe::grants);
+        all.filter(|at| *at > time).count()
+    }
+
+    /// The longest time without any grant that ended after `time`.
+    pub(super) fn longest_gap(&self, time: Instant) -> Duration {
+        let mut all: Vec<Instant> = self.probes.iter().flat_map(GrantProbe::grants).collect();
+        all.sort_unstable();
+        longest_gap(&all, time)
+    }
+
+    /// The longest time without a grant of one of the nodes that ended after `time`.
+    pub(super) fn longest_gap_of_a_node(&self, time: Instant) -> Duration {
+        let gaps = self.probes.iter();
+        let gaps = gaps.map(|probe| longest_gap(&probe.grants(), time));
+        gaps.max().unwrap_or_default()
+    }
+}
+
+fn longest_gap(grants: &[Instant], time: Instant) -> Duration {
+    let pairs = grants.windows(2).filter(|pair| pair[1] > time);
+    let gaps = pairs.map(|pair| pair[1].duration_since(pair[0]));
+    gaps.max().unwrap_or_default()
+}
+
 /// The running prober; it ends when this value is dropped.
 #[derive(Debug)]
-pub(super) struct GrantProbe {
+struct GrantProbe {
     grants: Arc<Mutex<Vec<Instant>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl GrantProbe {
-    /// Starts to request containers from the managers at `addresses`.
-    pub(super) fn start(addresses: &str) -> Result<Self> {
+    fn start(addresses: &str, node: &NodeId) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -43,6 +95,8 @@ impl GrantProbe {
             attempt: submitted.attempt,
             grants: grants.clone(),
             requests: 0,
+            node: node.clone(),
+            containers: BTreeMap::new(),
         };
         runtime.spawn(prober.run());
         Ok(GrantProbe {
@@ -56,26 +110,6 @@ impl GrantProbe {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
-    }
-
-    /// The latest grant.
-    pub(super) fn last(&self) -> Option<Instant> {
-        self.grants().last().copied()
-    }
-
-    /// Number of grants after a time.
-    pub(super) fn since(&self, time: Instant) -> usize {
-        self.grants().iter().filter(|at| **at > time).count()
-    }
-
-    /// The longest time between two grants of which the later one is after `time`.
-    pub(super) fn longest_gap(&self, time: Instant) -> Duration {
-        let grants = self.grants();
-        let pairs = grants.windows(2).filter(|pair| pair[1] > time);
-        pairs
-            .map(|pair| pair[1].duration_since(pair[0]))
-            .max()
-            .unwrap_or_default()
     }
 }
 
@@ -143,6 +177,9 @@ struct Prober {
     attempt: AttemptId,
     grants: Arc<Mutex<Vec<Instant>>>,
     requests: u32,
+    node: NodeId,
+    /// Nodes of the live containers.
+    containers: BTreeMap<ContainerId, NodeId>,
 }
 
 impl Prober {
@@ -164,10 +201,13 @@ impl Prober {
                     attempt: self.attempt.clone(),
                     master_url: None,
                     submission_token: None,
+                    nodes: Some(self.containers.values().cloned().collect()),
                 },
             )
             .await?;
         let (epoch, mut cursor) = (registered.epoch, registered.cursor);
+        let live = registered.containers.into_iter();
+        self.containers = live.map(|c| (c.container, c.node)).collect();
         let mut updates = self.client.updates(&self.app, epoch, cursor).await?;
         loop {
             self.requests += 1;
@@ -178,7 +218,7 @@ impl Prober {
                 attempt: self.attempt.clone(),
                 epoch,
                 ack: cursor,
-                asks: vec![probing(request.clone())],
+                asks: vec![probing(request.clone(), self.node.clone())],
                 drop: Vec::new(),
                 release: Vec::new(),
                 job: None,
@@ -191,29 +231,46 @@ impl Prober {
                 };
                 let update = line?;
                 cursor = update.cursor;
-                let granted = matches!(
-                    &update.what,
-                    ApplicationUpdateKind::Allocated(grant)
-                        if grant.request == request
-                );
-                if granted {
-                    break;
+                match update.what {
+                    ApplicationUpdateKind::Allocated(grant) => {
+                        let is_it = grant.request == request;
+                        self.containers.insert(grant.container, grant.node);
+                        if is_it {
+                            break;
+                        }
+                    }
+                    ApplicationUpdateKind::Exited { report, .. } => {
+                        self.containers.remove(&report.container);
+                    }
+                    ApplicationUpdateKind::Running { .. }
+                    | ApplicationUpdateKind::Resized { .. }
+                    | ApplicationUpdateKind::ResizeFailed { .. }
+                    | ApplicationUpdateKind::PreemptSoon { .. }
+                    | ApplicationUpdateKind::NodeDraining { .. }
+                    | ApplicationUpdateKind::Expired { .. }
+                    | ApplicationUpdateKind::Scale(_)
+                    | ApplicationUpdateKind::Order(_)
+                    | ApplicationUpdateKind::Alive => {}
                 }
             }
             self.grants
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(Instant::now());
+            tokio::time::sleep(REQUEST_EVERY).await;
         }
     }
 }
 
 /// The request for one container that ends at once.
-fn probing(request: RequestId) -> PlacementRequest {
+fn probing(request: RequestId, node: NodeId) -> PlacementRequest {
     let resource = Resource::new(Bytes::from_mib(4), Cpus::from_milli(10));
     let launch = LaunchSpec {
         command: vec!["true".into()],
         ..LaunchSpec::default()
     };
-    PlacementRequest::new(request, resource, launch)
+    PlacementRequest {
+        nodes: vec![node],
+        ..PlacementRequest::new(request, resource, launch)
+    }
 }

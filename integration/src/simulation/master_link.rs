@@ -228,8 +228,7 @@ impl Simulation {
             ManagerCall::Register(body) => (
                 SimMasterCallKind::Register,
                 None,
-                from_wire::register_master(&p.app, body)
-                    .map(|(attempt, url)| ClusterCall::RegisterMaster { attempt, url }),
+                from_wire::register_master(&p.app, body),
             ),
             ManagerCall::Sync(mut body) => {
                 for ask in &body.asks {

@@ -326,7 +326,11 @@ impl Simulation {
                 let attempt = AttemptId { app, attempt: 1 };
                 (
                     Said::Register,
-                    ClusterCall::RegisterMaster { attempt, url: None },
+                    ClusterCall::RegisterMaster {
+                        attempt,
+                        url: None,
+                        nodes: None,
+                    },
                 )
             }
             (Stage::Known(_), Some(app)) if t.is_done() => {

@@ -164,6 +164,21 @@ pub enum ApplicationOrigin {
     New,
     /// Loaded from the store: nodes may still run containers of it that they have not reported.
     Restored,
+    /// Loaded from the store, and its master has registered: its nodes have reported all containers
+    /// that the master knows.
+    Registered,
+}
+
+impl ApplicationOrigin {
+    /// The origin after a registration of the master.
+    pub(crate) fn registered(self) -> Self {
+        match self {
+            ApplicationOrigin::New => ApplicationOrigin::New,
+            ApplicationOrigin::Restored | ApplicationOrigin::Registered => {
+                ApplicationOrigin::Registered
+            }
+        }
+    }
 }
 
 /// Size of a master; it grows after a memory failure.

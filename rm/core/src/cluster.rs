@@ -185,9 +185,11 @@ impl Cluster {
             ClusterCall::SubmitAs { number, app } => self.submit(*app, Some(number), ctx),
             ClusterCall::Kill { app, reason } => self.kill(&app, reason, ctx),
             ClusterCall::Purge { app, how } => self.purge(&app, how, ctx),
-            ClusterCall::RegisterMaster { attempt, url } => {
-                self.register_master(&attempt, url, ctx)
-            }
+            ClusterCall::RegisterMaster {
+                attempt,
+                url,
+                nodes,
+            } => self.register_master(&attempt, (url, nodes.as_ref()), ctx),
             ClusterCall::Sync(sync) => return self.sync(*sync, ctx),
             ClusterCall::Ask { app, ask, how } => return self.ask(&app, *ask, how, ctx),
             ClusterCall::Withdraw { app, request } => self.withdraw(&app, &request),

@@ -1,6 +1,8 @@
 //! Calls of masters: register, heartbeat, request, withdraw and finish.
 
-use headroom_types::{AppId, AttemptId, Epoch, Reason, RequestId, StopCause};
+use std::collections::BTreeSet;
+
+use headroom_types::{AppId, AttemptId, Epoch, NodeId, Reason, RequestId, StopCause};
 
 use crate::app::ClusterApplication;
 use crate::attempt;
@@ -17,14 +19,16 @@ impl Cluster {
     pub(crate) fn register_master(
         &mut self,
         attempt: &AttemptId,
-        url: Option<String>,
+        (url, nodes): (Option<String>, Option<&BTreeSet<NodeId>>),
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         let app = self.apps.live(&attempt.app)?;
         current(app, attempt)?;
         // The answer lists all live containers, and the master treats every other container as
-        // lost; so the list must be complete.
-        if let Some(sentence) = self.recovery_sentence(app, ctx.now) {
+        // lost; so the list must have all that the master knows.
+        if let Some(sentence) = self.recovery_sentence(app, ctx.now)
+            && !self.is_complete(app, nodes)
+        {
             return Err(CallRefusal::Recovering(sentence));
         }
         match app.run {
@@ -40,6 +44,7 @@ impl Cluster {
         self.expect_master(&attempt.app, ctx.now);
         if let Some(app) = self.apps.get_mut(&attempt.app) {
             app.master_url = url;
+            app.origin = app.origin.registered();
         }
         if self
             .queue
@@ -124,6 +129,17 @@ impl Cluster {
             verdicts.push((request, never));
         }
         Ok(PendingReply::Verdicts(id, verdicts))
+    }
+
+    /// Whether all containers are reported that the master of a restored application knows: on
+    /// `nodes`, and its own.
+    fn is_complete(&self, app: &ClusterApplication, nodes: Option<&BTreeSet<NodeId>>) -> bool {
+        let Some((nodes, recovery)) = nodes.zip(self.nodes.recovery()) else {
+            return false;
+        };
+        let masters = self.allocations.in_order(&app.containers);
+        let is_found = !app.is_managed() || masters.into_iter().any(|c| c.request.is_none());
+        is_found && nodes.is_disjoint(&recovery.waiting)
     }
 
     pub(crate) fn ask(

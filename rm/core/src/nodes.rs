@@ -6,6 +6,7 @@ use std::sync::Arc;
 use headroom_types::exit::Unattributed;
 use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Reason, StopCause};
 
+use crate::app::ApplicationOrigin;
 use crate::attempt;
 use crate::cluster::Cluster;
 use crate::container::{self, ContainerEvent, ContainerState};
@@ -323,8 +324,8 @@ impl Cluster {
         let Some(request) = &seen.request else {
             return app.is_current_master(id);
         };
-        // after recovery, the request may have been granted elsewhere
-        let late = self.nodes.recovery().is_none();
+        // The request may have been granted elsewhere.
+        let late = self.nodes.recovery().is_none() || app.origin == ApplicationOrigin::Registered;
         !(late && app.requests.contains_key(request) && app.missing(request) == 0)
     }
 

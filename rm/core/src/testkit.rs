@@ -446,8 +446,12 @@ impl ClusterScenario {
             app: app.clone(),
             attempt: 1,
         };
-        self.call(ClusterCall::RegisterMaster { attempt, url: None })
-            .expect("registers");
+        self.call(ClusterCall::RegisterMaster {
+            attempt,
+            url: None,
+            nodes: None,
+        })
+        .expect("registers");
         app
     }
     /// Submits a managed application with this size of the master.
@@ -503,7 +507,11 @@ impl ClusterScenario {
     /// The refusal of the resource manager.
     pub fn master(&mut self, app: &AppId) -> CallResult {
         let attempt = self.attempt(app);
-        self.call(ClusterCall::RegisterMaster { attempt, url: None })
+        self.call(ClusterCall::RegisterMaster {
+            attempt,
+            url: None,
+            nodes: None,
+        })
     }
 
     /// Requests containers.

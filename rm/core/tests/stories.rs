@@ -277,6 +277,7 @@ fn a_managed_master_gets_more_memory_after_running_out_of_memory() {
     let answer = s.call(ClusterCall::RegisterMaster {
         attempt: stale,
         url: None,
+        nodes: None,
     });
     assert!(matches!(answer, Err(CallRefusal::StaleAttempt { .. })));
     s.exit(&second, ExitReason::HeapOom);

@@ -99,6 +99,7 @@ async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
         attempt: next.attempt.clone(),
         master_url: None,
         submission_token: None,
+        nodes: None,
     };
     let known = client
         .register_master(next.app(), &body)

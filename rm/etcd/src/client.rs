@@ -33,6 +33,10 @@ const CONNECT: Duration = Duration::from_millis(700);
 /// users.
 const COMMON_NAME: &str = "the certificate in etcd.tls has a common name, with which the gateway \
     of an etcd with users refuses every call; issue one without a common name";
+/// Time without data after which a host is checked, and interval between the checks.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+/// Unanswered checks after which a connection ends. A watch has no other timeout that is short.
+const LOST_KEEPALIVES: u32 = 2;
 /// Maximum number of keys in one page.
 const PAGE: i64 = 2_000;
 
@@ -81,6 +85,9 @@ impl EtcdClient {
         let builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
+            .tcp_keepalive(KEEPALIVE)
+            .tcp_keepalive_interval(KEEPALIVE)
+            .tcp_keepalive_retries(LOST_KEEPALIVES)
             .no_proxy();
         let (ca, own) = match &settings.tls {
             Some(dir) => certificates(dir)?,
@@ -185,15 +192,17 @@ impl EtcdClient {
         self.call("lease/grant", &LeaseGrantRequest { ttl }).await
     }
 
-    /// Renews a lease.
+    /// Renews a lease. Each member has the time `within` to answer.
     ///
     /// # Errors
     /// [`EtcdError::LeaseGone`] if it has expired.
-    pub(crate) async fn renew_lease(&self, id: i64) -> Result<(), EtcdError> {
+    pub(crate) async fn renew_lease(&self, id: i64, within: Duration) -> Result<(), EtcdError> {
         let request = LeaseRequest {
             id: EncodedNumber(id),
         };
-        let answer: StreamMessage<LeaseResponse> = self.call("lease/keepalive", &request).await?;
+        let answer: StreamMessage<LeaseResponse> = self
+            .call_within("lease/keepalive", &request, within)
+            .await?;
         match answer {
             StreamMessage::Result(renewed) if renewed.ttl.0 > 0 => Ok(()),
             StreamMessage::Result(_) => Err(EtcdError::LeaseGone),

@@ -1,8 +1,8 @@
 //! The election of the leader: the manager whose key exists leads, as long as its lease lasts.
 //!
 //! A candidate registers itself with a lease, and creates the leader's key with the same lease when
-//! there is none. etcd removes both keys when the lease ends. A leader considers its lease over
-//! before etcd does ([`LeaseClock`]).
+//! there is none. etcd removes both keys when the lease ends. A leader stops before that
+//! ([`LeaseClock`]): it waits for a renewal, and ends if there is none.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -29,6 +29,8 @@ use crate::transaction::LeaderFence;
 const AGAIN: Duration = Duration::from_millis(300);
 /// Pause after a failed renewal.
 const RENEW_AGAIN: Duration = Duration::from_millis(100);
+/// Each member of etcd may take this part of the lease to renew it, so a silent one is left in time.
+const RENEWAL_PARTS: u32 = 8;
 /// Timeout of a connection to the leader.
 const CONNECT: Duration = Duration::from_secs(1);
 
@@ -139,10 +141,8 @@ impl Candidate {
             // The thread of etcd ends only with the process.
             Err(_) => std::future::pending().await,
         };
-        let clock = Arc::new(LeaseClock::until(certain_until(
-            won.renewed,
-            candidate.lease,
-        )));
+        let until = certain_until(won.renewed, candidate.lease);
+        let clock = Arc::new(LeaseClock::until(until).with_patience(candidate.lease));
         let renewal = renew(candidate.clone(), clock.clone(), renewing);
         Leadership {
             client: candidate.client.clone(),
@@ -178,10 +178,16 @@ impl Candidate {
         self.client.transaction(&register).await?;
         let (mut changes, mut watched) = (view.subscribe(), None::<LeaderProcess>);
         loop {
-            if let Some(won) = self.try_to_lead(renewed).await? {
-                return Ok(won);
-            }
-            view.send_if_modified(|view| view.problem.take().is_some());
+            let leader = match self.try_to_lead(renewed).await? {
+                ElectionEnd::Won(won) => return Ok(won),
+                ElectionEnd::Led(leader) => leader,
+            };
+            // The watch of the follower may be at a member that is cut off.
+            view.send_if_modified(|view| {
+                let is_new = view.leader != leader || view.problem.is_some();
+                (view.leader, view.problem) = (leader, None);
+                is_new
+            });
             let leader = changes.borrow_and_update().leader.clone();
             if watched.as_ref().map(|process| &process.record) != leader.as_ref() {
                 watched = leader.map(LeaderProcess::watch);
@@ -205,13 +211,14 @@ impl Candidate {
                 let _ = self.client.revoke_lease(process.record.lease).await;
             }
             let sent = now();
-            self.client.renew_lease(self.record.lease).await?;
+            let within = self.lease / RENEWAL_PARTS;
+            self.client.renew_lease(self.record.lease, within).await?;
             renewed = sent;
         }
     }
 
     /// Creates the leader's key if there is none. `renewed` is the time of the last renewal.
-    async fn try_to_lead(&self, renewed: u64) -> Result<Option<Won>, EtcdError> {
+    async fn try_to_lead(&self, renewed: u64) -> Result<ElectionEnd, EtcdError> {
         let put = self.record.put(self.keys.leader())?;
         let request = TxnRequest {
             compare: vec![Compare::created(self.keys.leader(), 0)],
@@ -231,16 +238,25 @@ impl Candidate {
             put,
         };
         if answer.succeeded {
-            return Ok(Some(won(revision, revision)));
+            return Ok(ElectionEnd::Won(won(revision, revision)));
         }
-        // An earlier try whose answer was lost may have succeeded.
         let found = answer.responses.into_iter().next();
-        let own = found
-            .and_then(|found| found.response_range?.kvs.pop())
-            .filter(|kv| kv.lease.0 == self.record.lease)
-            .map(|kv| won(kv.create_revision.0, kv.mod_revision.0));
-        Ok(own)
+        let found = found.and_then(|found| found.response_range?.kvs.pop());
+        Ok(match found {
+            // An earlier try whose answer was lost has succeeded.
+            Some(key) if key.lease.0 == self.record.lease => {
+                ElectionEnd::Won(won(key.create_revision.0, key.mod_revision.0))
+            }
+            Some(key) => ElectionEnd::Led(ManagerRecord::read(&key.value.0)),
+            None => ElectionEnd::Led(None),
+        })
     }
+}
+
+enum ElectionEnd {
+    Won(Won),
+    /// Another manager leads.
+    Led(Option<ManagerRecord>),
 }
 
 struct Won {
@@ -315,24 +331,21 @@ async fn renew(candidate: Candidate, clock: Arc<LeaseClock>, view: watch::Sender
     let every = candidate.lease / 4;
     loop {
         let sent = now();
-        let renewal = candidate.client.renew_lease(candidate.record.lease);
-        let renewed = tokio::time::timeout(candidate.lease / 3, renewal).await;
-        let failed = !matches!(renewed, Ok(Ok(())));
+        let within = candidate.lease / RENEWAL_PARTS;
+        let lease = candidate.record.lease;
+        let renewed = candidate.client.renew_lease(lease, within).await;
+        let failed = renewed.is_err();
         match renewed {
-            Ok(Ok(())) => clock.renew(sent, candidate.lease),
-            Ok(Err(EtcdError::LeaseGone)) => clock.end(),
-            Ok(Err(error)) => view.send_modify(|view| view.problem = Some(error.to_string())),
-            Err(_) => {
-                let problem = EtcdError::NoQuorum("the renewal of the lease has no answer".into());
-                view.send_modify(|view| view.problem = Some(problem.to_string()));
-            }
+            Ok(()) => clock.renew(sent, candidate.lease),
+            Err(EtcdError::LeaseGone) => clock.end(),
+            Err(error) => view.send_modify(|view| view.problem = Some(error.to_string())),
         }
-        if !clock.is_certain() {
+        if clock.remaining_patience().is_zero() {
             clock.end();
             return;
         }
         if failed {
-            // etcd elects a leader of its own within the lease, and answers then.
+            // etcd elects a leader of its own, keeps all leases meanwhile, and answers then.
             tokio::time::sleep(RENEW_AGAIN).await;
             continue;
         }

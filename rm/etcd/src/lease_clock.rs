@@ -1,4 +1,4 @@
-//! How long a leader can be sure that it leads.
+//! How long a leader can be sure that it leads, and how long it waits when it is not.
 //!
 //! The clock is the kernel's time since boot, which continues while the process is stopped and
 //! while the host sleeps. Nobody can set it.
@@ -13,6 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct LeaseClock {
     /// Milliseconds since boot.
     until: AtomicU64,
+    /// Time for which the leader waits after that for a renewal. Milliseconds.
+    patience: u64,
     ended: AtomicBool,
 }
 
@@ -21,8 +23,17 @@ impl LeaseClock {
     pub fn until(until: u64) -> Self {
         LeaseClock {
             until: AtomicU64::new(until),
+            patience: 0,
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// A leader that is not certain any more waits for a renewal for this time. It is certain again
+    /// after one: etcd keeps the lease while it elects a leader of its own.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX / 4);
+        LeaseClock { patience, ..self }
     }
 
     /// Extends the lease after a renewal that was sent at `sent`, in milliseconds since boot.
@@ -49,6 +60,19 @@ impl LeaseClock {
         Duration::from_millis(self.until.load(Ordering::Acquire).saturating_sub(now))
     }
 
+    /// Time until the leader gives up, also while it is not certain; zero at the end.
+    pub fn remaining_patience(&self) -> Duration {
+        self.remaining_patience_at(now())
+    }
+
+    fn remaining_patience_at(&self, now: u64) -> Duration {
+        if self.ended.load(Ordering::Acquire) {
+            return Duration::ZERO;
+        }
+        let until = self.until.load(Ordering::Acquire);
+        Duration::from_millis(until.saturating_add(self.patience).saturating_sub(now))
+    }
+
     /// Whether no other manager can lead now.
     pub fn is_certain(&self) -> bool {
         !self.remaining().is_zero()
@@ -64,8 +88,8 @@ pub(crate) fn now() -> u64 {
 }
 
 /// The time until which a lease is certain whose renewal was sent at `sent`, both in milliseconds
-/// since boot. etcd counts from the arrival of the renewal,
-/// which is later. A tenth less bounds the difference between two clocks.
+/// since boot. etcd counts from the arrival of the renewal, which is later. A tenth less bounds the
+/// difference between two clocks.
 pub fn certain_until(sent: u64, lease: Duration) -> u64 {
     let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX / 4);
     sent.saturating_add(lease - lease / 10)
@@ -91,6 +115,23 @@ mod tests {
         clock.end();
         clock.renew(4_000, Duration::from_secs(3));
         assert_eq!(clock.remaining_at(3_700), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_uncertain_leader_waits_and_is_certain_after_a_renewal() {
+        let lease = Duration::from_secs(3);
+        let clock = LeaseClock::until(certain_until(1_000, lease)).with_patience(lease);
+        let at = |now| (clock.remaining_at(now), clock.remaining_patience_at(now));
+        assert_eq!(
+            at(3_600),
+            (Duration::from_millis(100), Duration::from_millis(3_100))
+        );
+        assert_eq!(at(4_700), (Duration::ZERO, Duration::from_secs(2)));
+        assert_eq!(at(6_700), (Duration::ZERO, Duration::ZERO));
+        clock.renew(4_000, lease);
+        assert_eq!(clock.remaining_at(4_700), Duration::from_secs(2));
+        clock.end();
+        assert_eq!(at(4_700), (Duration::ZERO, Duration::ZERO));
     }
 
     #[test]

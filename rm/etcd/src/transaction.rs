@@ -189,16 +189,17 @@ impl StateWriter {
         }
     }
 
-    /// Commits one transaction, and sends it again while its outcome is unknown and the lease lasts.
+    /// Commits one transaction, and sends it again while its outcome is unknown and the leader waits
+    /// for a renewal of its lease.
     async fn commit(&self, ops: Vec<RequestOp>) -> Result<(), EtcdError> {
         let mut last = None;
         loop {
-            let left = self.fence.clock.remaining();
+            let left = self.fence.clock.remaining_patience();
             if left.is_zero() {
                 // Nothing was written if nothing was sent.
                 return Err(last.map_or(EtcdError::Deposed, EtcdError::Unconfirmed));
             }
-            // A member that is cut off must not hold the leader beyond its lease.
+            // A member that is cut off must not hold the leader for longer.
             let sent = tokio::time::timeout(left, self.send(&ops, last.is_some()));
             match sent.await {
                 Ok(Ok(SendEnd::Committed)) => return Ok(()),

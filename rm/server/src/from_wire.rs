@@ -1,13 +1,14 @@
 //! Conversions from wire messages to the types of the core, with validation. No decisions are made
 //! here.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core as core;
 use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::MAX_OWNERS;
-use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
+use headroom_types::{AppId, Bytes, Name, NodeId, QueuePath};
 use headroom_wire::v1::application_master::{
     self, FinishApplicationRequest, MasterSync, PlacementRequest, RegisterMaster,
 };
@@ -78,10 +79,7 @@ fn of_app(given: &AppId, path: &AppId) -> ProblemResult<()> {
 
 /// Converts the registration of a master. Fails if the attempt belongs to another application than
 /// `app`, or the URL is not valid.
-pub fn register_master(
-    app: &AppId,
-    body: RegisterMaster,
-) -> ProblemResult<(AttemptId, Option<String>)> {
+pub fn register_master(app: &AppId, body: RegisterMaster) -> ProblemResult<core::ClusterCall> {
     of_app(&body.attempt.app, app)?;
     let place =
         |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
@@ -90,7 +88,12 @@ pub fn register_master(
             "master_url must begin with tcp:// or tls:// and have at most 256 characters",
         ));
     }
-    Ok((body.attempt, body.master_url))
+    few("nodes", body.nodes.as_ref().map_or(0, BTreeSet::len))?;
+    Ok(core::ClusterCall::RegisterMaster {
+        attempt: body.attempt,
+        url: body.master_url,
+        nodes: body.nodes,
+    })
 }
 
 /// Converts a master's heartbeat, without the rows of the job. Fails if the attempt belongs to
@@ -348,6 +351,7 @@ mod tests {
             attempt: "job.1@1".parse().expect("id"),
             master_url: None,
             submission_token: None,
+            nodes: None,
         };
         let refused = register_master(&"job.2".parse().expect("id"), body)
             .expect_err("the path names another application");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headroom_rm_core::{CallRefusal, CallResult, ClusterCall, NodeHeartbeat};
 use headroom_rm_store::SavedResponse;
-use headroom_types::{AppId, AttemptId, NodeId, Tick};
+use headroom_types::{AppId, NodeId, Tick};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::NodeView;
@@ -29,6 +29,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(9);
 /// Maximum wait of a master that registers before the recovery after a restart is complete. Shorter
 /// than the timeout of callers.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(6);
+/// Interval between attempts to register a master meanwhile.
+const RECOVERY_LOOK: Duration = Duration::from_millis(100);
 
 /// Handle with which handlers send inputs to the main loop.
 #[derive(Clone, Debug)]
@@ -117,33 +119,22 @@ impl MainLoopHandle {
     }
 
     /// Registers a master. After a restart, the resource manager knows the master's containers only
-    /// when all nodes have registered again. The call waits for that instead of being refused,
+    /// when their nodes have registered again. The call waits for that instead of being refused,
     /// because the retries of a master become slower and slower.
-    pub(crate) async fn register_master(
-        &self,
-        attempt: AttemptId,
-        url: Option<String>,
-    ) -> ProblemResult<Master> {
+    pub(crate) async fn register_master(&self, call: ClusterCall) -> ProblemResult<Master> {
         let mut recovered = self.published.recovery();
         let until = tokio::time::Instant::now() + RECOVERY_TIMEOUT;
         loop {
-            let what = ClusterCall::RegisterMaster {
-                attempt: attempt.clone(),
-                url: url.clone(),
-            };
-            let refusal = match self.result(what, None).await? {
+            let refusal = match self.result(call.clone(), None).await? {
                 Ok(answer) => return Master::of(answer),
                 Err(refusal) => refusal,
             };
             let early = matches!(refusal, CallRefusal::Recovering(_));
-            let waited = early
-                && matches!(
-                    tokio::time::timeout_at(until, recovered.wait_for(|r| *r)).await,
-                    Ok(Ok(_))
-                );
-            if !waited {
+            if !early || tokio::time::Instant::now() >= until {
                 return Err(to_wire::problem(&refusal));
             }
+            // The nodes of this master may have registered before all have.
+            let _ = tokio::time::timeout(RECOVERY_LOOK, recovered.wait_for(|r| *r)).await;
         }
     }
 

@@ -49,6 +49,8 @@ const HELD_UP: Duration = Duration::from_secs(3);
 const VIEW_RESTS: u32 = 4;
 /// Interval of the check for starving requests.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Interval of the checks whether the lease is certain again.
+const UNCERTAIN: Duration = Duration::from_millis(10);
 /// Interval between snapshots of the journal.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(600);
 
@@ -269,9 +271,7 @@ impl ManagerLoop {
         self.documents.append(&mut self.journal)?;
         self.commit()?;
         // Grants are not in the journal, so its fence does not stop them.
-        if self.lease.as_ref().is_some_and(|lease| !lease.is_certain()) {
-            return Err(ManagerLoopError::Deposed);
-        }
+        self.wait_until_certain()?;
         ended.iter().for_each(|app| self.shared.jobs.forget(app));
         self.carry_out(effects);
         self.dispatch.send();
@@ -284,6 +284,20 @@ impl ManagerLoop {
             self.answer_later(input);
         }
         self.show();
+        Ok(())
+    }
+
+    /// Waits until this manager certainly leads.
+    fn wait_until_certain(&self) -> Result<(), ManagerLoopError> {
+        let Some(lease) = &self.lease else {
+            return Ok(());
+        };
+        while !lease.is_certain() {
+            if lease.remaining_patience().is_zero() {
+                return Err(ManagerLoopError::Deposed);
+            }
+            std::thread::sleep(UNCERTAIN);
+        }
         Ok(())
     }
 

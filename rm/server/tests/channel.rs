@@ -242,6 +242,7 @@ async fn refusals_have_codes_of_their_own() {
         attempt: live.attempt.clone(),
         master_url: None,
         submission_token: Some("two words".into()),
+        nodes: None,
     };
     let refused = client.register_master(&live.attempt.app, &body).await;
     let refused = refused.expect_err("the secret is not valid");

@@ -29,6 +29,11 @@ pub struct RegisterMaster {
     /// manager adds it to the first line of each forwarded channel, and shows it nowhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission_token: Option<String>,
+    /// Nodes of the containers that are live as far as the master knows. A resource manager that
+    /// has started accepts the registration when these nodes have registered; without this list,
+    /// when all nodes have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<BTreeSet<NodeId>>,
 }
 
 /// The response to a registration.

@@ -45,6 +45,9 @@ pub(crate) struct HighAvailabilityResults {
     verdicts_lost: u64,
     p50_gap_ms: u128,
     max_gap_ms: u128,
+    /// The longest time without a grant of the containers of one node: it may be lost.
+    p50_node_gap_ms: u128,
+    max_node_gap_ms: u128,
     /// Median by kind of failure.
     gap_ms: BTreeMap<&'static str, u128>,
     /// Longest by kind of failure.
@@ -110,6 +113,8 @@ pub(crate) fn measure(
         verdicts_lost: results.verdicts_lost,
         p50_gap_ms: at(50)?,
         max_gap_ms: at(100)?,
+        p50_node_gap_ms: quantile(&results.node_gaps_ms, 50).context("no round")?,
+        max_node_gap_ms: quantile(&results.node_gaps_ms, 100).context("no round")?,
         gap_ms: by(50),
         max_gap_by_failure_ms: by(100),
         accepted: results.accepted,

@@ -78,6 +78,7 @@ impl Master {
             attempt: attempt.clone(),
             master_url: None,
             submission_token: None,
+            nodes: None,
         };
         let registered = client.register_master(&attempt.app, &body).await?;
         let lines = client

@@ -3,6 +3,7 @@
 //! Plain data. The daemon creates the calls from messages; the cluster answers each of them exactly
 //! once.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headroom_types::{
@@ -70,6 +71,8 @@ pub enum ClusterCall {
         attempt: AttemptId,
         /// URL where it listens for executors.
         url: Option<String>,
+        /// Nodes of the live containers that the master knows; `None` if it does not say.
+        nodes: Option<BTreeSet<NodeId>>,
     },
     /// Heartbeat of a master, with all its changes.
     Sync(Box<MasterHeartbeat>),

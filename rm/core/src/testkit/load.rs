@@ -158,7 +158,11 @@ impl ClusterLoad {
             let Some(attempt) = self.jobs.get(n).map(|job| job.attempt.clone()) else {
                 continue;
             };
-            let register = self.event(ClusterCall::RegisterMaster { attempt, url: None });
+            let register = self.event(ClusterCall::RegisterMaster {
+                attempt,
+                url: None,
+                nodes: None,
+            });
             self.take(step(register));
             if let Some(ask) = self.sync(n) {
                 self.take(step(ask));

@@ -35,13 +35,13 @@ pub(crate) async fn register(
     JsonBody(mut body): JsonBody<RegisterMaster>,
 ) -> HandlerResult<Json<MasterRegistered>> {
     let token = checked_token(body.submission_token.take())?;
-    let (attempt, url) = from_wire::register_master(&app, body)?;
-    let run = attempt.attempt;
+    let run = body.attempt.attempt;
+    let call = from_wire::register_master(&app, body)?;
     let Master {
         largest,
         containers,
         cursor,
-    } = web.reader.handle.register_master(attempt, url).await?;
+    } = web.reader.handle.register_master(call).await?;
     web.masters
         .registered(&app, run, token, &web.reader.handle.last());
     let containers = containers.into_iter().map(to_wire::granted).collect();

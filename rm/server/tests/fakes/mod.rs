@@ -446,6 +446,7 @@ impl FakeMaster {
             attempt: self.attempt.clone(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
             submission_token: None,
+            nodes: None,
         };
         let answer = until("the master to register", || async {
             match self.client.register_master(&self.attempt.app, &body).await {
