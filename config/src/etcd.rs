@@ -36,7 +36,7 @@ impl Default for EtcdConfig {
         EtcdConfig {
             endpoints: Vec::new(),
             prefix: "/headroom".to_owned(),
-            lease: Duration::from_secs(3),
+            lease: Duration::from_secs(2),
             tls: None,
             login: None,
             compact: Some(Duration::from_secs(300)),

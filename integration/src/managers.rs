@@ -138,7 +138,7 @@ impl Failure {
 }
 
 /// Number of kinds of failures; so many rounds have each of them once.
-pub const KINDS: u32 = Failure::ALL.len() as u32;
+pub const KINDS: usize = Failure::ALL.len();
 
 /// Runs the rounds, on hosts with networks and disks of their own. Requires root. `report` is called
 /// after each round.

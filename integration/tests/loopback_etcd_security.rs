@@ -143,6 +143,14 @@ fn the_doctor_checks_etcd() {
     examined().expect("every problem is found");
 }
 
+/// The states of the checks with this code.
+fn state_of(checks: &serde_json::Value, code: &str) -> Vec<String> {
+    let all = checks.as_array().into_iter().flatten();
+    all.filter(|check| check["code"] == code)
+        .filter_map(|check| Some(check["state"].as_str()?.to_owned()))
+        .collect()
+}
+
 fn examined() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("etcd");
@@ -174,23 +182,11 @@ fn examined() -> Result<()> {
         let checks = serde_json::from_str(&ran.stdout).with_context(|| format!("{ran:?}"))?;
         Ok((ran.code, checks))
     };
-    let state_of = |checks: &serde_json::Value, code: &str| -> Vec<String> {
-        let all = checks.as_array().into_iter().flatten();
-        all.filter(|check| check["code"] == code)
-            .filter_map(|check| Some(check["state"].as_str()?.to_owned()))
-            .collect()
-    };
     let (_, checks) = doctor(&etcd, "manager")?;
-    for code in [
-        "etcd-quorum",
-        "etcd-access",
-        "etcd-version",
-        "etcd-space",
-        "etcd-alarm",
-    ] {
-        ensure!(state_of(&checks, code) == ["ok"], "{code}: {checks:#}");
-    }
-    for code in ["etcd-lease", "etcd-clock", "etcd-cluster", "advertise"] {
+    for code in "etcd-quorum etcd-access etcd-version etcd-space etcd-alarm etcd-lease etcd-clock \
+        etcd-cluster advertise"
+        .split_whitespace()
+    {
         ensure!(state_of(&checks, code) == ["ok"], "{code}: {checks:#}");
     }
     ensure!(

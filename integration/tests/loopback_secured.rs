@@ -255,6 +255,7 @@ fn its_token_is_good_for_nothing_afterwards(cluster: &Cluster, master: &Client, 
         },
         master_url: Some("tls://192.0.2.1:1".into()),
         submission_token: None,
+        nodes: None,
     };
     let over = cluster
         .call(master.register_master(app, &again))

@@ -72,6 +72,7 @@ fn app(s: &mut ClusterScenario, queue: &str, user: &str) -> AppId {
             attempt: 1,
         },
         url: None,
+        nodes: None,
     })
     .expect("registers");
     app

@@ -36,17 +36,19 @@ on_every_store!(
     repeated_kills_lose_no_application_and_repeat_no_grant,
 );
 
+/// A task that has finished.
+fn row(n: u32) -> TaskRow {
+    let profile = serde_json::json!({"heap": 0, "overhead": 64 << 20, "cpus": 1000});
+    let attempt = serde_json::json!({
+        "attempt": format!("map/{n}@1"), "profile": profile, "slots": 1, "rung": 1, "container": "count.1.e1.c2", "node": "n1",
+        "started": 1000, "ended": 3000, "peak": 9 << 20, "reason": {"kind": "exit", "code": 0},
+    });
+    let row = serde_json::json!({"task": format!("map/{n}"), "state": "done", "profile": profile, "rung": 1, "attempts": [attempt]});
+    serde_json::from_value(row).expect("a row")
+}
+
 async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
-    let row = |n: u32| -> TaskRow {
-        let profile = serde_json::json!({"heap": 0, "overhead": 64 << 20, "cpus": 1000});
-        let attempt = serde_json::json!({
-            "attempt": format!("map/{n}@1"), "profile": profile, "slots": 1, "rung": 1, "container": "count.1.e1.c2", "node": "n1",
-            "started": 1000, "ended": 3000, "peak": 9 << 20, "reason": {"kind": "exit", "code": 0},
-        });
-        let row = serde_json::json!({"task": format!("map/{n}"), "state": "done", "profile": profile, "rung": 1, "attempts": [attempt]});
-        serde_json::from_value(row).expect("a row")
-    };
     for run in 1..=2 {
         let (running, client) = resource_manager_with(dir.path(), store).await;
         let master = FakeMaster::submit(&client, "count").await;

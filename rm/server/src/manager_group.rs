@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use crate::clock::ManagerClock;
 
 /// Longest wait for the copy of a new leader to reach the election. Otherwise it reads the state.
-const CATCH_UP: Duration = Duration::from_secs(2);
+const CATCH_UP: Duration = Duration::from_millis(500);
 /// Longest wait for the end of a lease that an ended process left.
 const END_LEASE: Duration = Duration::from_secs(5);
 

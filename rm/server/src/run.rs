@@ -146,12 +146,12 @@ impl ManagerLoop {
     /// Runs until it receives a stop, or can no longer save.
     pub(crate) async fn run(mut self) -> Result<(), ManagerLoopError> {
         self.begin();
-        self.save_and_apply()?;
+        self.save_and_apply().await?;
         loop {
             let batch = self.next_batch().await;
             let started = Instant::now();
             let turn = self.take_in(batch);
-            self.save_and_apply()?;
+            self.save_and_apply().await?;
             self.shared
                 .counters
                 .turns
@@ -261,7 +261,7 @@ impl ManagerLoop {
     }
 
     /// Saves the changes of the batch, then sends its effects in order.
-    fn save_and_apply(&mut self) -> Result<(), ManagerLoopError> {
+    async fn save_and_apply(&mut self) -> Result<(), ManagerLoopError> {
         let effects = std::mem::take(&mut self.effects);
         if !effects.is_empty() {
             self.shared.published.outdate();
@@ -271,7 +271,7 @@ impl ManagerLoop {
         self.documents.append(&mut self.journal)?;
         self.commit()?;
         // Grants are not in the journal, so its fence does not stop them.
-        self.wait_until_certain()?;
+        self.wait_until_certain().await?;
         ended.iter().for_each(|app| self.shared.jobs.forget(app));
         self.carry_out(effects);
         self.dispatch.send();
@@ -288,7 +288,7 @@ impl ManagerLoop {
     }
 
     /// Waits until this manager certainly leads.
-    fn wait_until_certain(&self) -> Result<(), ManagerLoopError> {
+    async fn wait_until_certain(&self) -> Result<(), ManagerLoopError> {
         let Some(lease) = &self.lease else {
             return Ok(());
         };
@@ -296,7 +296,7 @@ impl ManagerLoop {
             if lease.remaining_patience().is_zero() {
                 return Err(ManagerLoopError::Deposed);
             }
-            std::thread::sleep(UNCERTAIN);
+            tokio::time::sleep(UNCERTAIN).await;
         }
         Ok(())
     }

@@ -52,6 +52,7 @@ impl LiveMaster {
             attempt: self.attempt.clone(),
             master_url: Some(format!("tcp://{address}")),
             submission_token: token.map(str::to_owned),
+            nodes: None,
         };
         client
             .register_master(self.app(), &body)

@@ -22,7 +22,7 @@ use crate::progress::print_line;
 use crate::quantiles::quantile;
 
 /// Lease of the leader: the default.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(2);
 /// Time for which a paused leader is stopped.
 const PAUSE: Duration = Duration::from_secs(30);
 /// Tasks in flight.

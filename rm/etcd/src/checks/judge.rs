@@ -159,7 +159,7 @@ fn commit(facts: &EtcdFacts) -> EtcdCheck {
 }
 
 /// The shortest lease that etcd grants is 1.5 times its election timeout, and an election takes up
-/// to two timeouts. A tenth of the lease is not certain.
+/// to two timeouts. A leader waits for it for two leases less a tenth of one.
 fn lease(shortest: Option<Duration>, lease: Duration) -> EtcdCheck {
     let what = "the lease of a leader outlasts an election inside etcd";
     let Some(shortest) = shortest else {
@@ -169,7 +169,7 @@ fn lease(shortest: Option<Duration>, lease: Duration) -> EtcdCheck {
             "not measured, because etcd grants no lease",
         );
     };
-    let needed = shortest * 4 / 3 * 10 / 9;
+    let needed = shortest.max(shortest * 4 / 3 * 10 / 19);
     let found = format!(
         "lease {} ms; an election takes up to {} ms",
         lease.as_millis(),
