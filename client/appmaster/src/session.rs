@@ -352,6 +352,7 @@ impl ManagerSession {
         out: &mut Vec<SessionEffect>,
     ) {
         self.waiting = true;
+        self.last_sync = Some(now);
         let call = match self.outcome.clone().filter(|_| report.complete) {
             Some(outcome) => ManagerCall::Finish(Box::new(FinishApplicationRequest {
                 attempt: self.attempt.clone(),
@@ -363,7 +364,6 @@ impl ManagerSession {
                 let RequestChanges { changed, withdrawn } =
                     self.requests
                         .select(report.open, report.spent, report.acknowledged);
-                self.last_sync = Some(now);
                 self.next = now.plus(SYNC_INTERVAL);
                 ManagerCall::Sync(Box::new(MasterSync {
                     attempt: self.attempt.clone(),

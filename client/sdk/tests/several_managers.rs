@@ -270,7 +270,8 @@ async fn a_leader_that_appears_is_found_by_the_next_call() {
         TestManager::start(standby_without_leader()).await,
     );
     let client = client(&[&a.url(), &b.url()]);
-    let error = post(&client).await.expect_err("no leader");
+    let hasty = client.clone().with_timeout(Duration::from_millis(350));
+    let error = post(&hasty).await.expect_err("no leader");
     assert!(error.unreachable() && error.retryable());
     assert_eq!(
         error.to_string(),

@@ -118,6 +118,8 @@ impl Client {
         let deadline = Instant::now() + call.most;
         let mut route = self.begin(call.repetition);
         let (mut attempts, mut electing) = (Vec::new(), false);
+        // The attempts of the last round in which each address was called.
+        let mut whole_round = Vec::new();
         let mut request = Some(call.request.build().map_err(|source| {
             let url = route.target().shown(&call.path);
             ClientError::Unreachable { url, source }
@@ -129,8 +131,8 @@ impl Client {
                 return Err(summary(attempts));
             };
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() && !attempts.is_empty() {
-                return Err(summary(attempts));
+            if left.is_zero() && (attempts.len() + whole_round.len() > 0) {
+                return Err(summary(longer(attempts, whole_round)));
             }
             *copy.timeout_mut() = call.includes_body.then_some(left);
             let target = route.target().clone();
@@ -165,7 +167,8 @@ impl Client {
                 }
                 tokio::time::sleep(ELECTION).await;
                 route = self.begin(call.repetition);
-                (attempts, electing) = (Vec::new(), false);
+                whole_round = std::mem::take(&mut attempts);
+                electing = false;
             }
         }
     }
@@ -246,6 +249,15 @@ fn summary(mut attempts: Vec<FailedAttempt>) -> ClientError {
             attempts.extend(last);
             ClientError::NoLeader { attempts }
         }
+    }
+}
+
+/// The attempts that say more: a round that the deadline cut off may have none.
+fn longer(last: Vec<FailedAttempt>, before: Vec<FailedAttempt>) -> Vec<FailedAttempt> {
+    if last.len() < before.len() {
+        before
+    } else {
+        last
     }
 }
 
