@@ -19,12 +19,12 @@
 mod requests;
 mod stream;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use headroom_client::retry::ExponentialBackoff;
-use headroom_client::{CallFailureKind, ClientError};
-use headroom_types::{AttemptId, ContainerId, Epoch, NodeId, RequestId, Resource, Tick};
+use headroom_client::{CallFailureKind, ClientError, LiveContainers};
+use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource, Tick};
 use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, FinishApplicationRequest, MasterRegistered,
     MasterSync, MasterSyncReply, PlacementRequest, PlacementVerdict, RegisterMaster,
@@ -182,12 +182,12 @@ pub struct ManagerSession {
     waiting: bool,
     next: Tick,
     backoff: ExponentialBackoff,
-    last_sync: Option<Tick>,
+    /// Earliest call for changed rows: they wait for the interval, and for a retry.
+    next_rows: Tick,
     silent_since: Tick,
     ever_known: bool,
     requests: SentRequests,
-    /// Nodes of the live containers; `None` before the first registration of this process.
-    containers: Option<BTreeMap<ContainerId, NodeId>>,
+    containers: LiveContainers,
     stream: UpdateStream,
     /// Container of the size request in progress.
     resizing: Option<ContainerId>,
@@ -212,11 +212,11 @@ impl ManagerSession {
             waiting: false,
             next: now,
             backoff: ExponentialBackoff::usual(),
-            last_sync: None,
+            next_rows: now,
             silent_since: now,
             ever_known: false,
             requests: SentRequests::default(),
-            containers: None,
+            containers: LiveContainers::default(),
             stream: UpdateStream::new(),
             resizing: None,
             queued_resizes: VecDeque::new(),
@@ -241,7 +241,7 @@ impl ManagerSession {
             attempt: self.attempt.clone(),
             master_url: Some(self.master_url.clone()),
             submission_token: self.submission_token.clone(),
-            nodes: (self.containers.as_ref()).map(|all| all.values().cloned().collect()),
+            nodes: self.containers.nodes(),
         };
         out.push(SessionEffect::Call(ManagerCall::Register(body)));
     }
@@ -280,8 +280,7 @@ impl ManagerSession {
 
     /// Makes a call due soon, because the job's view has changed.
     pub fn sync_soon(&mut self, now: Tick) {
-        let soon = self.last_sync.map_or(now, |at| at.plus(REPORT_INTERVAL));
-        self.next = self.next.min(soon);
+        self.next = self.next.min(self.next_rows.max(now));
     }
 
     /// Makes the report of the end due at once.
@@ -352,7 +351,7 @@ impl ManagerSession {
         out: &mut Vec<SessionEffect>,
     ) {
         self.waiting = true;
-        self.last_sync = Some(now);
+        self.next_rows = now.plus(REPORT_INTERVAL);
         let call = match self.outcome.clone().filter(|_| report.complete) {
             Some(outcome) => ManagerCall::Finish(Box::new(FinishApplicationRequest {
                 attempt: self.attempt.clone(),
@@ -420,6 +419,7 @@ impl ManagerSession {
     fn retry_later(&mut self, now: Tick) {
         self.waiting = false;
         self.next = now.plus(self.backoff.wait());
+        self.next_rows = self.next;
     }
 
     fn on_registered(
@@ -441,11 +441,7 @@ impl ManagerSession {
         self.on_answer(now);
         (self.phase, self.ever_known) = (SessionPhase::Known(epoch), true);
         self.requests.on_registered();
-        let live = containers.iter();
-        self.containers = Some(
-            live.map(|c| (c.container.clone(), c.node.clone()))
-                .collect(),
-        );
+        self.containers.register(&containers);
         self.next = now;
         let (number, from) = self.stream.open_at(StreamPosition { epoch, cursor });
         out.push(SessionEffect::OpenStream(number, from));
@@ -587,27 +583,9 @@ impl ManagerSession {
         if epoch.is_none_or(|epoch| self.phase != SessionPhase::Known(epoch)) {
             return;
         }
-        match &what {
-            ApplicationUpdateKind::Allocated(grant) => {
-                if let Some(containers) = &mut self.containers {
-                    containers.insert(grant.container.clone(), grant.node.clone());
-                }
-            }
-            ApplicationUpdateKind::Exited { request, report } => {
-                self.requests.on_container_exited(request.clone(), cursor);
-                if let Some(containers) = &mut self.containers {
-                    containers.remove(&report.container);
-                }
-            }
-            ApplicationUpdateKind::Running { .. }
-            | ApplicationUpdateKind::Resized { .. }
-            | ApplicationUpdateKind::ResizeFailed { .. }
-            | ApplicationUpdateKind::PreemptSoon { .. }
-            | ApplicationUpdateKind::NodeDraining { .. }
-            | ApplicationUpdateKind::Expired { .. }
-            | ApplicationUpdateKind::Scale(_)
-            | ApplicationUpdateKind::Order(_)
-            | ApplicationUpdateKind::Alive => {}
+        self.containers.update(&what);
+        if let ApplicationUpdateKind::Exited { request, .. } = &what {
+            self.requests.on_container_exited(request.clone(), cursor);
         }
         if !matches!(what, ApplicationUpdateKind::Alive) {
             tracing::debug!(cursor, ?what, "update");

@@ -65,6 +65,20 @@ struct ManagerReplica {
     etcd: Option<CutProxy>,
 }
 
+/// Writes the configuration of the resource manager `rm-N`, with more keys of `[etcd]`.
+fn configuration(
+    dir: &Path,
+    n: usize,
+    (endpoints, lease): (&[String], Duration),
+    keys: &str,
+) -> Result<PathBuf> {
+    let file = dir.join(format!("rm-{n}.toml"));
+    let lease = lease.as_millis();
+    let text = format!("[etcd]\nendpoints = {endpoints:?}\nlease = \"{lease}ms\"\n{keys}");
+    fs::write(&file, text)?;
+    Ok(file)
+}
+
 impl ManagerReplicas {
     fn start(
         dir: &Path,
@@ -78,13 +92,7 @@ impl ManagerReplicas {
         let mut replicas = Vec::new();
         for n in 1..=managers {
             let etcd = CutProxy::start(&etcd.endpoints())?;
-            let file = dir.join(format!("rm-{n}.toml"));
-            let configuration = format!(
-                "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n{keys}",
-                etcd.urls(),
-                lease.as_millis()
-            );
-            fs::write(&file, configuration)?;
+            let file = configuration(dir, n, (etcd.urls(), lease), &keys)?;
             replicas.push(ManagerReplica {
                 listen: format!("127.0.0.1:{}", free_port()?),
                 file,
@@ -111,13 +119,7 @@ impl ManagerReplicas {
         let etcd = EtcdCluster::start_on(data, members)?;
         let mut replicas = Vec::new();
         for n in 1..=hosts {
-            let file = dir.join(format!("rm-{n}.toml"));
-            let configuration = format!(
-                "[etcd]\nendpoints = {:?}\nlease = \"{}ms\"\n",
-                etcd.endpoints(),
-                lease.as_millis()
-            );
-            fs::write(&file, configuration)?;
+            let file = configuration(dir, n, (&etcd.endpoints(), lease), "")?;
             replicas.push(ManagerReplica {
                 listen: format!("{}:{PORT}", network::address(n)),
                 file,

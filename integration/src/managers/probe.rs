@@ -2,15 +2,12 @@
 //! after the other and records the time of each grant, and a user who submits one application after
 //! the other.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use headroom_client::{Client, ClientResult};
-use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, LaunchSpec, NodeId, RequestId, Resource,
-};
+use headroom_client::{Client, ClientResult, LiveContainers};
+use headroom_types::{AppId, AttemptId, Bytes, Cpus, LaunchSpec, NodeId, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::application_master::{
     ApplicationUpdateKind, MasterSync, PlacementRequest, RegisterMaster,
@@ -96,7 +93,7 @@ impl GrantProbe {
             grants: grants.clone(),
             requests: 0,
             node: node.clone(),
-            containers: BTreeMap::new(),
+            containers: LiveContainers::default(),
         };
         runtime.spawn(prober.run());
         Ok(GrantProbe {
@@ -178,8 +175,7 @@ struct Prober {
     grants: Arc<Mutex<Vec<Instant>>>,
     requests: u32,
     node: NodeId,
-    /// Nodes of the live containers.
-    containers: BTreeMap<ContainerId, NodeId>,
+    containers: LiveContainers,
 }
 
 impl Prober {
@@ -201,13 +197,12 @@ impl Prober {
                     attempt: self.attempt.clone(),
                     master_url: None,
                     submission_token: None,
-                    nodes: Some(self.containers.values().cloned().collect()),
+                    nodes: self.containers.nodes(),
                 },
             )
             .await?;
         let (epoch, mut cursor) = (registered.epoch, registered.cursor);
-        let live = registered.containers.into_iter();
-        self.containers = live.map(|c| (c.container, c.node)).collect();
+        self.containers.register(&registered.containers);
         let mut updates = self.client.updates(&self.app, epoch, cursor).await?;
         loop {
             self.requests += 1;
@@ -231,26 +226,13 @@ impl Prober {
                 };
                 let update = line?;
                 cursor = update.cursor;
-                match update.what {
-                    ApplicationUpdateKind::Allocated(grant) => {
-                        let is_it = grant.request == request;
-                        self.containers.insert(grant.container, grant.node);
-                        if is_it {
-                            break;
-                        }
-                    }
-                    ApplicationUpdateKind::Exited { report, .. } => {
-                        self.containers.remove(&report.container);
-                    }
-                    ApplicationUpdateKind::Running { .. }
-                    | ApplicationUpdateKind::Resized { .. }
-                    | ApplicationUpdateKind::ResizeFailed { .. }
-                    | ApplicationUpdateKind::PreemptSoon { .. }
-                    | ApplicationUpdateKind::NodeDraining { .. }
-                    | ApplicationUpdateKind::Expired { .. }
-                    | ApplicationUpdateKind::Scale(_)
-                    | ApplicationUpdateKind::Order(_)
-                    | ApplicationUpdateKind::Alive => {}
+                self.containers.update(&update.what);
+                let granted = matches!(
+                    &update.what,
+                    ApplicationUpdateKind::Allocated(grant) if grant.request == request
+                );
+                if granted {
+                    break;
                 }
             }
             self.grants

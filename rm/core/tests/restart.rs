@@ -80,6 +80,54 @@ fn a_restart_grants_no_container_twice() {
 }
 
 #[test]
+fn a_master_registers_when_the_nodes_of_its_containers_have() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 1, size(3, 1)).expect("asks");
+    s.settle();
+    let on = s.cluster.containers().map(|c| c.node.clone());
+    let (own, other) = match on.last().expect("a container").as_str() {
+        "n1" => ("n1", "n2"),
+        _ => ("n2", "n1"),
+    };
+    s.restart().register(own);
+    let register = |s: &mut ClusterScenario, nodes: &[&str]| {
+        let attempt = s.attempt(&app);
+        s.call(ClusterCall::RegisterMaster {
+            attempt,
+            url: None,
+            nodes: Some(nodes.iter().map(|node| id(node)).collect()),
+        })
+    };
+    let early = register(&mut s, &[own, other]);
+    assert!(
+        matches!(early, Err(CallRefusal::Recovering(_))),
+        "{early:?}"
+    );
+    let Ok(CallAnswer::Master { containers, .. }) = register(&mut s, &[own]) else {
+        panic!("the lost node holds up a master without containers on it")
+    };
+    assert_eq!(containers.len(), 1);
+    s.ask_waits(&app, "work", 2, size(3, 1));
+    assert_eq!(
+        s.alive(&app).len(),
+        1,
+        "the other node is missing, and this one is full"
+    );
+    s.ask(&app, "more", 1, size(1, 1)).expect("asks");
+    s.settle();
+    assert_eq!(
+        s.alive(&app).len(),
+        2,
+        "grants do not wait for the other node"
+    );
+    s.register(other).settle();
+    assert_eq!(s.alive(&app).len(), 3);
+    s.check();
+}
+
+#[test]
 fn recovery_waits_at_most_ten_seconds_for_a_missing_node() {
     let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4)).node("n2", size(4, 4));

@@ -27,8 +27,8 @@ pub enum EtcdError {
     /// Another resource manager leads, so the write was refused.
     #[error("this resource manager no longer leads, so etcd refused the write")]
     Deposed,
-    /// The lease ended before etcd confirmed the write. Its outcome is unknown.
-    #[error("etcd did not confirm a write within the lease: {0}")]
+    /// The leader gave up before etcd confirmed the write. Its outcome is unknown.
+    #[error("etcd did not confirm a write in time: {0}")]
     Unconfirmed(String),
     /// The user, password or certificate is not accepted.
     #[error(

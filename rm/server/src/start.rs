@@ -237,9 +237,14 @@ async fn announce(running: &RunningManager, counts: (usize, usize)) -> anyhow::R
     // The first turn of the loop is complete when its view exists.
     running.handle.view().await.map_err(anyhow::Error::new)?;
     let config = &running.options.config;
-    let (state, store) = (config.state.display(), config.store);
+    let store = if config.etcd.is_used() {
+        "etcd"
+    } else {
+        config.store.as_str()
+    };
+    let state = config.state.display();
     let ((apps, nodes), epoch) = (counts, running.epoch);
-    info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
+    info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, store, "the resource manager answers");
     notify::ready();
     Ok(())
 }

@@ -300,6 +300,42 @@ fn the_end_is_reported_until_it_is_answered() {
 }
 
 #[test]
+fn changed_rows_call_no_silent_resource_manager_before_the_retry() {
+    let mut session = syncing();
+    for now in [20, 70] {
+        let failed = UnacceptedReport {
+            error: ClientError::NotSent,
+            patch: None,
+        };
+        take(&mut session, now, SessionInput::Synced(Err(failed)));
+        session.sync_soon(Tick(now));
+        let retry = session.next_timer().expect("a retry");
+        assert!(retry >= Tick(now + 50), "{retry:?} after {now}");
+        let calls = wake(&mut session, retry.0);
+        assert_eq!(calls.len(), 1, "{calls:?}");
+    }
+}
+
+#[test]
+fn a_later_registration_names_the_nodes_of_the_containers() {
+    let nodes = |effects: &[SessionEffect]| {
+        let body = effects.iter().find_map(|effect| {
+            if let SessionEffect::Call(ManagerCall::Register(body)) = effect {
+                return Some(body.nodes.clone());
+            }
+            None
+        });
+        body.expect("a registration")
+    };
+    let mut first = Vec::new();
+    new_session().register(&mut first);
+    assert_eq!(nodes(&first), None, "an earlier run may have containers");
+    let mut session = syncing();
+    let effects = take(&mut session, 20, rejected(ErrorCode::HR0410));
+    assert_eq!(nodes(&effects), Some(std::collections::BTreeSet::new()));
+}
+
+#[test]
 fn sizes_are_requested_one_after_the_other() {
     let mut session = new_session();
     let mut out = Vec::new();
