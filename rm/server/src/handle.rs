@@ -29,8 +29,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(9);
 /// Maximum wait of a master that registers before the recovery after a restart is complete. Shorter
 /// than the timeout of callers.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(6);
-/// Interval between attempts to register a master meanwhile.
-const RECOVERY_LOOK: Duration = Duration::from_millis(100);
+/// Interval between attempts to register a master that names its nodes meanwhile. Thousands of
+/// masters may wait.
+const RECOVERY_LOOK: Duration = Duration::from_millis(300);
 
 /// Handle with which handlers send inputs to the main loop.
 #[derive(Clone, Debug)]
@@ -122,6 +123,7 @@ impl MainLoopHandle {
     /// when their nodes have registered again. The call waits for that instead of being refused,
     /// because the retries of a master become slower and slower.
     pub(crate) async fn register_master(&self, call: ClusterCall) -> ProblemResult<Master> {
+        let names_nodes = matches!(&call, ClusterCall::RegisterMaster { nodes: Some(_), .. });
         let mut recovered = self.published.recovery();
         let until = tokio::time::Instant::now() + RECOVERY_TIMEOUT;
         loop {
@@ -134,7 +136,12 @@ impl MainLoopHandle {
                 return Err(to_wire::problem(&refusal));
             }
             // The nodes of this master may have registered before all have.
-            let _ = tokio::time::timeout(RECOVERY_LOOK, recovered.wait_for(|r| *r)).await;
+            let look = if names_nodes {
+                until.min(tokio::time::Instant::now() + RECOVERY_LOOK)
+            } else {
+                until
+            };
+            let _ = tokio::time::timeout_at(look, recovered.wait_for(|r| *r)).await;
         }
     }
 
