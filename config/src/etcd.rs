@@ -9,8 +9,8 @@ use crate::toml_reader::{
     TomlSection, absolute_path, duration, hint, parse_duration, read_keys, server_urls, some, text,
 };
 
-/// Shortest lease: etcd itself grants none below two seconds.
-const MIN_LEASE: Duration = Duration::from_secs(2);
+/// Shortest lease. A leader renews it four times in that time, each time durably in etcd.
+const MIN_LEASE: Duration = Duration::from_millis(500);
 /// Longest lease. The cluster waits for it when a host fails.
 const MAX_LEASE: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ impl Default for EtcdConfig {
         EtcdConfig {
             endpoints: Vec::new(),
             prefix: "/headroom".to_owned(),
-            lease: Duration::from_secs(2),
+            lease: Duration::from_secs(1),
             tls: None,
             login: None,
             compact: Some(Duration::from_secs(300)),
@@ -67,7 +67,7 @@ pub(crate) fn read(root: &mut TomlSection<'_>) -> EtcdConfig {
                 "write a path such as \"/headroom/prod\"";
             lease: lease_time =>
                 "another resource manager leads after this time without a renewal",
-                "write a time from \"2s\" to \"60s\"";
+                "write a time from \"500ms\" to \"60s\"";
             tls | login: some(absolute_path) =>
                 "the resource manager reads it",
                 "write an absolute path in quotes, or leave it out";
@@ -106,8 +106,8 @@ fn lease_time(value: &DeValue<'_>) -> Result<Duration, String> {
         Ok(time)
     } else {
         Err(format!(
-            "it is not between {} s and {} s",
-            MIN_LEASE.as_secs(),
+            "it is not between {} ms and {} s",
+            MIN_LEASE.as_millis(),
             MAX_LEASE.as_secs()
         ))
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn wrong_values_are_refused() {
         for (text, key) in [
-            ("lease='1s'", "etcd.lease"),
+            ("lease='100ms'", "etcd.lease"),
             ("prefix='a b'", "etcd.prefix"),
             ("compact='0s'", "etcd.compact"),
             ("endpoints=['https://a:2379']", "etcd.endpoints"),

@@ -158,7 +158,12 @@ pub const MANAGER_DOCUMENTATION: &[DocumentedKey] = &[
         Any("\"/headroom/prod\""),
         "\"headroom\"",
     ),
-    key("etcd.lease", Time, Between("\"2s\"", "\"1m\""), "\"1s\""),
+    key(
+        "etcd.lease",
+        Time,
+        Between("\"500ms\"", "\"1m\""),
+        "\"100ms\"",
+    ),
     key("etcd.tls", Path, Any("\"/etc/headroom/etcd\""), "\"etcd\""),
     key("etcd.login", Path, Any("\"/etc/headroom/etcd-login\""), "7"),
     key("etcd.compact", Time, Any("\"never\""), "\"0s\""),

@@ -40,12 +40,13 @@ impl ManagerSetup {
         self.rates.len()
     }
 
-    /// Two or three managers, whose clocks differ as far as the lease allows.
+    /// Two or three managers, whose clocks differ from each other as far as the lease allows.
     fn several(chance: &mut RandomSource) -> Self {
-        let lease_ms = chance.pick(&[3_000, 3_000, 5_000, 10_000]).unwrap_or(3_000);
-        // A clock that is slower would outlast the lease.
-        let slowest = certain_until(0, Duration::from_millis(lease_ms)) * 1_000 / lease_ms;
-        let fastest = 2_000 - slowest;
+        let lease_ms = chance.pick(&[1_000, 3_000, 3_000, 10_000]).unwrap_or(3_000);
+        // A leader stops earlier by this part of the lease than the fastest standby replaces it.
+        let certain = certain_until(0, Duration::from_millis(lease_ms)) * 1_000 / lease_ms;
+        let slowest = 1_000 - (1_000 - certain) / 2;
+        let fastest = slowest * 1_000 / certain;
         let count = chance.between(2, 3);
         let rate = |chance: &mut RandomSource| match chance.below(4) {
             0 => slowest,
@@ -54,7 +55,11 @@ impl ManagerSetup {
         };
         ManagerSetup {
             lease_ms,
-            etcd_delay_ms: chance.pick(&[4, 8, 8, 50, 400]).unwrap_or(8),
+            // A lease must outlast several calls.
+            etcd_delay_ms: chance
+                .pick(&[4, 8, 8, 50, 400])
+                .unwrap_or(8)
+                .min(lease_ms / 10),
             rates: (0..count).map(|_| rate(chance)).collect(),
         }
     }

@@ -1,12 +1,11 @@
-//! A manager in the election of the leader, as `rm/etcd/src/election.rs` has it: a standby grants
-//! itself a lease and tries to create the leader's key; a leader renews its lease, and considers it
-//! over by its own clock before etcd does.
+//! A manager in the election of the leader, as `rm/etcd/src/election.rs` has it: a standby tries to
+//! create the leader's key, and removes the key of a leader that is silent for its lease by the
+//! standby's clock; a leader renews its lease, and considers it over by its own clock before that.
 
 use std::time::Duration;
 
 use headroom_rm_core::RestoredCluster;
-use headroom_rm_etcd::LeaseClock;
-use headroom_rm_etcd::certain_until;
+use headroom_rm_etcd::{LeaderSilence, LeaseClock, Renewal, certain_until, patience};
 
 use super::commit::SimCommit;
 use super::etcd::{EtcdAnswer, EtcdRequest, LeaderKey};
@@ -21,6 +20,14 @@ pub(super) const CALL: u64 = 1_000;
 const AGAIN: u64 = 300;
 /// Pause of a leader after a failed renewal. Milliseconds.
 const RENEW_AGAIN: u64 = 100;
+/// Interval of the checks whether the lease is certain again. Milliseconds.
+const UNCERTAIN: u64 = 50;
+/// Renewals of a lease in its time.
+const RENEWALS: u64 = 4;
+/// Renewals of a lease of etcd in its time.
+const KEEPS: u64 = 4;
+/// Looks of a standby at the leader in the time of a lease.
+const LOOKS: u64 = 8;
 /// Longest time between two turns of a leader's main loop. Milliseconds.
 const TURN: u64 = 1_000;
 
@@ -36,6 +43,10 @@ pub(super) enum SimElectionEvent {
     Timer { round: u64 },
     /// The renewal of the leader's lease is due.
     Renew,
+    /// The renewal of the lease of etcd is due, to which the leader's key belongs.
+    Keep,
+    /// A leader looks whether its lease is certain.
+    Certain,
     /// The watch reports a change of the leader.
     Leader {
         revision: u64,
@@ -57,8 +68,12 @@ enum ElectionStage {
     Pausing,
     Granting,
     Competing,
+    /// It renews the lease of a key that an earlier try has created.
+    Confirming,
     Waiting,
+    Deposing,
     Revoking,
+    /// It renews its lease of etcd.
     Renewing,
     /// The leader's key is its own. It reads the state.
     Reading,
@@ -78,9 +93,13 @@ pub(super) struct SimElection {
     renewal: Option<(u64, u64)>,
     /// Time of the call under way, by its own clock.
     sent: u64,
-    renewed: u64,
+    /// Time of the last renewal of its lease of etcd.
+    kept: u64,
+    silence: LeaderSilence,
     lease: i64,
     clock: Option<LeaseClock>,
+    /// The key that an earlier try has created.
+    found: Option<LeaderKey>,
     pub(super) key: Option<LeaderKey>,
     /// The leader that it knows.
     pub(super) view: Option<LeaderKey>,
@@ -99,9 +118,11 @@ impl SimElection {
             call: None,
             renewal: None,
             sent: 0,
-            renewed: 0,
+            kept: 0,
+            silence: LeaderSilence::default(),
             lease: 0,
             clock: None,
+            found: None,
             key: None,
             view: None,
             viewed: 0,
@@ -124,8 +145,19 @@ impl SimElection {
     pub(super) fn remaining(&self, now: u64) -> u64 {
         let now = self.local(now);
         let left = self.clock.as_ref().map(|clock| clock.remaining_at(now));
-        left.map_or(0, |left| u64::try_from(left.as_millis()).unwrap_or(0))
+        left.map_or(0, whole_millis)
     }
+
+    /// Time until it gives up, also while its lease is not certain. Milliseconds.
+    pub(super) fn remaining_patience(&self, now: u64) -> u64 {
+        let now = self.local(now);
+        let left = self.clock.as_ref();
+        left.map_or(0, |clock| whole_millis(clock.remaining_patience_at(now)))
+    }
+}
+
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(0)
 }
 
 impl Simulation {
@@ -160,6 +192,10 @@ impl Simulation {
         self.scenario.managers.lease_ms
     }
 
+    fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms())
+    }
+
     /// Starts the process of a manager as a standby.
     pub(super) fn standby_starts(&mut self, m: usize) {
         let rate = self.scenario.managers.rates.get(m).copied();
@@ -178,16 +214,23 @@ impl Simulation {
     }
 
     fn candidate_calls(&mut self, m: usize, stage: ElectionStage) {
-        let (now, lease_ms) = (self.now, self.lease_ms());
+        let (now, time) = (self.now, self.lease());
         let Some(e) = self.election(m) else {
             return;
         };
         let (lease, led) = (e.lease, e.view.map_or(0, |key| key.lease));
+        let silent = e.silence.expired(e.local(now), time).unwrap_or(Renewal {
+            created: 0,
+            renewed: 0,
+        });
+        let found = e.found.map_or(0, |key| key.created);
         e.stage = stage;
         e.sent = e.local(now);
         let request = match stage {
-            ElectionStage::Granting => EtcdRequest::GrantLease(lease_ms),
+            ElectionStage::Granting => EtcdRequest::GrantLease(whole_millis(patience(time))),
             ElectionStage::Competing => EtcdRequest::CreateLeaderKey { manager: m, lease },
+            ElectionStage::Confirming => EtcdRequest::RenewLeader { created: found },
+            ElectionStage::Deposing => EtcdRequest::DeposeLeader(silent),
             ElectionStage::Revoking => EtcdRequest::RevokeLease(led),
             ElectionStage::Renewing => EtcdRequest::RenewLease(lease),
             ElectionStage::Reading => EtcdRequest::ReadState,
@@ -196,7 +239,20 @@ impl Simulation {
             | ElectionStage::Waiting
             | ElectionStage::Leading => return,
         };
-        let number = self.election_calls(m, request, (CALL, AnswerFate::Arrives));
+        let within = match stage {
+            ElectionStage::Competing | ElectionStage::Confirming | ElectionStage::Deposing => {
+                CALL.min(self.lease_ms() * 3 / 4)
+            }
+            ElectionStage::Off
+            | ElectionStage::Pausing
+            | ElectionStage::Granting
+            | ElectionStage::Waiting
+            | ElectionStage::Revoking
+            | ElectionStage::Renewing
+            | ElectionStage::Reading
+            | ElectionStage::Leading => CALL,
+        };
+        let number = self.election_calls(m, request, (within, AnswerFate::Arrives));
         if let Some(e) = self.election(m) {
             e.call = Some(number);
         }
@@ -221,6 +277,8 @@ impl Simulation {
             SimElectionEvent::Silent { number } => self.election_hears(m, number, None),
             SimElectionEvent::Timer { round } => self.candidate_timer(m, round),
             SimElectionEvent::Renew => self.leader_renews(m),
+            SimElectionEvent::Keep => self.leader_keeps_its_key(m),
+            SimElectionEvent::Certain => self.manager_is_durable(m),
             SimElectionEvent::Leader { revision, leader } => {
                 self.leader_changed(m, revision, leader);
             }
@@ -249,30 +307,35 @@ impl Simulation {
     }
 
     fn candidate_hears(&mut self, m: usize, answer: Option<EtcdAnswer>) {
-        let lease_ms = self.lease_ms();
+        let now = self.now;
         let Some(e) = self.election(m) else {
             return;
         };
+        let (local, sent) = (e.local(now), e.sent);
         match e.stage {
             ElectionStage::Granting => {
                 if let Some(EtcdAnswer::LeaseGranted(lease)) = answer {
-                    (e.lease, e.renewed) = (lease, e.sent);
+                    (e.lease, e.kept, e.silence) = (lease, local, LeaderSilence::default());
                     return self.candidate_calls(m, ElectionStage::Competing);
                 }
             }
-            ElectionStage::Competing => {
-                if let Some(EtcdAnswer::LeaderKey(key)) = answer {
-                    if key.lease == e.lease {
-                        return self.is_elected(m, key);
-                    }
-                    return self.candidate_waits(m, ElectionStage::Waiting, lease_ms / 3);
+            ElectionStage::Competing => return self.candidate_competes(m, answer),
+            ElectionStage::Confirming => {
+                if let (Some(EtcdAnswer::LeaderRenewed), Some(key)) = (answer, e.found) {
+                    return self.is_elected(m, key, sent);
                 }
+                return self.candidate_calls(m, ElectionStage::Competing);
+            }
+            // The next look decides.
+            ElectionStage::Deposing => {
+                e.silence = LeaderSilence::default();
+                return self.candidate_calls(m, ElectionStage::Competing);
             }
             // A lease that was not ended expires.
             ElectionStage::Revoking => return self.candidate_calls(m, ElectionStage::Renewing),
             ElectionStage::Renewing => {
                 if let Some(EtcdAnswer::LeaseRenewed) = answer {
-                    e.renewed = e.sent;
+                    e.kept = sent;
                     return self.candidate_calls(m, ElectionStage::Competing);
                 }
             }
@@ -291,17 +354,46 @@ impl Simulation {
         self.candidate_waits(m, ElectionStage::Pausing, AGAIN);
     }
 
-    /// The leader's key is the manager's own.
-    fn is_elected(&mut self, m: usize, key: LeaderKey) {
-        let (lease_ms, now) = (self.lease_ms(), self.now);
+    fn candidate_competes(&mut self, m: usize, answer: Option<EtcdAnswer>) {
+        let (now, time) = (self.now, self.lease());
         let Some(e) = self.election(m) else {
             return;
         };
-        let until = certain_until(e.renewed, Duration::from_millis(lease_ms));
-        (e.key, e.clock) = (Some(key), Some(LeaseClock::until(until)));
+        let (local, sent) = (e.local(now), e.sent);
+        match answer {
+            Some(EtcdAnswer::LeaderKeyCreated(key)) => self.is_elected(m, key, sent),
+            Some(EtcdAnswer::LeaderKey(key)) if key.lease == e.lease => {
+                e.found = Some(key);
+                self.candidate_calls(m, ElectionStage::Confirming);
+            }
+            Some(EtcdAnswer::LeaderKey(key)) => {
+                e.silence.answered(local, Some(key.renewal()));
+                if e.silence.expired(local, time).is_some() {
+                    return self.candidate_calls(m, ElectionStage::Deposing);
+                }
+                self.candidate_waits(m, ElectionStage::Waiting, whole_millis(time) / LOOKS);
+            }
+            Some(EtcdAnswer::NoQuorum) | None => {
+                e.silence.unanswered(local, time);
+                self.candidate_waits(m, ElectionStage::Waiting, RENEW_AGAIN);
+            }
+            Some(_) => self.candidate_waits(m, ElectionStage::Pausing, AGAIN),
+        }
+    }
+
+    /// The leader's key is the manager's own. Its last renewal was sent at `sent`, by its clock.
+    fn is_elected(&mut self, m: usize, key: LeaderKey, sent: u64) {
+        let (lease, now) = (self.lease(), self.now);
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        let until = certain_until(sent, lease);
+        let clock = LeaseClock::until(until).with_patience(patience(lease));
+        (e.key, e.clock) = (Some(key), Some(clock));
         let left = e.remaining(now);
         self.note(|| format!("manager {m} is elected, its lease is certain for {left} ms"));
         self.leader_renews(m);
+        self.leader_keeps_its_key(m);
         self.candidate_calls(m, ElectionStage::Reading);
     }
 
@@ -311,15 +403,34 @@ impl Simulation {
         };
         match e.stage {
             ElectionStage::Pausing => self.candidate_calls(m, ElectionStage::Granting),
-            ElectionStage::Waiting => self.candidate_calls(m, ElectionStage::Renewing),
+            ElectionStage::Waiting => self.candidate_looks(m),
             ElectionStage::Off
             | ElectionStage::Granting
             | ElectionStage::Competing
+            | ElectionStage::Confirming
+            | ElectionStage::Deposing
             | ElectionStage::Revoking
             | ElectionStage::Renewing
             | ElectionStage::Reading
             | ElectionStage::Leading => {}
         }
+    }
+
+    /// Looks at the leader again. Before, it renews its own lease of etcd if that is due.
+    fn candidate_looks(&mut self, m: usize) {
+        let (now, time) = (self.now, self.lease());
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        let is_due = e.local(now).saturating_sub(e.kept) >= whole_millis(patience(time)) / KEEPS;
+        self.candidate_calls(
+            m,
+            if is_due {
+                ElectionStage::Renewing
+            } else {
+                ElectionStage::Competing
+            },
+        );
     }
 
     fn leader_changed(&mut self, m: usize, revision: u64, leader: Option<LeaderKey>) {
@@ -330,7 +441,7 @@ impl Simulation {
         e.view = leader;
         if leader.is_none() && e.stage == ElectionStage::Waiting {
             e.round += 1;
-            self.candidate_calls(m, ElectionStage::Renewing);
+            self.candidate_looks(m);
         }
     }
 
@@ -353,16 +464,16 @@ impl Simulation {
         let Some(e) = self.election(m).filter(|e| e.clock.is_some()) else {
             return;
         };
-        let (lease, sent) = (e.lease, e.local(now));
-        let most = (lease_ms / 3, AnswerFate::Arrives);
-        let number = self.election_calls(m, EtcdRequest::RenewLease(lease), most);
+        let (created, sent) = (e.key.map_or(0, |key| key.created), e.local(now));
+        let most = (lease_ms * 3 / 4, AnswerFate::Arrives);
+        let number = self.election_calls(m, EtcdRequest::RenewLeader { created }, most);
         if let Some(e) = self.election(m) {
             e.renewal = Some((number, sent));
         }
     }
 
     fn renewal_hears(&mut self, m: usize, sent: u64, answer: Option<EtcdAnswer>) {
-        let (now, lease_ms) = (self.now, self.lease_ms());
+        let (now, lease) = (self.now, self.lease());
         let Some(e) = self.election(m) else {
             return;
         };
@@ -371,18 +482,36 @@ impl Simulation {
         };
         let mut wait = RENEW_AGAIN;
         match answer {
-            Some(EtcdAnswer::LeaseRenewed) => {
-                clock.renew(sent, Duration::from_millis(lease_ms));
-                wait = lease_ms / 4;
+            Some(EtcdAnswer::LeaderRenewed) => {
+                clock.renew(sent, lease);
+                wait = whole_millis(lease) / RENEWALS;
             }
-            Some(EtcdAnswer::LeaseGone) => clock.end(),
+            Some(EtcdAnswer::ConditionFailed(_)) => clock.end(),
             Some(_) | None => {}
         }
-        if clock.remaining_at(e.local(now)).is_zero() {
+        if clock.remaining_patience_at(e.local(now)).is_zero() {
             return clock.end();
         }
         let wait = e.lasting(wait);
         self.election_later(m, wait, SimElectionEvent::Renew);
+    }
+
+    /// Renews the lease of etcd to which the keys of a leader belong.
+    fn leader_keeps_its_key(&mut self, m: usize) {
+        let every = whole_millis(patience(self.lease())) / KEEPS;
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        let (lease, every) = (e.lease, e.lasting(every));
+        self.etcd_calls(m, EtcdRequest::RenewLease(lease), AnswerFate::Arrives);
+        self.election_later(m, every, SimElectionEvent::Keep);
+    }
+
+    /// Looks again in a moment whether the lease of a leader is certain.
+    pub(super) fn leader_waits(&mut self, m: usize) {
+        self.counts.uncertain += 1;
+        self.managers[m].writing = true;
+        self.election_later(m, UNCERTAIN, SimElectionEvent::Certain);
     }
 
     /// Ends the process of a leader that is not sure to lead. Its service starts it again.
@@ -408,7 +537,10 @@ impl Simulation {
     /// Begins the work of a leader whose epoch is durable.
     pub(super) fn leader_begins(&mut self, m: usize) {
         let now = self.now;
-        if self.election(m).is_some_and(|e| e.remaining(now) == 0) {
+        let patient = self
+            .election(m)
+            .is_some_and(|e| e.remaining_patience(now) > 0);
+        if !patient {
             return self.leader_ends(m, "its lease ended before it could begin");
         }
         let Some(state) = self.election(m).and_then(|e| e.opened.take()) else {

@@ -1,14 +1,15 @@
 //! The simulated etcd: a linearizable store with leases. It has the key of the leader and the state
 //! of the cluster.
 //!
-//! Requests take effect one after the other, at the time of their arrival. A lease expires by the
-//! clock of etcd. Without a quorum nothing takes effect, no lease expires, and afterwards each lease
+//! Requests take effect one after the other, at the time of their arrival. A lease of etcd expires by
+//! the clock of etcd. Without a quorum nothing takes effect, no lease expires, and afterwards each lease
 //! has its whole time again, as after a change of etcd's own leader.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use headroom_rm_core::{DurableRecord, RestoredCluster};
+use headroom_rm_etcd::Renewal;
 use headroom_types::{AppId, Epoch};
 
 use super::disk::Disk;
@@ -24,6 +25,17 @@ pub(super) struct LeaderKey {
     pub(super) created: i64,
     /// The revision of its last change.
     pub(super) modified: i64,
+    /// The revision of the last renewal, which is a key of its own.
+    pub(super) renewed: i64,
+}
+
+impl LeaderKey {
+    pub(super) fn renewal(&self) -> Renewal {
+        Renewal {
+            created: self.created,
+            renewed: self.renewed,
+        }
+    }
 }
 
 /// The condition of a write.
@@ -89,6 +101,12 @@ pub(super) enum EtcdRequest {
         manager: usize,
         lease: i64,
     },
+    /// Writes the key of renewals, for the leader whose key was created at this revision.
+    RenewLeader {
+        created: i64,
+    },
+    /// Removes the leader's key if the leader has not renewed its lease since.
+    DeposeLeader(Renewal),
     /// Writes the leader's key again, with the same value. Its revision changes.
     MoveFence {
         created: i64,
@@ -105,8 +123,12 @@ pub(super) enum EtcdAnswer {
     LeaseRenewed,
     LeaseRevoked,
     LeaseGone,
-    /// The leader's key, created by the caller or by another manager.
+    /// The leader's key, created by this request.
+    LeaderKeyCreated(LeaderKey),
+    /// The leader's key, created before.
     LeaderKey(LeaderKey),
+    LeaderRenewed,
+    LeaderDeposed,
     FenceMoved(i64),
     State(Box<RestoredCluster>),
     Written,
@@ -167,6 +189,22 @@ impl SimEtcd {
             EtcdRequest::CreateLeaderKey { manager, lease } => {
                 self.create_leader_key(*manager, *lease)
             }
+            EtcdRequest::RenewLeader { created } => match &mut self.leader {
+                Some(key) if key.created == *created => {
+                    self.revision += 1;
+                    key.renewed = self.revision;
+                    EtcdAnswer::LeaderRenewed
+                }
+                other => EtcdAnswer::ConditionFailed(*other),
+            },
+            EtcdRequest::DeposeLeader(silent) => match self.leader {
+                Some(key) if key.renewal() == *silent => {
+                    self.revision += 1;
+                    self.leader = None;
+                    EtcdAnswer::LeaderDeposed
+                }
+                other => EtcdAnswer::ConditionFailed(other),
+            },
             EtcdRequest::MoveFence { created } => match &mut self.leader {
                 Some(key) if key.created == *created => {
                     self.revision += 1;
@@ -198,15 +236,19 @@ impl SimEtcd {
         if !self.leases.contains_key(&lease) {
             return EtcdAnswer::LeaseGone;
         }
-        let revision = self.revision + 1;
-        let key = *self.leader.get_or_insert(LeaderKey {
+        if let Some(key) = self.leader {
+            return EtcdAnswer::LeaderKey(key);
+        }
+        self.revision += 1;
+        let key = LeaderKey {
             manager,
             lease,
-            created: revision,
-            modified: revision,
-        });
-        self.revision = self.revision.max(key.created);
-        EtcdAnswer::LeaderKey(key)
+            created: self.revision,
+            modified: self.revision,
+            renewed: self.revision,
+        };
+        self.leader = Some(key);
+        EtcdAnswer::LeaderKeyCreated(key)
     }
 
     /// Ends a lease, and the leader's key with it.
@@ -243,7 +285,7 @@ mod tests {
 
     fn lead(etcd: &mut SimEtcd, manager: usize, lease: i64) -> LeaderKey {
         let answer = etcd.execute(0, &EtcdRequest::CreateLeaderKey { manager, lease });
-        let EtcdAnswer::LeaderKey(key) = answer else {
+        let (EtcdAnswer::LeaderKeyCreated(key) | EtcdAnswer::LeaderKey(key)) = answer else {
             panic!("{answer:?}");
         };
         key
@@ -278,6 +320,25 @@ mod tests {
         assert_eq!(etcd.state.restored().epoch, Epoch(2), "the next after 1");
         let gone = etcd.execute(0, &EtcdRequest::RenewLease(a));
         assert!(matches!(gone, EtcdAnswer::LeaseGone));
+    }
+
+    #[test]
+    fn a_leader_is_deposed_only_if_it_has_not_renewed_its_lease() {
+        let mut etcd = SimEtcd::default();
+        let a = lease(&mut etcd, 0);
+        let seen = lead(&mut etcd, 0, a);
+        let created = seen.created;
+        let renew = |etcd: &mut SimEtcd| etcd.execute(0, &EtcdRequest::RenewLeader { created });
+        assert!(matches!(renew(&mut etcd), EtcdAnswer::LeaderRenewed));
+        let late = etcd.execute(0, &EtcdRequest::DeposeLeader(seen.renewal()));
+        assert!(matches!(late, EtcdAnswer::ConditionFailed(Some(key)) if key.created == created));
+        let now = etcd.leader().expect("leads").renewal();
+        let deposed = etcd.execute(0, &EtcdRequest::DeposeLeader(now));
+        assert!(matches!(deposed, EtcdAnswer::LeaderDeposed));
+        assert!(matches!(
+            renew(&mut etcd),
+            EtcdAnswer::ConditionFailed(None)
+        ));
     }
 
     #[test]

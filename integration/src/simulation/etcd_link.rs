@@ -130,6 +130,10 @@ impl Simulation {
         if let EtcdRequest::RenewLease(lease) = call.request {
             self.watch_lease(lease);
         }
+        if let EtcdAnswer::LeaderDeposed = answer {
+            self.counts.leases_expired += 1;
+            self.note(|| format!("manager {} deposes a silent leader", call.manager));
+        }
         self.etcd_answers(&call, answer);
         self.tell_leader(before);
     }

@@ -177,8 +177,11 @@ impl Simulation {
     fn manager_releases(&mut self, m: usize) {
         let now = self.now;
         if let Some(e) = &self.managers[m].election {
-            let (left, own) = (e.remaining(now), e.key);
+            let (left, patience, own) = (e.remaining(now), e.remaining_patience(now), e.key);
             if left == 0 && self.plant != PlantedBug::GrantsAfterLease {
+                if patience > 0 {
+                    return self.leader_waits(m);
+                }
                 return self.leader_ends(m, "its lease is not certain");
             }
             let leads = self.etcd.store.leader();

@@ -13,6 +13,8 @@ pub struct ManagerCounts {
     pub hand_overs: u64,
     /// Managers that were killed.
     pub kills: u64,
+    /// Times in which a leader was not certain, and waited.
+    pub uncertain: u64,
     /// Leaders that ended by themselves, because their lease or a write was not certain.
     pub leaders_ended: u64,
     /// Pauses.
@@ -52,12 +54,13 @@ impl ManagerCounts {
     }
 
     /// Each count with its name.
-    pub fn named(&self) -> [(&'static str, u64); 18] {
+    pub fn named(&self) -> [(&'static str, u64); 19] {
         [
             ("runs with several managers", self.runs),
             ("leaders", self.leaders),
             ("hand-overs", self.hand_overs),
             ("kills", self.kills),
+            ("waits of uncertain leaders", self.uncertain),
             ("leaders that ended by themselves", self.leaders_ended),
             ("pauses", self.pauses),
             ("pauses beyond the lease", self.pauses_beyond_lease),
@@ -82,6 +85,7 @@ impl AddAssign for ManagerCounts {
         self.leaders += other.leaders;
         self.hand_overs += other.hand_overs;
         self.kills += other.kills;
+        self.uncertain += other.uncertain;
         self.leaders_ended += other.leaders_ended;
         self.pauses += other.pauses;
         self.pauses_beyond_lease += other.pauses_beyond_lease;

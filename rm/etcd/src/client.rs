@@ -165,6 +165,15 @@ impl EtcdClient {
         self.call("kv/txn", request).await
     }
 
+    /// Sends a transaction as [`Self::transaction`] does. Each member has the time `within` to answer.
+    pub(crate) async fn transaction_within(
+        &self,
+        request: &TxnRequest,
+        within: Duration,
+    ) -> Result<TxnResponse, EtcdError> {
+        self.call_within("kv/txn", request, within).await
+    }
+
     /// Sends a transaction to one member. If that one decides nothing, the next call goes to another
     /// member.
     ///
@@ -192,17 +201,15 @@ impl EtcdClient {
         self.call("lease/grant", &LeaseGrantRequest { ttl }).await
     }
 
-    /// Renews a lease. Each member has the time `within` to answer.
+    /// Renews a lease.
     ///
     /// # Errors
     /// [`EtcdError::LeaseGone`] if it has expired.
-    pub(crate) async fn renew_lease(&self, id: i64, within: Duration) -> Result<(), EtcdError> {
+    pub(crate) async fn renew_lease(&self, id: i64) -> Result<(), EtcdError> {
         let request = LeaseRequest {
             id: EncodedNumber(id),
         };
-        let answer: StreamMessage<LeaseResponse> = self
-            .call_within("lease/keepalive", &request, within)
-            .await?;
+        let answer: StreamMessage<LeaseResponse> = self.call("lease/keepalive", &request).await?;
         match answer {
             StreamMessage::Result(renewed) if renewed.ttl.0 > 0 => Ok(()),
             StreamMessage::Result(_) => Err(EtcdError::LeaseGone),

@@ -1,8 +1,10 @@
 //! The election of the leader: the manager whose key exists leads, as long as its lease lasts.
 //!
-//! A candidate registers itself with a lease, and creates the leader's key with the same lease when
-//! there is none. etcd removes both keys when the lease ends. A leader stops before that
-//! ([`LeaseClock`]): it waits for a renewal, and ends if there is none.
+//! A candidate creates the leader's key when there is none. The leader renews its lease by writing a
+//! second key. A standby removes the leader's key when the second one has not changed for the lease
+//! ([`LeaderSilence`]). The leader stops before that ([`LeaseClock`]): it waits for a renewal, and
+//! ends if there is none. All keys of a manager belong to a lease of etcd, with which they end
+//! although nobody replaces it; that one lasts longer ([`patience`]).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -17,11 +19,13 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::EtcdClient;
 use crate::error::EtcdError;
 use crate::keys::EtcdKeys;
-use crate::lease_clock::{LeaseClock, certain_until, now};
+use crate::lease_clock::{LeaseClock, certain_until, now, patience};
 use crate::lease_file::LeaseFile;
 use crate::message::{
-    Compare, EncodedBytes, EncodedNumber, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    Compare, DeleteRequest, EncodedBytes, EncodedNumber, PutRequest, RangeRequest, RequestOp,
+    TxnRequest, TxnResponse,
 };
+use crate::silence::{LeaderSilence, Renewal};
 use crate::thread::EtcdThread;
 use crate::transaction::LeaderFence;
 
@@ -29,8 +33,13 @@ use crate::transaction::LeaderFence;
 const AGAIN: Duration = Duration::from_millis(300);
 /// Pause after a failed renewal.
 const RENEW_AGAIN: Duration = Duration::from_millis(100);
-/// Each member of etcd may take this part of the lease to renew it, so a silent one is left in time.
-const RENEWAL_PARTS: u32 = 8;
+/// Renewals in the time of a lease. Each member of etcd may take this part of the lease to answer one,
+/// so a silent member is left in time.
+const RENEWALS: u32 = 4;
+/// Renewals of the lease of etcd in its time.
+const KEEPS: u32 = 4;
+/// Reads of the last renewal by a standby in the time of a lease.
+const LOOKS: u32 = 8;
 /// Timeout of a connection to the leader.
 const CONNECT: Duration = Duration::from_secs(1);
 
@@ -96,10 +105,12 @@ pub struct Leadership {
     /// The revision of etcd at the election.
     revision: i64,
     _renewal: AbortOnDropHandle<()>,
+    _keeping: AbortOnDropHandle<()>,
 }
 
 impl Candidate {
-    /// A candidate with this record, whose lease is filled in.
+    /// A candidate with this record, whose lease is filled in. `lease` is the time without a renewal
+    /// after which a standby replaces a leader.
     pub fn new(client: EtcdClient, keys: EtcdKeys, record: ManagerRecord, lease: Duration) -> Self {
         Candidate {
             client,
@@ -142,8 +153,9 @@ impl Candidate {
             Err(_) => std::future::pending().await,
         };
         let until = certain_until(won.renewed, candidate.lease);
-        let clock = Arc::new(LeaseClock::until(until).with_patience(candidate.lease));
-        let renewal = renew(candidate.clone(), clock.clone(), renewing);
+        let clock = Arc::new(LeaseClock::until(until).with_patience(patience(candidate.lease)));
+        let renewal = renew(candidate.clone(), won.created, clock.clone(), renewing);
+        let keeping = keep_keys(candidate.clone(), clock.clone());
         Leadership {
             client: candidate.client.clone(),
             lease: candidate.record.lease,
@@ -155,39 +167,37 @@ impl Candidate {
             },
             revision: won.revision,
             _renewal: AbortOnDropHandle::new(handle.spawn(renewal)),
+            _keeping: AbortOnDropHandle::new(handle.spawn(keeping)),
         }
     }
 
-    /// One lease long: registers, and tries to lead whenever there is no leader.
+    /// Registers, and tries to lead whenever there is no leader, while its keys exist.
     async fn compete(&mut self, view: &watch::Sender<ElectionView>) -> Result<Won, EtcdError> {
-        if let Some(file) = &self.file {
-            let own = Some(self.record.id.as_str());
-            file.end_lease(&self.client, &self.keys, own).await?;
-        }
-        let mut renewed = now();
-        self.record.lease = self.client.grant_lease(self.lease).await?.id.0;
-        if let Some(file) = &self.file
-            && let Err(error) = file.record(self.record.lease, &self.record.id)
-        {
-            tracing::warn!(%error, "the lease is not recorded, so it expires if this process fails");
-        }
-        let register = TxnRequest {
-            success: vec![self.record.put(self.keys.manager(&self.record.id))?],
-            ..TxnRequest::default()
-        };
-        self.client.transaction(&register).await?;
+        self.register().await?;
+        let (mut kept, mut silence) = (now(), LeaderSilence::default());
         let (mut changes, mut watched) = (view.subscribe(), None::<LeaderProcess>);
         loop {
-            let leader = match self.try_to_lead(renewed).await? {
-                ElectionEnd::Won(won) => return Ok(won),
-                ElectionEnd::Led(leader) => leader,
-            };
-            // The watch of the follower may be at a member that is cut off.
-            view.send_if_modified(|view| {
-                let is_new = view.leader != leader || view.problem.is_some();
-                (view.leader, view.problem) = (leader, None);
-                is_new
-            });
+            match self.try_to_lead().await {
+                Ok(ElectionEnd::Won(won)) => return Ok(won),
+                Ok(ElectionEnd::Led(leader, renewal)) => {
+                    silence.answered(now(), renewal);
+                    show_leader(view, leader);
+                }
+                Err(error) if error.is_transient() => {
+                    silence.unanswered(now(), self.lease);
+                    view.send_modify(|view| view.problem = Some(error.to_string()));
+                    tokio::time::sleep(RENEW_AGAIN).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if let Some(renewal) = silence.expired(now(), self.lease) {
+                tracing::info!("the leader has not renewed its lease");
+                // If it fails, the next look decides.
+                let _ = self.depose(renewal).await;
+                silence = LeaderSilence::default();
+                continue;
+            }
             let leader = changes.borrow_and_update().leader.clone();
             if watched.as_ref().map(|process| &process.record) != leader.as_ref() {
                 watched = leader.map(LeaderProcess::watch);
@@ -200,7 +210,7 @@ impl Candidate {
             let ended = tokio::select! {
                 () = vacant => false,
                 () = LeaderProcess::ended(&mut watched) => true,
-                () = tokio::time::sleep(self.lease / 3) => false,
+                () = tokio::time::sleep(self.lease / LOOKS) => false,
             };
             if ended && let Some(process) = watched.take() {
                 tracing::info!(
@@ -210,53 +220,146 @@ impl Candidate {
                 // The lease would expire anyway; this is sooner.
                 let _ = self.client.revoke_lease(process.record.lease).await;
             }
-            let sent = now();
-            let within = self.lease / RENEWAL_PARTS;
-            self.client.renew_lease(self.record.lease, within).await?;
-            renewed = sent;
+            if Duration::from_millis(now().saturating_sub(kept)) >= patience(self.lease) / KEEPS {
+                self.client.renew_lease(self.record.lease).await?;
+                kept = now();
+            }
         }
     }
 
-    /// Creates the leader's key if there is none. `renewed` is the time of the last renewal.
-    async fn try_to_lead(&self, renewed: u64) -> Result<ElectionEnd, EtcdError> {
+    /// Writes the key of this manager, with a new lease of etcd.
+    async fn register(&mut self) -> Result<(), EtcdError> {
+        if let Some(file) = &self.file {
+            let own = Some(self.record.id.as_str());
+            file.end_lease(&self.client, &self.keys, own).await?;
+        }
+        let granted = self.client.grant_lease(patience(self.lease)).await?;
+        self.record.lease = granted.id.0;
+        if let Some(file) = &self.file
+            && let Err(error) = file.record(self.record.lease, &self.record.id)
+        {
+            tracing::warn!(%error, "the lease is not recorded, so it expires if this process fails");
+        }
+        let register = TxnRequest {
+            success: vec![self.record.put(self.keys.manager(&self.record.id))?],
+            ..TxnRequest::default()
+        };
+        self.client.transaction(&register).await?;
+        Ok(())
+    }
+
+    /// Creates the leader's key if there is none.
+    async fn try_to_lead(&self) -> Result<ElectionEnd, EtcdError> {
         let put = self.record.put(self.keys.leader())?;
         let request = TxnRequest {
             compare: vec![Compare::created(self.keys.leader(), 0)],
-            success: vec![put.clone()],
-            failure: vec![RequestOp::Range(RangeRequest {
-                key: EncodedBytes(self.keys.leader()),
-                ..RangeRequest::default()
-            })],
+            success: vec![put.clone(), self.renewal()],
+            failure: vec![read(self.keys.leader()), read(self.keys.renewed())],
         };
-        let answer = self.client.transaction(&request).await?;
+        let sent = now();
+        let within = self.lease / RENEWALS;
+        let answer = self.client.transaction_within(&request, within).await?;
+        let won = |created, modified, revision, renewed| {
+            let won = Won {
+                created,
+                modified,
+                revision,
+                put,
+                renewed,
+            };
+            Ok(ElectionEnd::Won(won))
+        };
         let revision = answer.header.revision.0;
-        let won = |created, modified| Won {
-            created,
-            modified,
-            revision,
-            renewed,
-            put,
-        };
         if answer.succeeded {
-            return Ok(ElectionEnd::Won(won(revision, revision)));
+            return won(revision, revision, revision, sent);
         }
-        let found = answer.responses.into_iter().next();
-        let found = found.and_then(|found| found.response_range?.kvs.pop());
-        Ok(match found {
-            // An earlier try whose answer was lost has succeeded.
+        let mut found = answer.responses.into_iter();
+        let mut next = || found.next()?.response_range?.kvs.pop();
+        let (leader, renewed) = (next(), next());
+        Ok(match leader {
+            // An earlier try whose answer was lost has succeeded; nobody knows when it was sent.
             Some(key) if key.lease.0 == self.record.lease => {
-                ElectionEnd::Won(won(key.create_revision.0, key.mod_revision.0))
+                let (sent, created) = (now(), key.create_revision.0);
+                let renewed = self.renew(created).await?;
+                if renewed.succeeded {
+                    let revision = renewed.header.revision.0;
+                    return won(created, key.mod_revision.0, revision, sent);
+                }
+                ElectionEnd::Led(None, None)
             }
-            Some(key) => ElectionEnd::Led(ManagerRecord::read(&key.value.0)),
-            None => ElectionEnd::Led(None),
+            Some(key) => {
+                // A leader without renewals is of an earlier version: its key ends with its lease.
+                let renewal = renewed.map(|renewed| Renewal {
+                    created: key.create_revision.0,
+                    renewed: renewed.mod_revision.0,
+                });
+                ElectionEnd::Led(ManagerRecord::read(&key.value.0), renewal)
+            }
+            None => ElectionEnd::Led(None, None),
         })
     }
+
+    /// The write with which a leader renews its lease.
+    fn renewal(&self) -> RequestOp {
+        RequestOp::Put(PutRequest {
+            key: EncodedBytes(self.keys.renewed()),
+            value: EncodedBytes(self.record.id.clone().into_bytes()),
+            lease: Some(EncodedNumber(self.record.lease)),
+        })
+    }
+
+    /// Renews the lease of this leader.
+    async fn renew(&self, created: i64) -> Result<TxnResponse, EtcdError> {
+        let request = TxnRequest {
+            compare: vec![Compare::created(self.keys.leader(), created)],
+            success: vec![self.renewal()],
+            failure: Vec::new(),
+        };
+        let within = self.lease / RENEWALS;
+        self.client.transaction_within(&request, within).await
+    }
+
+    /// Removes the key of a leader that has not renewed its lease since.
+    async fn depose(&self, silent: Renewal) -> Result<TxnResponse, EtcdError> {
+        let remove = |key| {
+            RequestOp::Delete(DeleteRequest {
+                key: EncodedBytes(key),
+                range_end: None,
+            })
+        };
+        let request = TxnRequest {
+            compare: vec![
+                Compare::created(self.keys.leader(), silent.created),
+                Compare::modified(self.keys.renewed(), silent.renewed),
+            ],
+            success: vec![remove(self.keys.leader()), remove(self.keys.renewed())],
+            failure: Vec::new(),
+        };
+        let within = self.lease / RENEWALS;
+        self.client.transaction_within(&request, within).await
+    }
+}
+
+fn read(key: Vec<u8>) -> RequestOp {
+    RequestOp::Range(RangeRequest {
+        key: EncodedBytes(key),
+        ..RangeRequest::default()
+    })
+}
+
+/// Shows the leader. The watch of the follower may be at a member that is cut off.
+fn show_leader(view: &watch::Sender<ElectionView>, leader: Option<ManagerRecord>) {
+    view.send_if_modified(|view| {
+        let is_new = view.leader != leader || view.problem.is_some();
+        (view.leader, view.problem) = (leader, None);
+        is_new
+    });
 }
 
 enum ElectionEnd {
     Won(Won),
-    /// Another manager leads.
-    Led(Option<ManagerRecord>),
+    /// Another manager leads, which has renewed its lease last with this write.
+    Led(Option<ManagerRecord>, Option<Renewal>),
 }
 
 struct Won {
@@ -268,7 +371,7 @@ struct Won {
     revision: i64,
     /// The write of the leader's key.
     put: RequestOp,
-    /// When the last renewal of the lease was sent.
+    /// When the write of the keys was sent.
     renewed: u64,
 }
 
@@ -327,17 +430,19 @@ async fn process_end(url: String) {
 }
 
 /// Renews the lease of a leader until it is lost, and keeps the list of managers current.
-async fn renew(candidate: Candidate, clock: Arc<LeaseClock>, view: watch::Sender<ElectionView>) {
-    let every = candidate.lease / 4;
+async fn renew(
+    candidate: Candidate,
+    created: i64,
+    clock: Arc<LeaseClock>,
+    view: watch::Sender<ElectionView>,
+) {
     loop {
         let sent = now();
-        let within = candidate.lease / RENEWAL_PARTS;
-        let lease = candidate.record.lease;
-        let renewed = candidate.client.renew_lease(lease, within).await;
+        let renewed = candidate.renew(created).await;
         let failed = renewed.is_err();
         match renewed {
-            Ok(()) => clock.renew(sent, candidate.lease),
-            Err(EtcdError::LeaseGone) => clock.end(),
+            Ok(answer) if answer.succeeded => clock.renew(sent, candidate.lease),
+            Ok(_) | Err(EtcdError::LeaseGone) => clock.end(),
             Err(error) => view.send_modify(|view| view.problem = Some(error.to_string())),
         }
         if clock.remaining_patience().is_zero() {
@@ -345,7 +450,7 @@ async fn renew(candidate: Candidate, clock: Arc<LeaseClock>, view: watch::Sender
             return;
         }
         if failed {
-            // etcd elects a leader of its own, keeps all leases meanwhile, and answers then.
+            // etcd elects a leader of its own, and answers then.
             tokio::time::sleep(RENEW_AGAIN).await;
             continue;
         }
@@ -357,7 +462,20 @@ async fn renew(candidate: Candidate, clock: Arc<LeaseClock>, view: watch::Sender
                 problem: None,
             });
         }
+        tokio::time::sleep(candidate.lease / RENEWALS).await;
+    }
+}
+
+/// Renews the lease of etcd to which the keys of a leader belong.
+async fn keep_keys(candidate: Candidate, clock: Arc<LeaseClock>) {
+    let every = patience(candidate.lease) / KEEPS;
+    loop {
         tokio::time::sleep(every).await;
+        if let Err(EtcdError::LeaseGone) =
+            candidate.client.renew_lease(candidate.record.lease).await
+        {
+            return clock.end();
+        }
     }
 }
 

@@ -21,6 +21,10 @@ impl EtcdKeys {
     pub fn leader(&self) -> Vec<u8> {
         self.below("leader")
     }
+    /// The key that the leader writes with each renewal of its lease.
+    pub fn renewed(&self) -> Vec<u8> {
+        self.below("renewed")
+    }
     /// The key of a running manager.
     pub fn manager(&self, id: &str) -> Vec<u8> {
         self.below(&format!("managers/{id}"))

@@ -29,7 +29,7 @@ impl LeaseClock {
     }
 
     /// A leader that is not certain any more waits for a renewal for this time. It is certain again
-    /// after one: etcd keeps the lease while it elects a leader of its own.
+    /// after one: a renewal fails when a standby has ended the lease.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX / 4);
@@ -65,7 +65,8 @@ impl LeaseClock {
         self.remaining_patience_at(now())
     }
 
-    fn remaining_patience_at(&self, now: u64) -> Duration {
+    /// [`Self::remaining_patience`] at `now`, in milliseconds since boot.
+    pub fn remaining_patience_at(&self, now: u64) -> Duration {
         if self.ended.load(Ordering::Acquire) {
             return Duration::ZERO;
         }
@@ -88,11 +89,17 @@ pub(crate) fn now() -> u64 {
 }
 
 /// The time until which a lease is certain whose renewal was sent at `sent`, both in milliseconds
-/// since boot. etcd counts from the arrival of the renewal, which is later. A tenth less bounds the
-/// difference between two clocks.
+/// since boot. A standby counts from its arrival at etcd or later. A tenth less bounds the difference
+/// between two clocks.
 pub fn certain_until(sent: u64, lease: Duration) -> u64 {
     let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX / 4);
     sent.saturating_add(lease - lease / 10)
+}
+
+/// Time for which an uncertain leader waits for a renewal, and for which etcd keeps the keys of a
+/// manager that no standby replaces: four leases, at least 5 s. It outlasts an election inside etcd.
+pub fn patience(lease: Duration) -> Duration {
+    (lease * 4).max(Duration::from_secs(5))
 }
 
 #[cfg(test)]

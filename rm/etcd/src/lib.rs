@@ -17,6 +17,7 @@ mod keys;
 mod lease_clock;
 mod lease_file;
 mod message;
+mod silence;
 mod thread;
 mod transaction;
 
@@ -25,7 +26,8 @@ pub use election::{Candidate, ElectionView, Leadership, ManagerRecord};
 pub use error::EtcdError;
 pub use follow::{StateFollower, StateImage};
 pub use keys::EtcdKeys;
-pub use lease_clock::{LeaseClock, certain_until};
+pub use lease_clock::{LeaseClock, certain_until, patience};
 pub use lease_file::LeaseFile;
+pub use silence::{LeaderSilence, Renewal};
 pub use thread::EtcdThread;
 pub use transaction::{LeaderFence, StateWriter};

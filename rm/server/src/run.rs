@@ -60,11 +60,12 @@ pub(crate) enum ManagerLoopError {
     /// The state could not be saved.
     #[error("the state could not be saved, so nothing more is accepted")]
     Store(#[from] StoreError),
-    /// The lease has ended, or is not certain any more.
+    /// The lease has ended, or is not certain any more; with the write that could not be confirmed
+    /// meanwhile.
     #[error(
         "this resource manager leads no longer: its lease was not renewed in time, so another one may lead now"
     )]
-    Deposed,
+    Deposed(#[source] Option<StoreError>),
 }
 
 /// Owner of all state.
@@ -294,7 +295,7 @@ impl ManagerLoop {
         };
         while !lease.is_certain() {
             if lease.remaining_patience().is_zero() {
-                return Err(ManagerLoopError::Deposed);
+                return Err(ManagerLoopError::Deposed(None));
             }
             tokio::time::sleep(UNCERTAIN).await;
         }
@@ -396,7 +397,14 @@ impl ManagerLoop {
             return Ok(());
         }
         let started = Instant::now();
-        self.journal.commit()?;
+        self.journal.commit().map_err(|error| {
+            let leads = self.lease.as_ref();
+            if leads.is_some_and(|lease| lease.remaining_patience().is_zero()) {
+                ManagerLoopError::Deposed(Some(error))
+            } else {
+                ManagerLoopError::Store(error)
+            }
+        })?;
         self.shared
             .counters
             .writes

@@ -7,6 +7,7 @@ use headroom_config::etcd::EtcdConfig;
 use super::check::{CheckState, EtcdCheck};
 use super::facts::{EtcdFacts, MemberFacts, MemberStatus};
 use crate::error::EtcdError;
+use crate::lease_clock::patience;
 use crate::message::AlarmKind;
 
 /// Oldest version whose gateway has every call.
@@ -159,7 +160,7 @@ fn commit(facts: &EtcdFacts) -> EtcdCheck {
 }
 
 /// The shortest lease that etcd grants is 1.5 times its election timeout, and an election takes up
-/// to two timeouts. A leader waits for it for two leases less a tenth of one.
+/// to two timeouts. A leader waits for it while it is certain, and then patiently.
 fn lease(shortest: Option<Duration>, lease: Duration) -> EtcdCheck {
     let what = "the lease of a leader outlasts an election inside etcd";
     let Some(shortest) = shortest else {
@@ -169,16 +170,19 @@ fn lease(shortest: Option<Duration>, lease: Duration) -> EtcdCheck {
             "not measured, because etcd grants no lease",
         );
     };
-    let needed = shortest.max(shortest * 4 / 3 * 10 / 19);
+    let election = shortest * 4 / 3;
+    let waits = |lease: Duration| lease * 9 / 10 + patience(lease);
     let found = format!(
         "lease {} ms; an election takes up to {} ms",
         lease.as_millis(),
-        (shortest * 4 / 3).as_millis()
+        election.as_millis()
     );
     let found = fine("etcd-lease", what, found);
-    if lease >= needed {
+    if waits(lease) >= election {
         return found;
     }
+    // Patience is four leases then.
+    let needed = election * 10 / 49;
     found.warn(format!(
         "set etcd.lease to at least \"{}s\" on all resource managers, or lower --election-timeout of etcd",
         needed.as_millis().div_ceil(1000)
