@@ -6,6 +6,7 @@
 pub mod agents;
 pub mod daemon;
 pub mod failover;
+pub mod grants;
 pub mod http;
 pub mod limits;
 pub mod manager_address;

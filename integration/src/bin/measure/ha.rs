@@ -8,21 +8,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use headroom_client::Client;
+use headroom_config::etcd::EtcdConfig;
+use headroom_test_fakes::EtcdCluster;
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use integration::clock;
 use integration::cluster::Cluster;
 use integration::load::failover;
+use integration::load::grants::{self, GrantRate};
 use integration::load::restart::RestartPlan;
 use integration::lost_node::{JOURNALS, LostNode};
 use integration::managers::{FailurePlan, run};
 use serde::Serialize;
+use tokio::runtime::Runtime;
 
 use crate::progress::print_line;
 use crate::quantiles::quantile;
 
-/// Lease of the leader: the default.
-const LEASE: Duration = Duration::from_secs(2);
 /// Time for which a paused leader is stopped.
 const PAUSE: Duration = Duration::from_secs(30);
 /// Tasks in flight.
@@ -33,6 +35,8 @@ const FAILOVERS: u32 = 5;
 const STAYING: usize = 10;
 /// Callers that submit applications at once.
 const SUBMITTERS: usize = 16;
+/// Nodes while grants are counted.
+const GRANT_NODES: usize = 1_000;
 /// Applications of each. All together stay below the maximum of a queue.
 const SUBMISSIONS: usize = 500;
 
@@ -61,6 +65,13 @@ pub(crate) struct HighAvailabilityResults {
     etcd_one_member_p50_ms: u128,
     sled_apps_per_s: u64,
     sled_p50_ms: u128,
+    /// Containers from the request to the report that they run, with three members.
+    etcd_grants_per_s: u64,
+    etcd_grants_p50_ms: u64,
+    etcd_one_member_grants_per_s: u64,
+    etcd_one_member_grants_p50_ms: u64,
+    sled_grants_per_s: u64,
+    sled_grants_p50_ms: u64,
     /// From the kill of the leader to the first grant of the next one, with `--agents` nodes and ten
     /// containers on each. Median and longest.
     failover_10k_ms: u128,
@@ -83,19 +94,23 @@ pub(crate) fn measure(
 ) -> Result<HighAvailabilityResults> {
     let seed =
         seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
+    // The lease that users get.
+    let lease = EtcdConfig::default().lease;
     let sled = rate(&Cluster::start(&[])?)?;
-    let one = rate(&Cluster::start_replicated(&[], (1, 1), LEASE)?)?;
-    let three = rate(&Cluster::start_replicated(&[], (1, 3), LEASE)?)?;
+    let one = rate(&Cluster::start_replicated(&[], (1, 1), lease)?)?;
+    let three = rate(&Cluster::start_replicated(&[], (1, 3), lease)?)?;
     print_line(&format!(
         "ha: sled {sled:?}, etcd of one {one:?}, of three {three:?}"
     ));
+    let [sled_grants, one_grants, three_grants] = [None, Some(1), Some(3)].map(grants);
+    let (sled_grants, one_grants, three_grants) = (sled_grants?, one_grants?, three_grants?);
     let shared = LostNode::begin("moved", Some(JOURNALS))?.lose_node()?;
     let apart = LostNode::begin("restarted", None)?.lose_node()?;
     let failovers = failover(agents)?;
     let plan = FailurePlan {
         tasks: TASKS,
         rounds,
-        lease: LEASE,
+        lease,
         pause: PAUSE,
         seed,
     };
@@ -125,6 +140,12 @@ pub(crate) fn measure(
         etcd_one_member_p50_ms: one.p50_ms,
         sled_apps_per_s: sled.per_second,
         sled_p50_ms: sled.p50_ms,
+        etcd_grants_per_s: three_grants.per_second,
+        etcd_grants_p50_ms: three_grants.p50_ms,
+        etcd_one_member_grants_per_s: one_grants.per_second,
+        etcd_one_member_grants_p50_ms: one_grants.p50_ms,
+        sled_grants_per_s: sled_grants.per_second,
+        sled_grants_p50_ms: sled_grants.p50_ms,
         failover_10k_ms: quantile(&failovers, 50).context("no failover")?,
         max_failover_10k_ms: quantile(&failovers, 100).context("no failover")?,
         nodes_10k: agents,
@@ -135,11 +156,32 @@ pub(crate) fn measure(
     })
 }
 
-fn failover(agents: usize) -> Result<Vec<u128>> {
+fn runtime() -> Result<Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
+    Ok(runtime)
+}
+
+/// Grants with the state in an etcd of this number of members, or in sled.
+fn grants(members: Option<usize>) -> Result<GrantRate> {
+    let dir = tempfile::tempdir().context("a directory for etcd")?;
+    let etcd = members
+        .map(|members| EtcdCluster::start(dir.path(), members))
+        .transpose()?;
+    let configuration = etcd.as_ref().map_or(String::new(), |etcd| {
+        format!("[etcd]\nendpoints = {:?}\n", etcd.endpoints())
+    });
+    let progress = |line| print_line(&line);
+    let rate = runtime()?.block_on(grants::run(&configuration, GRANT_NODES, &progress))?;
+    print_line(&format!(
+        "ha: grants with etcd members {members:?}: {rate:?}"
+    ));
+    Ok(rate)
+}
+
+fn failover(agents: usize) -> Result<Vec<u128>> {
     let plan = RestartPlan {
         agents,
         masters: 16,
@@ -150,7 +192,7 @@ fn failover(agents: usize) -> Result<Vec<u128>> {
         rounds: FAILOVERS,
         seed: 2,
     };
-    runtime.block_on(failover::run(&plan, &|line| print_line(&line)))
+    runtime()?.block_on(failover::run(&plan, &|line| print_line(&line)))
 }
 
 /// Durable applications per second, and the median time until one is accepted.
@@ -161,10 +203,7 @@ struct SubmissionRate {
 }
 
 fn rate(cluster: &Cluster) -> Result<SubmissionRate> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = runtime()?;
     let url = cluster.url();
     let started = Instant::now();
     let tasks: Vec<_> = (0..SUBMITTERS)
