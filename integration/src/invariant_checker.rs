@@ -78,7 +78,10 @@ pub(crate) struct InvariantChecker {
     /// Requested containers by the token of the master. A master that lost its journal starts at
     /// zero.
     asked: BTreeMap<(String, RequestId), u32>,
-    given: BTreeMap<(String, RequestId), u32>,
+    /// The nodes of the launched containers.
+    given: BTreeMap<(String, RequestId), Vec<NodeId>>,
+    /// Nodes that were missing when a master of the application registered with a new leader.
+    missing: BTreeMap<AppId, BTreeSet<NodeId>>,
     /// The resource manager declared a node lost. Its containers are replaced while they may still
     /// run.
     nodes_given_up: bool,
@@ -130,6 +133,7 @@ impl InvariantChecker {
             launched: BTreeSet::new(),
             asked: BTreeMap::new(),
             given: BTreeMap::new(),
+            missing: BTreeMap::new(),
             nodes_given_up: false,
             given_up: BTreeSet::new(),
             drained: false,
@@ -190,6 +194,12 @@ impl InvariantChecker {
     pub(crate) fn drained(&mut self) {
         self.drained = true;
     }
+    /// Records that a master registered with a leader that does not know the containers of these
+    /// nodes.
+    pub(crate) fn registered_early(&mut self, app: &AppId, missing: &BTreeSet<NodeId>) {
+        let nodes = self.missing.entry(app.clone()).or_default();
+        nodes.extend(missing.iter().cloned());
+    }
     /// Records the launch of a container on a host whose live containers then use `lives`.
     pub(crate) fn launched(
         &mut self,
@@ -214,9 +224,13 @@ impl InvariantChecker {
             .unwrap_or_default();
         let key = (token, request.clone());
         let given = self.given.entry(key.clone()).or_default();
-        *given += 1;
-        let (given, asked) = (*given, self.asked.get(&key).copied().unwrap_or(0));
-        if given > asked && !self.nodes_given_up {
+        given.push(node.clone());
+        let missing = self.missing.get(&id.app);
+        let unknown = |node: &&NodeId| missing.is_some_and(|missing| missing.contains(*node));
+        // The containers on those nodes are granted again at most once each.
+        let (again, given) = (given.iter().filter(unknown).count(), given.len());
+        let asked = self.asked.get(&key).map_or(0, |asked| *asked as usize);
+        if given > asked + again && !self.nodes_given_up {
             self.fail(format!(
                 "{}/{request}: {asked} asked for, {given} launched",
                 id.app

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use headroom_rm_core::{
-    CallId, CallRefusal, Cluster, ClusterCall, ClusterEffect, ClusterEvent, ClusterSettings,
-    ContainerCommand, DurableRecord, RestoredCluster,
+    CallAnswer, CallId, CallRefusal, Cluster, ClusterCall, ClusterEffect, ClusterEvent,
+    ClusterSettings, ContainerCommand, DurableRecord, RestoredCluster,
 };
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
@@ -275,6 +275,26 @@ impl Simulation {
         }
     }
 
+    /// A master may register before the nodes have whose containers it does not know. A container
+    /// that an earlier leader granted there is granted again.
+    fn note_early_registration(&mut self, m: usize, app: &AppId) {
+        let manager = &self.managers[m];
+        let is_accepted = manager.effects.iter().rev().any(|effect| {
+            matches!(
+                effect,
+                ClusterEffect::Answer {
+                    call,
+                    answer: Ok(CallAnswer::Master { .. })
+                } if call.0 == manager.calls
+            )
+        });
+        let nodes = manager.cluster.as_ref().map(Cluster::node_table);
+        let recovery = nodes.and_then(|nodes| nodes.recovery());
+        if let Some(recovery) = recovery.filter(|_| is_accepted) {
+            self.oracle.registered_early(app, &recovery.waiting);
+        }
+    }
+
     /// Handles waiting inputs, unless a batch is being written.
     pub(super) fn manager_turn(&mut self, m: usize) {
         let manager = &self.managers[m];
@@ -290,7 +310,14 @@ impl Simulation {
                     self.managers[m].calls += 1;
                     let call = CallId(self.managers[m].calls);
                     self.managers[m].open.insert(call, (caller, number));
+                    let registers = match &*what {
+                        ClusterCall::RegisterMaster { attempt, .. } => Some(attempt.app.clone()),
+                        _ => None,
+                    };
                     self.manager_steps(m, ClusterEvent::Call { call, what: *what });
+                    if let Some(app) = registers {
+                        self.note_early_registration(m, &app);
+                    }
                 }
                 SimManagerInput::WatchNode { .. } | SimManagerInput::WatchApp { .. } => {
                     self.managers[m].later.push((caller, number, input))

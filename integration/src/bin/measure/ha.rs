@@ -173,7 +173,7 @@ fn grants(members: Option<usize>) -> Result<GrantRate> {
     let configuration = etcd.as_ref().map_or(String::new(), |etcd| {
         format!("[etcd]\nendpoints = {:?}\n", etcd.endpoints())
     });
-    let progress = |line| print_line(&line);
+    let progress = |line: String| print_line(&line);
     let rate = runtime()?.block_on(grants::run(&configuration, GRANT_NODES, &progress))?;
     print_line(&format!(
         "ha: grants with etcd members {members:?}: {rate:?}"
