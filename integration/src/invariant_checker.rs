@@ -87,6 +87,8 @@ pub(crate) struct InvariantChecker {
     nodes_given_up: bool,
     /// These nodes.
     given_up: BTreeSet<NodeId>,
+    /// Nodes that left the cluster on request. A later leader refuses their reports.
+    decommissioned: BTreeSet<NodeId>,
     /// A node accepted no work for a while.
     drained: bool,
     saved: BTreeSet<AppId>,
@@ -136,6 +138,7 @@ impl InvariantChecker {
             missing: BTreeMap::new(),
             nodes_given_up: false,
             given_up: BTreeSet::new(),
+            decommissioned: BTreeSet::new(),
             drained: false,
             saved: BTreeSet::new(),
             by_token: BTreeMap::new(),
@@ -156,6 +159,9 @@ impl InvariantChecker {
             self.nodes_given_up = true;
             self.given_up
                 .extend(line.node.iter().chain(node_of(&line.object)).cloned());
+        }
+        if line.reason.as_str() == "NodeDecommissioned" {
+            self.decommissioned.extend(node_of(&line.object).cloned());
         }
     }
     /// Records the total count of a master's request.
@@ -226,7 +232,10 @@ impl InvariantChecker {
         let given = self.given.entry(key.clone()).or_default();
         given.push(node.clone());
         let missing = self.missing.get(&id.app);
-        let unknown = |node: &&NodeId| missing.is_some_and(|missing| missing.contains(*node));
+        let unknown = |node: &&NodeId| {
+            missing.is_some_and(|missing| missing.contains(*node))
+                || self.decommissioned.contains(*node)
+        };
         // The containers on those nodes are granted again at most once each.
         let (again, given) = (given.iter().filter(unknown).count(), given.len());
         let asked = self.asked.get(&key).map_or(0, |asked| *asked as usize);

@@ -47,6 +47,8 @@ pub(super) enum SimElectionEvent {
     Keep,
     /// A leader looks whether its lease is certain.
     Certain,
+    /// The same before it begins its work.
+    Begin,
     /// The watch reports a change of the leader.
     Leader {
         revision: u64,
@@ -91,6 +93,8 @@ pub(super) struct SimElection {
     call: Option<u64>,
     /// Number and time of the renewal under way.
     renewal: Option<(u64, u64)>,
+    /// The same of its lease of etcd.
+    keeping: Option<(u64, u64)>,
     /// Time of the call under way, by its own clock.
     sent: u64,
     /// Time of the last renewal of its lease of etcd.
@@ -117,6 +121,7 @@ impl SimElection {
             round: 0,
             call: None,
             renewal: None,
+            keeping: None,
             sent: 0,
             kept: 0,
             silence: LeaderSilence::default(),
@@ -278,6 +283,7 @@ impl Simulation {
             SimElectionEvent::Timer { round } => self.candidate_timer(m, round),
             SimElectionEvent::Renew => self.leader_renews(m),
             SimElectionEvent::Keep => self.leader_keeps_its_key(m),
+            SimElectionEvent::Begin => self.leader_begins(m),
             SimElectionEvent::Certain => self.manager_is_durable(m),
             SimElectionEvent::Leader { revision, leader } => {
                 self.leader_changed(m, revision, leader);
@@ -301,21 +307,22 @@ impl Simulation {
             self.candidate_hears(m, answer);
         } else if let Some((_, sent)) = e.renewal.take_if(|(waited, _)| *waited == number) {
             self.renewal_hears(m, sent, answer);
+        } else if let Some((_, sent)) = e.keeping.take_if(|(waited, _)| *waited == number) {
+            self.keeping_hears(m, sent, answer);
         } else {
             self.commit_hears(m, number, answer);
         }
     }
 
     fn candidate_hears(&mut self, m: usize, answer: Option<EtcdAnswer>) {
-        let now = self.now;
         let Some(e) = self.election(m) else {
             return;
         };
-        let (local, sent) = (e.local(now), e.sent);
+        let sent = e.sent;
         match e.stage {
             ElectionStage::Granting => {
                 if let Some(EtcdAnswer::LeaseGranted(lease)) = answer {
-                    (e.lease, e.kept, e.silence) = (lease, local, LeaderSilence::default());
+                    (e.lease, e.kept, e.silence) = (lease, sent, LeaderSilence::default());
                     return self.candidate_calls(m, ElectionStage::Competing);
                 }
             }
@@ -388,7 +395,9 @@ impl Simulation {
             return;
         };
         let until = certain_until(sent, lease);
-        let clock = LeaseClock::until(until).with_patience(patience(lease));
+        let clock = LeaseClock::until(until)
+            .with_key_until(certain_until(e.kept, patience(lease)))
+            .with_patience(patience(lease));
         (e.key, e.clock) = (Some(key), Some(clock));
         let left = e.remaining(now);
         self.note(|| format!("manager {m} is elected, its lease is certain for {left} ms"));
@@ -498,13 +507,37 @@ impl Simulation {
 
     /// Renews the lease of etcd to which the keys of a leader belong.
     fn leader_keeps_its_key(&mut self, m: usize) {
-        let every = whole_millis(patience(self.lease())) / KEEPS;
+        let now = self.now;
         let Some(e) = self.election(m) else {
             return;
         };
-        let (lease, every) = (e.lease, e.lasting(every));
-        self.etcd_calls(m, EtcdRequest::RenewLease(lease), AnswerFate::Arrives);
-        self.election_later(m, every, SimElectionEvent::Keep);
+        let (lease, sent) = (e.lease, e.local(now));
+        let most = (CALL, AnswerFate::Arrives);
+        let number = self.election_calls(m, EtcdRequest::RenewLease(lease), most);
+        if let Some(e) = self.election(m) {
+            e.keeping = Some((number, sent));
+        }
+    }
+
+    fn keeping_hears(&mut self, m: usize, sent: u64, answer: Option<EtcdAnswer>) {
+        let time = patience(self.lease());
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        let Some(clock) = &e.clock else {
+            return;
+        };
+        let mut wait = RENEW_AGAIN;
+        match answer {
+            Some(EtcdAnswer::LeaseRenewed) => {
+                clock.keep_key(sent, time);
+                wait = whole_millis(time) / KEEPS;
+            }
+            Some(EtcdAnswer::LeaseGone) => return clock.end(),
+            Some(_) | None => {}
+        }
+        let wait = e.lasting(wait);
+        self.election_later(m, wait, SimElectionEvent::Keep);
     }
 
     /// Looks again in a moment whether the lease of a leader is certain.
@@ -537,11 +570,15 @@ impl Simulation {
     /// Begins the work of a leader whose epoch is durable.
     pub(super) fn leader_begins(&mut self, m: usize) {
         let now = self.now;
-        let patient = self
-            .election(m)
-            .is_some_and(|e| e.remaining_patience(now) > 0);
-        if !patient {
+        let Some(e) = self.election(m) else {
+            return;
+        };
+        if e.remaining_patience(now) == 0 {
             return self.leader_ends(m, "its lease ended before it could begin");
+        }
+        if e.remaining(now) == 0 {
+            self.counts.uncertain += 1;
+            return self.election_later(m, UNCERTAIN, SimElectionEvent::Begin);
         }
         let Some(state) = self.election(m).and_then(|e| e.opened.take()) else {
             return;

@@ -153,7 +153,11 @@ impl Candidate {
             Err(_) => std::future::pending().await,
         };
         let until = certain_until(won.renewed, candidate.lease);
-        let clock = Arc::new(LeaseClock::until(until).with_patience(patience(candidate.lease)));
+        let time = patience(candidate.lease);
+        let clock = LeaseClock::until(until)
+            .with_key_until(certain_until(won.kept, time))
+            .with_patience(time);
+        let clock = Arc::new(clock);
         let renewal = renew(candidate.clone(), won.created, clock.clone(), renewing);
         let keeping = keep_keys(candidate.clone(), clock.clone());
         Leadership {
@@ -173,12 +177,12 @@ impl Candidate {
 
     /// Registers, and tries to lead whenever there is no leader, while its keys exist.
     async fn compete(&mut self, view: &watch::Sender<ElectionView>) -> Result<Won, EtcdError> {
-        self.register().await?;
-        let (mut kept, mut silence) = (now(), LeaderSilence::default());
+        let mut kept = self.register().await?;
+        let mut silence = LeaderSilence::default();
         let (mut changes, mut watched) = (view.subscribe(), None::<LeaderProcess>);
         loop {
             match self.try_to_lead().await {
-                Ok(ElectionEnd::Won(won)) => return Ok(won),
+                Ok(ElectionEnd::Won(won)) => return Ok(Won { kept, ..won }),
                 Ok(ElectionEnd::Led(leader, renewal)) => {
                     silence.answered(now(), renewal);
                     show_leader(view, leader);
@@ -221,18 +225,20 @@ impl Candidate {
                 let _ = self.client.revoke_lease(process.record.lease).await;
             }
             if Duration::from_millis(now().saturating_sub(kept)) >= patience(self.lease) / KEEPS {
+                let sent = now();
                 self.client.renew_lease(self.record.lease).await?;
-                kept = now();
+                kept = sent;
             }
         }
     }
 
-    /// Writes the key of this manager, with a new lease of etcd.
-    async fn register(&mut self) -> Result<(), EtcdError> {
+    /// Writes the key of this manager, with a new lease of etcd. Returns when that was sent for.
+    async fn register(&mut self) -> Result<u64, EtcdError> {
         if let Some(file) = &self.file {
             let own = Some(self.record.id.as_str());
             file.end_lease(&self.client, &self.keys, own).await?;
         }
+        let sent = now();
         let granted = self.client.grant_lease(patience(self.lease)).await?;
         self.record.lease = granted.id.0;
         if let Some(file) = &self.file
@@ -245,7 +251,7 @@ impl Candidate {
             ..TxnRequest::default()
         };
         self.client.transaction(&register).await?;
-        Ok(())
+        Ok(sent)
     }
 
     /// Creates the leader's key if there is none.
@@ -266,6 +272,7 @@ impl Candidate {
                 revision,
                 put,
                 renewed,
+                kept: 0,
             };
             Ok(ElectionEnd::Won(won))
         };
@@ -373,6 +380,8 @@ struct Won {
     put: RequestOp,
     /// When the write of the keys was sent.
     renewed: u64,
+    /// When the last renewal of their lease of etcd was sent.
+    kept: u64,
 }
 
 /// The leader, whose process is watched.
@@ -468,13 +477,18 @@ async fn renew(
 
 /// Renews the lease of etcd to which the keys of a leader belong.
 async fn keep_keys(candidate: Candidate, clock: Arc<LeaseClock>) {
-    let every = patience(candidate.lease) / KEEPS;
+    let time = patience(candidate.lease);
+    let mut wait = time / KEEPS;
     loop {
-        tokio::time::sleep(every).await;
-        if let Err(EtcdError::LeaseGone) =
-            candidate.client.renew_lease(candidate.record.lease).await
-        {
-            return clock.end();
+        tokio::time::sleep(wait).await;
+        let sent = now();
+        match candidate.client.renew_lease(candidate.record.lease).await {
+            Ok(()) => {
+                clock.keep_key(sent, time);
+                wait = time / KEEPS;
+            }
+            Err(EtcdError::LeaseGone) => return clock.end(),
+            Err(_) => wait = RENEW_AGAIN,
         }
     }
 }

@@ -13,6 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct LeaseClock {
     /// Milliseconds since boot.
     until: AtomicU64,
+    /// The time until which the leader's key certainly exists. Milliseconds since boot.
+    key_until: AtomicU64,
     /// Time for which the leader waits after that for a renewal. Milliseconds.
     patience: u64,
     ended: AtomicBool,
@@ -23,6 +25,7 @@ impl LeaseClock {
     pub fn until(until: u64) -> Self {
         LeaseClock {
             until: AtomicU64::new(until),
+            key_until: AtomicU64::new(u64::MAX),
             patience: 0,
             ended: AtomicBool::new(false),
         }
@@ -34,6 +37,21 @@ impl LeaseClock {
     pub fn with_patience(self, patience: Duration) -> Self {
         let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX / 4);
         LeaseClock { patience, ..self }
+    }
+
+    /// The leader's key ends with a lease of etcd, which is certain until this time, in milliseconds
+    /// since boot.
+    #[must_use]
+    pub fn with_key_until(self, until: u64) -> Self {
+        let key_until = AtomicU64::new(until);
+        LeaseClock { key_until, ..self }
+    }
+
+    /// Extends the time of the leader's key after a renewal of its lease of etcd, of length `time`,
+    /// that was sent at `sent`, in milliseconds since boot.
+    pub fn keep_key(&self, sent: u64, time: Duration) {
+        let until = certain_until(sent, time);
+        self.key_until.fetch_max(until, Ordering::AcqRel);
     }
 
     /// Extends the lease after a renewal that was sent at `sent`, in milliseconds since boot.
@@ -57,7 +75,12 @@ impl LeaseClock {
         if self.ended.load(Ordering::Acquire) {
             return Duration::ZERO;
         }
-        Duration::from_millis(self.until.load(Ordering::Acquire).saturating_sub(now))
+        Duration::from_millis(self.certain_until().saturating_sub(now))
+    }
+
+    fn certain_until(&self) -> u64 {
+        let key = self.key_until.load(Ordering::Acquire);
+        self.until.load(Ordering::Acquire).min(key)
     }
 
     /// Time until the leader gives up, also while it is not certain; zero at the end.
@@ -70,7 +93,7 @@ impl LeaseClock {
         if self.ended.load(Ordering::Acquire) {
             return Duration::ZERO;
         }
-        let until = self.until.load(Ordering::Acquire);
+        let until = self.certain_until();
         Duration::from_millis(until.saturating_add(self.patience).saturating_sub(now))
     }
 
@@ -139,6 +162,18 @@ mod tests {
         assert_eq!(clock.remaining_at(4_700), Duration::from_secs(2));
         clock.end();
         assert_eq!(at(4_700), (Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_lease_is_not_certain_without_its_key() {
+        let (lease, key) = (Duration::from_secs(1), Duration::from_secs(5));
+        let clock =
+            LeaseClock::until(certain_until(0, lease)).with_key_until(certain_until(0, key));
+        clock.renew(4_000, lease);
+        assert_eq!(clock.remaining_at(4_400), Duration::from_millis(100));
+        assert_eq!(clock.remaining_at(4_500), Duration::ZERO);
+        clock.keep_key(4_300, key);
+        assert_eq!(clock.remaining_at(4_500), Duration::from_millis(400));
     }
 
     #[test]
