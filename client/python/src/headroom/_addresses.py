@@ -145,6 +145,27 @@ class AddressChoice:
             self._leave(route.target)
             return route.is_repeatable and self._advance(route, None)
 
+    def replaced(self, route: CallRoute, leader: str) -> bool:
+        """The target is silent, and ``leader`` leads. The request was sent. Returns whether the
+        route has another target."""
+        with self._lock:
+            self._current = leader
+            return route.is_repeatable and self._advance(route, leader)
+
+    def others(self, target: str) -> Tuple[str, ...]:
+        """The other addresses."""
+        return tuple(address for address in self._after(target) if address != target)
+
+    def replacement(self, target: str, named: str, before: Optional[str]) -> Optional[str]:
+        """The leader that replaced the one at ``target``, if ``named`` says so: a leader by the
+        word of another manager. ``before`` is what it said earlier. A listed address is another
+        manager; one that is not listed may be another name of ``target``, until it changes."""
+        leader = self._find_leader(named)
+        if leader is None or leader == target:
+            return None
+        has_changed = before is not None and before != named
+        return leader if has_changed or leader in self._addresses else None
+
     def _after(self, address: str) -> Tuple[str, ...]:
         if address not in self._addresses:
             return self._addresses

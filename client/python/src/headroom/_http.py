@@ -10,6 +10,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 import urllib.parse
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,6 +30,7 @@ from typing import (
 )
 
 from headroom._addresses import UNIX_PREFIX, AddressChoice, is_loopback
+from headroom._leader_change import LeaderReplaced, wait_for_answer
 from headroom._settings import ClientSettings, load_settings
 from headroom.errors import ClusterUnreachable, HeadroomError, RequestRefused, SettingsError
 
@@ -49,6 +51,9 @@ LISTED_CONNECT_TIMEOUT = 1.0
 SILENCE_TIMEOUT = 20.0
 #: Largest body of an error response that is read. Bytes.
 MAX_ERROR_BYTES = 64 << 10
+
+#: Pause of a call while the managers elect a leader. Seconds.
+ELECTION_PAUSE = 0.2
 
 _MAX_IDLE_CONNECTIONS = 4
 
@@ -94,6 +99,14 @@ class _Interrupted(_AttemptFailed):
     """The request was sent, and no whole answer came."""
 
 
+class _Replaced(_AttemptFailed):
+    """The request was sent to a manager that is silent, and another one leads."""
+
+    def __init__(self, cause: LeaderReplaced) -> None:
+        super().__init__(cause)
+        self.leader = cause.leader
+
+
 class _Standby(_AttemptFailed):
     """A standby answered."""
 
@@ -106,7 +119,7 @@ class RestClient:
     """A client of the ``/v1`` interface. Safe for use by several threads.
 
     A call goes to the leader: it is sent to the next address when one does not listen or belongs to
-    a standby.
+    a standby. It waits for an election, and leaves a silent manager when another one leads.
 
     Every call raises :class:`ClusterUnreachable` without an answer, and :class:`RequestRefused`
     for an answer with an error status.
@@ -211,8 +224,12 @@ class RestClient:
             connection = self._take(address, limit)
             try:
                 connection.request(method, target, data, sent)
+                self._wait_for_answer(connection, address, limit)
                 response = connection.getresponse()
                 content = response.read()
+            except LeaderReplaced as replaced:
+                connection.close()
+                raise _Replaced(replaced) from replaced
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 raise _Interrupted(error) from error
@@ -244,11 +261,15 @@ class RestClient:
             connection = self._connect(address, self.settings.timeout)
             try:
                 connection.request("GET", target, None, self._headers())
+                self._wait_for_answer(connection, address, self.settings.timeout)
                 response = connection.getresponse()
                 if response.status != 200:
                     _raise_refusal(response, response.read(MAX_ERROR_BYTES))
                 if connection.sock is not None:
                     connection.sock.settimeout(silence)
+            except LeaderReplaced as replaced:
+                connection.close()
+                raise _Replaced(replaced) from replaced
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 raise _Interrupted(error) from error
@@ -289,8 +310,10 @@ class RestClient:
 
     def _send(self, method: str, path: str, attempt: Callable[[str], T]) -> T:
         """Sends a call to the leader. ``attempt`` sends it to one address."""
-        route = self._choice.begin(is_repeatable=method in ("GET", "HEAD"))
+        is_repeatable = method in ("GET", "HEAD")
+        route = self._choice.begin(is_repeatable=is_repeatable)
         failures: List[Tuple[str, _AttemptFailed]] = []
+        until = time.monotonic() + self.settings.timeout
         while True:
             address = route.target
             try:
@@ -299,13 +322,19 @@ class RestClient:
                 failures.append((address, failed))
                 if isinstance(failed, _Standby):
                     goes_on = self._choice.standby(route, failed.leader)
-                elif isinstance(failed, _Interrupted):
-                    goes_on = self._choice.interrupted(route)
+                elif isinstance(failed, (_Interrupted, _Replaced)):
+                    if isinstance(failed, _Replaced):
+                        goes_on = self._choice.replaced(route, failed.leader)
+                    else:
+                        goes_on = self._choice.interrupted(route)
                     if not goes_on and not route.is_repeatable:
                         del failures[:-1]
                 else:
                     goes_on = self._choice.not_connected(route)
-                if not goes_on:
+                if not goes_on and _is_election(failures) and time.monotonic() < until:
+                    time.sleep(ELECTION_PAUSE)
+                    route, failures = self._choice.begin(is_repeatable=is_repeatable), []
+                elif not goes_on:
                     self._raise_failure(failures, f"{method} {path}")
             except HeadroomError:
                 self._choice.answered(route)
@@ -325,6 +354,21 @@ class RestClient:
             f"no resource manager answers as leader to {call}: {causes} "
             f"(addresses from: {self.settings.source}); `rmctl operator leader` shows all of them"
         ) from cause
+
+    def _wait_for_answer(
+        self, connection: http.client.HTTPConnection, target: str, timeout: float
+    ) -> None:
+        def ask(address: str, query: Mapping[str, str]) -> http.client.HTTPConnection:
+            other = self._closed_connection(address, LISTED_CONNECT_TIMEOUT)
+            try:
+                other.connect()
+                other.request("GET", _with_query("/v1/leader", query), None, self._headers())
+            except BaseException:
+                other.close()
+                raise
+            return other
+
+        wait_for_answer(connection.sock, target, self._choice, ask, timeout)
 
     def close(self) -> None:
         """Closes idle connections. The client can still be used."""
@@ -608,6 +652,13 @@ def _refusal(status: int, content: bytes) -> RequestRefused:
         problem = {}
     fallback = content[:300].decode("utf-8", "replace").strip() or f"status {status}"
     return RequestRefused.of_problem(status, problem, fallback)
+
+
+def _is_election(failures: List[Tuple[str, _AttemptFailed]]) -> bool:
+    """True if no manager took the call, and several of them run: they elect a leader."""
+    standbys = [failed for _, failed in failures if isinstance(failed, _Standby)]
+    sent = any(isinstance(failed, (_Interrupted, _Replaced)) for _, failed in failures)
+    return bool(standbys) and len(failures) > 1 and not sent
 
 
 def _cause(error: BaseException) -> str:
