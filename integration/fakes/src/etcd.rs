@@ -253,6 +253,8 @@ impl EtcdCluster {
         let process = command
             .args(words)
             .args(["--name", &member.name, "--log-outputs", "stderr"])
+            // The default of later versions: a member that returns causes no election.
+            .arg("--pre-vote=true")
             .arg("--data-dir")
             .arg(dir.join(&member.name))
             .args(["--listen-client-urls", &member.client])
