@@ -14,7 +14,7 @@ use crate::etcd::EtcdConfig;
 use crate::node_settings::{
     FileCacheLimits, HealthChecks, Isolation, LogRetention, MasterJournals,
 };
-use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry, UploadLimits};
+use crate::telemetry::{HistoryBounds, JournalLimits, RetentionLimits, Telemetry, UploadLimits};
 use crate::toml_reader::parse_duration;
 
 /// Configuration of `resourcemanager`. [`Default`] is the meaning of an empty file.
@@ -62,6 +62,8 @@ pub struct ResourceManagerConfig {
     pub history: HistoryBounds,
     /// Limits of uploaded files.
     pub uploads: UploadLimits,
+    /// Limits of the journals of masters in the state.
+    pub journals: JournalLimits,
     /// State of several resource managers.
     pub etcd: EtcdConfig,
     /// The tree of queues; `None` for the single queue `default`. Each key is valid by itself; the
@@ -159,6 +161,7 @@ impl Default for ResourceManagerConfig {
             audit: RetentionLimits::default(),
             history: HistoryBounds::default(),
             uploads: UploadLimits::default(),
+            journals: JournalLimits::default(),
             etcd: EtcdConfig::default(),
             queues: None,
         }

@@ -33,6 +33,7 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         audit: telemetry::kept(&mut root, "audit"),
         history: telemetry::history(&mut root),
         uploads: telemetry::uploads(&mut root),
+        journals: telemetry::journals(&mut root),
         etcd: etcd::read(&mut root),
         queues: queues::read(&mut root),
         ..ResourceManagerConfig::default()

@@ -40,8 +40,10 @@ pub use job::{
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node_settings::{
-    FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, LogRetention, MasterJournals,
-    RunAsUser,
+    FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, JournalPlace, LogRetention,
+    MasterJournals, RunAsUser,
 };
 pub use problem::{FileProblem, FileProblemKind, in_one_line, render};
-pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry, UploadLimits};
+pub use telemetry::{
+    HistoryBounds, JournalLimits, MetricsGranularity, RetentionLimits, Telemetry, UploadLimits,
+};

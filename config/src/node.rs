@@ -4,8 +4,8 @@ use toml::de::DeValue;
 
 use crate::checked::NodeAgentConfig;
 use crate::node_settings::{
-    FileCacheLimits, HealthChecks, Isolation, LogRetention, MasterJournals, file_system_type,
-    user_name,
+    FileCacheLimits, HealthChecks, Isolation, JournalPlace, LogRetention, MasterJournals,
+    file_system_type, user_name,
 };
 use crate::telemetry::segment;
 use crate::toml_reader::{
@@ -118,18 +118,26 @@ pub(crate) fn masters(root: &mut TomlSection<'_>) -> MasterJournals {
         "write a table: [masters]",
     );
     root.read_table("masters", whole, |t| {
-        let dir = hint(
-            "every node must read the same directory by this path",
-            "write an absolute path in quotes, or leave it out",
+        let place = hint(
+            "a master on another node reads the journal there",
+            "write the absolute path of a directory that every node can read, or \"resourcemanager\", or leave it out",
         );
         let kind = hint(
             "a directory whose file system is not mounted is refused",
             "write the type from /proc/mounts, such as \"nfs4\", and the directory in `journals`",
         );
-        let journals = t.read_value("journals", dir, absolute_path);
+        let journals = t.read_value("journals", place, parsed);
         let file_system = t.read_value("file_system", kind, |v| {
             file_system_type(&toml_reader::text(v)?)
         });
+        if journals == Some(JournalPlace::ResourceManager) && file_system.is_some() {
+            t.reject(
+                "file_system",
+                "file_system without a directory in `journals`",
+                "it is the type of a directory's file system",
+                "leave it out, or name a directory in `journals`",
+            );
+        }
         MasterJournals {
             journals,
             file_system,
@@ -189,7 +197,7 @@ mod tests {
     use headroom_types::Bytes;
 
     use crate::compile::nodeagent;
-    use crate::node_settings::{IdleCpuBound, IpcScope, RunAsUser};
+    use crate::node_settings::{IdleCpuBound, IpcScope, JournalPlace, RunAsUser};
 
     #[test]
     fn every_key_of_the_tables_can_be_set() {
@@ -234,7 +242,10 @@ mod tests {
         );
         assert_eq!(
             (c.masters.journals, c.masters.file_system.as_deref()),
-            (Some("/shared/journals".into()), Some("nfs4"))
+            (
+                Some(JournalPlace::Directory("/shared/journals".into())),
+                Some("nfs4")
+            )
         );
     }
 
@@ -260,5 +271,16 @@ mod tests {
             "masters.journals",
         ];
         assert_eq!(keys, wanted, "{problems:#?}");
+    }
+
+    #[test]
+    fn journals_are_in_a_directory_or_in_the_resource_manager() {
+        let masters = |keys: &str| nodeagent(&format!("[masters]\n{keys}"), "f");
+        let config = masters("journals = 'resourcemanager'\n").expect("right");
+        assert_eq!(config.masters.journals, Some(JournalPlace::ResourceManager));
+        let problems = masters("journals = 'resourcemanager'\nfile_system = 'nfs4'\n")
+            .expect_err("there is no file system");
+        let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(keys, ["masters.file_system"]);
     }
 }

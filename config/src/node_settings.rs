@@ -2,7 +2,8 @@
 //! contain valid values only, and read no text but single words.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -159,12 +160,59 @@ impl Default for HealthChecks {
     }
 }
 
-/// The directory of the journals of application masters.
+/// A place of the journals of application masters that survives the loss of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalPlace {
+    /// The state of the resource manager, for small jobs.
+    ResourceManager,
+    /// An absolute path of a directory that every node can read.
+    Directory(PathBuf),
+}
+
+/// The word for the state of the resource manager.
+const IN_RESOURCE_MANAGER: &str = "resourcemanager";
+
+impl JournalPlace {
+    /// The directory; `None` for the state of the resource manager.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            JournalPlace::ResourceManager => None,
+            JournalPlace::Directory(dir) => Some(dir),
+        }
+    }
+}
+
+impl FromStr for JournalPlace {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let path = PathBuf::from(text);
+        if text == IN_RESOURCE_MANAGER {
+            Ok(JournalPlace::ResourceManager)
+        } else if path.is_absolute() {
+            Ok(JournalPlace::Directory(path))
+        } else {
+            Err(format!(
+                "{text:?} is neither an absolute path nor \"{IN_RESOURCE_MANAGER}\""
+            ))
+        }
+    }
+}
+
+impl fmt::Display for JournalPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalPlace::ResourceManager => f.write_str(IN_RESOURCE_MANAGER),
+            JournalPlace::Directory(dir) => dir.display().fmt(f),
+        }
+    }
+}
+
+/// The journals of application masters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MasterJournals {
-    /// A directory that every node can read; `None` for a directory of the node, which a master on
-    /// another node cannot read.
-    pub journals: Option<PathBuf>,
+    /// Where they are; `None` for a directory of the node, which a master on another node cannot
+    /// read.
+    pub journals: Option<JournalPlace>,
     /// Required type of its file system, as in `/proc/mounts`; any if absent.
     pub file_system: Option<String>,
 }

@@ -91,6 +91,36 @@ impl Default for UploadLimits {
     }
 }
 
+/// Limits of the journals that the resource manager keeps for application masters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalLimits {
+    /// Maximum size of the journal of one application. Bytes.
+    pub max_journal: Bytes,
+    /// Maximum size of all journals. Bytes.
+    pub max_total: Bytes,
+}
+
+impl Default for JournalLimits {
+    fn default() -> Self {
+        JournalLimits {
+            max_journal: Bytes::from_mib(1),
+            max_total: Bytes::from_mib(64),
+        }
+    }
+}
+
+/// Reads the table `[journals]`.
+pub(crate) fn journals(root: &mut TomlSection<'_>) -> JournalLimits {
+    read_table!(root, "journals" => JournalLimits:
+        "it limits the journals that masters keep in the resource manager",
+        "write a table: [journals]";
+    {
+        max_journal | max_total: toml_reader::size =>
+            "each record of these journals is written to the state of the resource manager",
+            "write a size such as \"1MiB\"";
+    })
+}
+
 /// Reads the table `[telemetry]`.
 pub(crate) fn telemetry(root: &mut TomlSection<'_>) -> Telemetry {
     read_table!(root, "telemetry" => Telemetry:

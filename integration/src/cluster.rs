@@ -38,6 +38,8 @@ use crate::{clock, programs, sweep};
 
 /// Timeout for anything that should happen at once, on a loaded machine.
 pub const SOON: Duration = Duration::from_secs(60);
+/// The place of journals of masters in the state of the resource manager.
+pub const IN_RESOURCE_MANAGER: &str = "resourcemanager";
 /// Timeout for a whole job of a test. A JVM in a guest on one shared processor takes 40 s.
 pub const JOB: Duration = Duration::from_secs(240);
 
@@ -142,8 +144,8 @@ impl Cluster {
         Cluster::start_in(dir, shapes, (TestContainerUser::Own, Some(file)))
     }
 
-    /// As [`Cluster::start_managed`], with node agents that share this directory for the journals of
-    /// masters. It is created below the directory of the cluster; `None` for no such directory.
+    /// As [`Cluster::start_managed`], with this place for the journals of masters: a directory, which
+    /// is created below that of the cluster, or [`IN_RESOURCE_MANAGER`]; `None` for the nodes.
     pub fn start_sharing_journals(
         shapes: &[NodeShape],
         configuration: &str,
@@ -152,12 +154,17 @@ impl Cluster {
         let dir = cluster_dir()?;
         let file = dir.path().join("resourcemanager.toml");
         fs::write(&file, configuration)?;
-        let shared = journals.map(|name| dir.path().join(name));
+        let place = match journals {
+            Some(name) if name != IN_RESOURCE_MANAGER => {
+                let shared = dir.path().join(name);
+                fs::create_dir(&shared)?;
+                Some(shared.display().to_string())
+            }
+            other => other.map(str::to_owned),
+        };
         let mut cluster = Cluster::new_in(dir, shapes, (TestContainerUser::Own, Some(file)))?;
-        if let Some(shared) = shared {
-            fs::create_dir(&shared)?;
-            cluster.agent_keys =
-                format!("[masters]\njournals = {:?}\n", shared.display().to_string());
+        if let Some(place) = place {
+            cluster.agent_keys = format!("[masters]\njournals = {place:?}\n");
         }
         cluster.start_daemons()?;
         Ok(cluster)

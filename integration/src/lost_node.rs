@@ -6,10 +6,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
+use headroom_rm_store::check::check;
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView};
 
-use crate::cluster::{Cluster, ContainerOwner, NodeShape, SOON, until};
+use crate::cluster::{Cluster, ContainerOwner, IN_RESOURCE_MANAGER, NodeShape, SOON, until};
 use crate::jobs::{JobFile, WorkLog};
 use crate::sweep;
 
@@ -21,6 +22,8 @@ pub const RUNNING: u32 = 4;
 pub const GATED: u32 = 8;
 /// Directory of shared journals, in that of the cluster.
 pub const JOURNALS: &str = "journals";
+/// The daemon that keeps the state.
+const MANAGER: &str = "resourcemanager";
 /// A node is lost after three seconds instead of thirty.
 const IMPATIENT: &str = "suspect = \"1s\"\nunreachable = \"2s\"\nlost = \"3s\"\n";
 
@@ -50,7 +53,8 @@ pub struct LostNode {
 }
 
 impl LostNode {
-    /// Starts a cluster and the job. `journals` is [`JOURNALS`], or `None` for journals on each node.
+    /// Starts a cluster and the job. `journals` is [`JOURNALS`], [`IN_RESOURCE_MANAGER`], or `None` for
+    /// journals on each node.
     pub fn begin(name: &str, journals: Option<&str>) -> Result<Self> {
         // A master and one executor fit.
         let shape = NodeShape {
@@ -82,6 +86,45 @@ impl LostNode {
             gate,
             lost,
         })
+    }
+
+    /// Kills the resource manager and starts it again, while all running tasks continue.
+    pub fn restart_manager(&mut self) -> Result<()> {
+        self.cluster.kill_daemon(MANAGER)?;
+        self.cluster.start_resource_manager()?;
+        self.cluster.until_ready()?;
+        let registered = |view: &AppView| view.master_url.is_some().then_some(());
+        let what = "the master to register again";
+        self.cluster.until_app(&self.app, what, SOON, registered)
+    }
+
+    /// Kills the resource manager, lets the running tasks end meanwhile, and starts it again. Waits
+    /// for the end of the job. Returns the starts of tasks while no resource manager ran, and those
+    /// beyond the first of each task.
+    pub fn end_without_manager(&mut self) -> Result<(u32, u32)> {
+        self.cluster.kill_daemon(MANAGER)?;
+        fs::write(&self.gate, "").context("the gate cannot be opened")?;
+        until("the running tasks to end", SOON, || {
+            let ended: u32 = self.log.ends().values().sum();
+            Ok((ended == QUICK + RUNNING).then_some(()))
+        })?;
+        let started: u32 = self.log.starts().values().sum();
+        self.cluster.start_resource_manager()?;
+        self.cluster.until_ready()?;
+        let end = self.cluster.until_ended(&self.app)?;
+        ensure!(end.state == AppState::Finished, "{}", end.diagnostics);
+        let all: u32 = self.log.starts().values().sum();
+        Ok((started - QUICK - RUNNING, all - QUICK - GATED))
+    }
+
+    /// Number of groups in journals of masters that the state of the resource manager has. Ends the
+    /// resource manager.
+    pub fn groups_in_state(&mut self) -> Result<usize> {
+        self.cluster.stop_daemon(MANAGER)?;
+        let report = check(&self.cluster.state(MANAGER))?;
+        ensure!(report.problems.is_empty(), "{:?}", report.problems);
+        let groups = report.records.get("groups in journals of masters");
+        Ok(groups.copied().unwrap_or_default())
     }
 
     /// Kills all processes of the master's node at once, as the end of its host does, and waits for

@@ -1,12 +1,13 @@
 //! The node of an application master is lost, with all its processes. With a shared directory of
-//! journals, the next attempt continues on another node: no finished task runs again, and the
-//! executors there continue. Without it, the job begins from the start.
+//! journals, or with its journal in the resource manager, the next attempt continues on another node:
+//! no finished task runs again, and the executors there continue. Without either, the job begins from
+//! the start.
 
 #![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 
-use integration::cluster::{SOON, until};
+use integration::cluster::{IN_RESOURCE_MANAGER, SOON, until};
 use integration::lost_node::{GATED, JOURNALS, LostNode, QUICK, RUNNING};
 
 #[test]
@@ -28,6 +29,31 @@ fn a_master_on_another_node_continues_its_job() {
         Ok((fs::read_dir(&dir)?.count() == 0).then_some(()))
     })
     .expect("nothing is left of an ended job");
+}
+
+#[test]
+fn a_journal_in_the_resource_manager_survives_kills_of_both_hosts() {
+    let mut job = LostNode::begin("kept", Some(IN_RESOURCE_MANAGER)).expect("the job runs");
+    job.restart_manager().expect("it continues from its state");
+    let lost = job.lose_node().expect("the job ends well");
+    let (before, after) = lost.on_other_node;
+    assert_eq!(after, before, "the other executor and its tasks run on");
+    assert_eq!(lost.rerun_finished, 0, "no finished task ran again");
+    assert_eq!(
+        lost.rerun_running,
+        RUNNING / 2,
+        "only the tasks of the lost node"
+    );
+    assert_eq!(lost.end.job.expect("a job").totals.done, QUICK + GATED);
+    let left = job.groups_in_state().expect("the state is whole");
+    assert_eq!(left, 0, "nothing is left of an ended job");
+}
+
+#[test]
+fn without_the_resource_manager_no_task_starts_and_none_runs_twice() {
+    let mut job = LostNode::begin("waits", Some(IN_RESOURCE_MANAGER)).expect("the job runs");
+    let (started, repeated) = job.end_without_manager().expect("the job ends well");
+    assert_eq!((started, repeated), (0, 0));
 }
 
 #[test]

@@ -23,7 +23,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::core::MasterCore;
 use crate::event::{EventTimestamp, JobOutcome, MasterEffect, MasterEvent, TaskLimitResult};
 use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
-use crate::journal::{JournalError, MasterJournal};
+use crate::job_journal::JobJournal;
+use crate::journal::JournalError;
 use crate::rm_link::RmLink;
 use crate::run_error::MasterRunError;
 use crate::session::{ManagerSession, SessionEffect, SessionEnd, SessionInput};
@@ -94,7 +95,7 @@ enum DriverInput {
 impl MasterDriver {
     pub(crate) fn new(
         core: MasterCore,
-        journal: MasterJournal,
+        journal: JobJournal,
         link: RmLink,
         (environment, attempt): (ExecutorEnvironment, AttemptId),
         submission_token: Option<String>,

@@ -7,7 +7,8 @@
 //! and the file stays unchanged.
 //!
 //! A journal is one file in a directory of this host, or one file for each attempt in a directory
-//! that the nodes share: see [`crate::shared_journal`].
+//! that the nodes share: see [`crate::shared_journal`]. A small one may be in the resource manager
+//! instead: see `manager_journal`.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek as _, SeekFrom, Write as _};
@@ -101,6 +102,33 @@ impl MasterJournal {
         })
     }
 
+    /// Replaces the journal at `path` by one with the records in `lines`, opens it, and returns when
+    /// it is durable.
+    ///
+    /// # Errors
+    /// As [`MasterJournal::open`].
+    pub(crate) fn replace(path: &Path, lines: &[u8]) -> Result<MasterJournal, JournalError> {
+        let io = |doing| {
+            move |source| JournalError::Io {
+                path: path.to_owned(),
+                doing,
+                source,
+            }
+        };
+        if let Some(dir) = path.parent() {
+            std::fs::create_dir_all(dir).map_err(io("made"))?;
+        }
+        let new = path.with_extension("new");
+        let mut file = File::create(&new).map_err(io("made"))?;
+        file.write_all(lines).map_err(io("written"))?;
+        file.sync_all().map_err(io("synced"))?;
+        std::fs::rename(&new, path).map_err(io("renamed"))?;
+        let mut journal = MasterJournal::open(path)?;
+        let replay = journal.replay()?;
+        journal.finish_replay(replay)?;
+        Ok(journal)
+    }
+
     /// Takes over the journal in the shared directory `dir` for `attempt`: from now on, no earlier
     /// attempt can make a record durable unnoticed. Its records must be read with
     /// [`MasterJournal::replay`] before one is appended.
@@ -192,14 +220,23 @@ impl MasterJournal {
     /// Writes a group of records. From now on they survive the end of this process, but not that of
     /// the host.
     pub fn write(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
-        let io = |doing| JournalErrorAt {
+        let at = || JournalErrorAt {
             path: self.path.clone(),
-            doing,
+            doing: "written",
         };
-        let group = encode(records).map_err(|e| io("written").with(e.into()))?;
-        self.file
-            .write_all(&group)
-            .map_err(|e| io("written").with(e))
+        let group = encode(records).map_err(|e| at().with(e.into()))?;
+        self.write_lines(&group)
+    }
+
+    /// As [`MasterJournal::write`], with encoded records.
+    pub(crate) fn write_lines(&mut self, lines: &[u8]) -> Result<(), JournalError> {
+        self.file.write_all(lines).map_err(|e| {
+            JournalErrorAt {
+                path: self.path.clone(),
+                doing: "written",
+            }
+            .with(e)
+        })
     }
 
     /// Returns when all written records are durable and no later attempt had taken over before.

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use headroom_client::ClientError;
+use headroom_types::AppId;
+
 /// An error of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -52,6 +55,20 @@ pub enum JournalError {
         dir: PathBuf,
         /// The later attempt.
         by: u32,
+    },
+    /// The resource manager takes no more records of this attempt.
+    #[error(
+        "the resource manager refuses records of attempt {attempt} of {app}; this attempt ends and leaves its \
+         executors to a later one"
+    )]
+    Refused {
+        /// The application.
+        app: AppId,
+        /// The attempt.
+        attempt: u32,
+        /// The refusal.
+        #[source]
+        source: Box<ClientError>,
     },
     /// The directory of the journal is gone.
     #[error(

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{Client, ClientCredentials, ClientError, TaskRowScope};
-use headroom_config::JobSpec;
 use headroom_config::job::ClusterProfiles;
+use headroom_config::{JobSpec, JournalPlace};
 use headroom_transport::{ListenerIdentity, MasterAddress};
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
@@ -22,7 +22,9 @@ use crate::core::{MasterCore, MasterSetup};
 use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
-use crate::journal::{self, JournalReplay, MasterJournal};
+use crate::job_journal::JobJournal;
+use crate::journal::{self, JournalError, JournalReplay, MasterJournal};
+use crate::manager_journal::{self, ChosenPlace, ManagerJournal, choose_place};
 use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
 use crate::record::{self, JournalHeader, JournalRecord};
 use crate::rm_link::RmLink;
@@ -70,10 +72,10 @@ pub struct MasterOptions {
     // `None` selects a directory below the user's state directory.
     #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Directory for the journals of all jobs that every node can read. Another node continues a job
-    /// only with it; set by the node agent
-    #[arg(long, env = "HEADROOM_JOURNALS", value_name = "DIR")]
-    pub journals: Option<PathBuf>,
+    /// Directory for the journals of all jobs that every node can read, or "resourcemanager". Another
+    /// node continues a job only with it; set by the node agent
+    #[arg(long, env = "HEADROOM_JOURNALS", value_name = "PLACE")]
+    pub journals: Option<JournalPlace>,
     /// Working directory of tasks; by default the directory of each container
     #[arg(long, value_name = "DIR")]
     pub base_dir: Option<PathBuf>,
@@ -167,8 +169,8 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         None => submit(&mut options).await?,
     };
     let client = client(&options)?;
-    let mut journal = open_journal(&client, &options, &app).await?;
-    let path = journal.path().to_owned();
+    let mut journal = open_journal(&client, &options, &app, job.tasks()).await?;
+    let path = journal.path();
     let mut replay = journal.replay()?;
     let (begin, listener) = begin(&options, &path, &app, &job, replay.first()).await?;
     let is_new = replay.is_empty();
@@ -182,17 +184,16 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         Some(owner) => outputs::claim(&client, &job, owner, beginning).await,
         None => OutputClaim::default(),
     };
-    let (lock, greeting) = executor_environment(&options, &path, &listener, &begin)?;
+    let shared = journal.shared_dir();
+    let files = shared.clone().unwrap_or_else(|| state_dir(&options, &app));
+    let (lock, greeting) = executor_environment(&options, &files, &listener, &begin)?;
     let setup = core_setup(&options, &app, &begin.token, turn);
     let spec = job.clone();
     let is_refused = refused.is_some();
     let core = build_core(job, setup, &mut replay, refused);
     let (records, job_started) = (replay.len(), replay.job_started());
-    journal.finish_replay(replay)?;
-    if is_new && !is_refused {
-        journal.append(&[JournalRecord::Begin(begin.clone())])?;
-    }
-    let shared = journal.fence().map(|_| path.with_file_name(""));
+    let first = (is_new && !is_refused).then(|| JournalRecord::Begin(begin.clone()));
+    begin_records(&mut journal, replay, first).await?;
     tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records, url = %greeting.master_url, "master started");
 
     let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
@@ -242,16 +243,75 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
     })
 }
 
-/// Opens the journal of `app`: in the shared directory, or in one of this host.
+/// Opens the journal of `app`, which has this number of tasks: in the shared directory, in the
+/// resource manager, or in a directory of this host.
 async fn open_journal(
     client: &Client,
     options: &MasterOptions,
     app: &AppId,
+    tasks: u32,
+) -> Result<JobJournal, MasterRunError> {
+    let file = state_dir(options, app).join("journal.ndjson");
+    match &options.journals {
+        None => Ok(JobJournal::File(MasterJournal::open(&file)?)),
+        Some(JournalPlace::Directory(dir)) => {
+            let shared = open_shared_journal(client, options, app, dir).await?;
+            Ok(JobJournal::File(shared))
+        }
+        Some(JournalPlace::ResourceManager) => {
+            let query = || client.master_journal(app, options.attempt);
+            let stored = answered(&options.rm, query).await?;
+            let has_file = manager_journal::has_file(&file);
+            match choose_place(&stored, tasks, has_file) {
+                ChosenPlace::Node(reason) => {
+                    tracing::warn!(%app, reason, "the journal is on this node: if the node is lost, the job begins from its start");
+                    Ok(JobJournal::File(MasterJournal::open(&file)?))
+                }
+                ChosenPlace::Manager => {
+                    // For the certificate of the task channel, and the journal after a move.
+                    make_state_dir(&file)?;
+                    let attempt = AttemptId {
+                        app: app.clone(),
+                        attempt: options.attempt,
+                    };
+                    let journal = ManagerJournal::new(client.clone(), attempt, &stored, file);
+                    Ok(JobJournal::Manager(Box::new(journal)))
+                }
+            }
+        }
+    }
+}
+
+/// Ends the replay of a journal, and appends its first record if it has none.
+async fn begin_records(
+    journal: &mut JobJournal,
+    replay: JournalReplay,
+    first: Option<JournalRecord>,
+) -> Result<(), MasterRunError> {
+    journal.finish_replay(replay, secret()?).await?;
+    if let Some(first) = first {
+        journal.append(&[first]).await?;
+    }
+    Ok(())
+}
+
+/// Creates the directory of the journal `file`.
+fn make_state_dir(file: &Path) -> Result<(), JournalError> {
+    let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+    made.map_err(|source| JournalError::Io {
+        path: file.to_owned(),
+        doing: "made",
+        source,
+    })
+}
+
+/// Takes over the journal of `app` in the directory `journals`, which all nodes share.
+async fn open_shared_journal(
+    client: &Client,
+    options: &MasterOptions,
+    app: &AppId,
+    journals: &Path,
 ) -> Result<MasterJournal, MasterRunError> {
-    let Some(journals) = &options.journals else {
-        let path = state_dir(options, app).join("journal.ndjson");
-        return Ok(MasterJournal::open(&path)?);
-    };
     // The time of submission distinguishes the applications of two clusters with the same id.
     let query = || client.app_with(app, TaskRowScope::None);
     let submitted = answered(&options.rm, query).await?.submitted;
@@ -275,10 +335,11 @@ async fn remove_journal(dir: PathBuf) {
     }
 }
 
-/// The identity of the listener for executors, and the environment with which they find it.
+/// The identity of the listener for executors, which is kept in the directory `files`, and the
+/// environment with which they find it.
 fn executor_environment(
     options: &MasterOptions,
-    journal: &Path,
+    files: &Path,
     listener: &TcpListener,
     begin: &JournalHeader,
 ) -> Result<(Option<ListenerIdentity>, ExecutorEnvironment), MasterRunError> {
@@ -288,7 +349,7 @@ fn executor_environment(
             address: options.listen,
             source,
         })?;
-    let lock = lock(journal, address)?;
+    let lock = lock(files, address)?;
     let environment = ExecutorEnvironment {
         master_url: master_address(address, lock.as_ref()).to_string(),
         token: begin.token.clone(),
@@ -475,11 +536,11 @@ fn state_dir(options: &MasterOptions, app: &AppId) -> PathBuf {
 
 /// The certificate of the task channel; `None` on loopback. Connections beyond loopback are always
 /// encrypted.
-fn lock(journal: &Path, address: SocketAddr) -> Result<Option<ListenerIdentity>, MasterRunError> {
+fn lock(files: &Path, address: SocketAddr) -> Result<Option<ListenerIdentity>, MasterRunError> {
     if address.ip().is_loopback() {
         return Ok(None);
     }
-    let made = ListenerIdentity::at(&journal.with_file_name("channel.pem"));
+    let made = ListenerIdentity::at(&files.join("channel.pem"));
     made.map(Some)
         .map_err(|source| MasterRunError::Listen { address, source })
 }

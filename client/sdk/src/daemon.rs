@@ -30,6 +30,24 @@ impl Client {
     ) -> ClientResult<apps::AppView> {
         self.post(&format!("/v1/apps/{app}/finish"), body).await
     }
+    /// Reads the journal that the resource manager keeps for an application, for its current
+    /// attempt.
+    pub async fn master_journal(
+        &self,
+        app: &AppId,
+        attempt: u32,
+    ) -> ClientResult<application_master::StoredJournal> {
+        self.get(&format!("/v1/apps/{app}/journal?attempt={attempt}"))
+            .await
+    }
+    /// Appends a group of records to that journal. Returns when it is durable.
+    pub async fn append_to_journal(
+        &self,
+        app: &AppId,
+        body: &application_master::AppendToJournal,
+    ) -> ClientResult<application_master::JournalAppended> {
+        self.post(&format!("/v1/apps/{app}/journal"), body).await
+    }
     /// Streams the updates about the containers of an application, after `cursor`.
     pub async fn updates(
         &self,

@@ -186,6 +186,27 @@ fn master_heartbeats_match_the_golden_files() {
         },
     );
     golden(
+        "append_to_journal",
+        &application_master::AppendToJournal {
+            attempt: attempt(),
+            offset: 4711,
+            records: "{\"record\":\"granted\"}\n".into(),
+            moved: false,
+        },
+    );
+    golden(
+        "journal_appended",
+        &application_master::JournalAppended { end: 4733 },
+    );
+    golden(
+        "stored_journal",
+        &application_master::StoredJournal {
+            records: "{\"record\":\"granted\"}\n".into(),
+            moved: false,
+            limit: Bytes::from_mib(1),
+        },
+    );
+    golden(
         "finish_app",
         &application_master::FinishApplicationRequest {
             attempt: attempt(),

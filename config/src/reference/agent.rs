@@ -58,7 +58,7 @@ pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = config_keys! {
     Restart cache.entries: some(plain);
     Restart cache.deadline: some(time);
     Restart cache.ca_file: if_set(path);
-    Restart masters.journals: if_set(path);
+    Restart masters.journals: if_set(quoted);
     Restart masters.file_system: if_set(quoted);
     Restart telemetry.cardinality: some(quoted);
 };

@@ -43,6 +43,8 @@ pub(super) const KEYS: &[ConfigKey<ResourceManagerConfig>] = config_keys! {
     Restart uploads.max_file: some(size);
     Restart uploads.max_total: some(size);
     Restart uploads.keep: some(time);
+    Restart journals.max_journal: some(size);
+    Restart journals.max_total: some(size);
     Restart etcd.endpoints: endpoints;
     Restart etcd.prefix: some(quoted);
     Restart etcd.lease: some(time);

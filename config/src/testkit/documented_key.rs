@@ -146,6 +146,8 @@ pub const MANAGER_DOCUMENTATION: &[DocumentedKey] = &[
     key("uploads.max_file", Size, From("1"), "0"),
     key("uploads.max_total", Size, Any("\"100GiB\""), "\"all\""),
     key("uploads.keep", Time, Any("\"72h\""), "24"),
+    key("journals.max_journal", Size, Any("\"4MiB\""), "\"all\""),
+    key("journals.max_total", Size, Any("\"256MiB\""), "\"all\""),
     key(
         "etcd.endpoints",
         Urls,
@@ -289,7 +291,7 @@ pub const AGENT_DOCUMENTATION: &[DocumentedKey] = &[
     ),
     key(
         "masters.journals",
-        Path,
+        Text,
         Any("\"/shared/headroom/journals\""),
         "\"journals\"",
     ),

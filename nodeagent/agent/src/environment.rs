@@ -64,8 +64,8 @@ pub(crate) fn program_environment(
         own("HEADROOM_LISTEN", listen.into());
         own("HEADROOM_ADVERTISE", name.into());
     }
-    if let (None, Some(journals)) = (&order.request, &site.journals) {
-        own("HEADROOM_JOURNALS", journals.path().into());
+    if let (None, Some(place)) = (&order.request, &site.journal_place) {
+        own("HEADROOM_JOURNALS", place.to_string().into());
     }
     own("HEADROOM_CONTAINER_DIR", dir.clone().into());
     own("HEADROOM_APP_DIR", site.layout.app(&order.app).into());

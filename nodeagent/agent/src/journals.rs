@@ -52,14 +52,15 @@ pub(crate) struct JournalsDirectory {
 }
 
 impl JournalsDirectory {
-    /// The directory of this configuration; `None` if masters use a directory of the node.
+    /// The directory of this configuration; `None` if masters use a directory of the node, or the
+    /// state of the resource manager.
     pub(crate) fn of(config: &NodeAgentConfig, node: &str) -> Option<JournalsDirectory> {
         let MasterJournals {
             journals,
             file_system,
         } = config.masters.clone();
         Some(JournalsDirectory {
-            dir: journals?,
+            dir: journals?.directory()?.to_owned(),
             file_system,
             has_users: rustix::process::geteuid().is_root()
                 && config.isolation.run_as != RunAsUser::Agent,
@@ -248,11 +249,13 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> JournalsProblem {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+    use headroom_config::JournalPlace;
+
     use super::*;
 
     fn directory(dir: &Path, file_system: Option<&str>) -> JournalsDirectory {
         let masters = MasterJournals {
-            journals: Some(dir.to_owned()),
+            journals: Some(JournalPlace::Directory(dir.to_owned())),
             file_system: file_system.map(str::to_owned),
         };
         let mut config = NodeAgentConfig {

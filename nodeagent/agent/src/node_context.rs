@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context as _;
-use headroom_config::{AuxServiceConfig, IpcScope, Isolation, LogRetention};
+use headroom_config::{AuxServiceConfig, IpcScope, Isolation, JournalPlace, LogRetention};
 use headroom_node_cgroup::Enforcer;
 use headroom_node_exec::{Privilege, ProcessUser};
 use headroom_transport::ReloadingKeys;
@@ -37,7 +37,9 @@ pub(crate) struct NodeContext {
     /// Listen address and host name of masters, so that other hosts can connect. `None` on
     /// loopback.
     pub(crate) for_masters: Option<(String, String)>,
-    /// Shared directory of the journals of masters. `None` for the directory of each application.
+    /// Place of the journals of masters. `None` for the directory of each application.
+    pub(crate) journal_place: Option<JournalPlace>,
+    /// Shared directory of the journals of masters, if that is their place.
     pub(crate) journals: Option<JournalsDirectory>,
     /// Isolation of the programs.
     pub(crate) isolation: Isolation,

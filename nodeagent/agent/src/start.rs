@@ -551,6 +551,7 @@ async fn enforce(
     let (node, rm) = (node.clone(), client.base().to_owned());
     let for_masters = for_masters(config);
     let journals = JournalsDirectory::of(config, node.as_str());
+    let journal_place = config.masters.journals.clone();
     let (isolation, logs, rights) = (
         config.isolation.clone(),
         config.logs,
@@ -580,6 +581,7 @@ async fn enforce(
             rm,
             keys,
             for_masters,
+            journal_place,
             journals,
             isolation,
             logs: logs.into(),

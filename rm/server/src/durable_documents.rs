@@ -1,5 +1,5 @@
 //! Documents that the main loop saves beside the records of the core: job rows, usage history,
-//! responses to idempotent calls, profiles, and access control.
+//! responses to idempotent calls, profiles, access control, and journals of masters.
 //!
 //! The main loop owns them. A change applies at once and joins one ordered list of writes. The loop
 //! appends the list to the journal with the rest of the batch, and after the commit the callers
@@ -7,13 +7,16 @@
 
 use std::sync::Arc;
 
-use headroom_rm_store::{RecordJournal, RecordStore, SavedResponse, StoreError};
-use headroom_types::{AppId, UnixMillis};
+use headroom_config::JournalLimits;
+use headroom_rm_store::{JournalGroup, RecordJournal, RecordStore, SavedResponse, StoreError};
+use headroom_types::{AppId, AttemptId, UnixMillis};
+use headroom_wire::v1::error::ProblemResult;
 use headroom_wire::v1::events::LoggedEvent;
 use tokio::sync::oneshot;
 
 use crate::access::{AccessChangeResult, AccessControl};
 use crate::input::DocumentChange;
+use crate::journal_table::{JournalAppend, JournalExtent, JournalTable};
 use crate::profiles::{ProfileCatalog, ProfileChangeResult};
 use crate::shared_state::SharedState;
 use crate::usage_history::{JobHistoryUpdate, saved};
@@ -23,6 +26,7 @@ use crate::usage_history::{JobHistoryUpdate, saved};
 pub(crate) struct DurableDocuments {
     profiles: ProfileCatalog,
     access: AccessControl,
+    journals: JournalTable,
     /// Writes of the batch, in the order of their changes.
     writes: Vec<DocumentWrite>,
 }
@@ -51,14 +55,33 @@ enum DocumentWrite {
         result: AccessChangeResult,
         reply: oneshot::Sender<AccessChangeResult>,
     },
+    /// A group of a master's journal; `records` is `None` for a group that the journal has already.
+    JournalGroup {
+        app: AppId,
+        group: JournalGroup,
+        records: Option<Vec<u8>>,
+        reply: oneshot::Sender<ProblemResult<()>>,
+    },
+    /// A master waits until all groups before are durable.
+    JournalExtent {
+        extent: JournalExtent,
+        reply: oneshot::Sender<ProblemResult<JournalExtent>>,
+    },
+    /// An application is ending: no attempt reads its journal.
+    JournalEnd { app: AppId },
     /// Access control after a start: a new cluster has just created its application key.
     RestoredAccess,
 }
 
 impl DurableDocuments {
     /// Continues from the documents that an earlier incarnation saved.
-    pub(crate) fn restored(shared: &SharedState) -> Self {
+    pub(crate) fn restored(
+        shared: &SharedState,
+        groups: &[(u32, JournalGroup)],
+        limits: JournalLimits,
+    ) -> Self {
         DurableDocuments {
+            journals: JournalTable::restored(groups, limits),
             profiles: ProfileCatalog::clone(&shared.profiles.borrow()),
             access: AccessControl::clone(&shared.access.borrow()),
             writes: vec![DocumentWrite::RestoredAccess],
@@ -103,6 +126,53 @@ impl DurableDocuments {
         });
     }
 
+    /// Replies with the extent of the journal that `attempt`, the current one, is to continue.
+    pub(crate) fn take_over_journal(
+        &mut self,
+        attempt: &AttemptId,
+        reply: oneshot::Sender<ProblemResult<JournalExtent>>,
+    ) {
+        match self.journals.take_over(attempt) {
+            Ok(extent) => self
+                .writes
+                .push(DocumentWrite::JournalExtent { extent, reply }),
+            // Fails if the caller has gone.
+            Err(refused) => _ = reply.send(Err(refused)),
+        }
+    }
+
+    /// Appends a group of the current attempt to the journal of an application.
+    pub(crate) fn append_to_journal(
+        &mut self,
+        app: AppId,
+        (group, records): (JournalGroup, Vec<u8>),
+        reply: oneshot::Sender<ProblemResult<()>>,
+    ) {
+        let records = match self.journals.append(&app, group) {
+            Ok(JournalAppend::New) => Some(records),
+            Ok(JournalAppend::Repeated) => None,
+            Err(refused) => {
+                // Fails if the caller has gone.
+                _ = reply.send(Err(refused));
+                return;
+            }
+        };
+        self.writes.push(DocumentWrite::JournalGroup {
+            app,
+            group,
+            records,
+            reply,
+        });
+    }
+
+    /// Removes the journal of an application that is ending.
+    pub(crate) fn remove_journal(&mut self, app: &AppId) {
+        if self.journals.remove(app) {
+            self.writes
+                .push(DocumentWrite::JournalEnd { app: app.clone() });
+        }
+    }
+
     /// Adds the encoded rows of an ending job.
     pub(crate) fn keep_job(&mut self, app: AppId, rows: Vec<u8>) {
         self.writes.push(DocumentWrite::Job { app, rows });
@@ -139,7 +209,23 @@ impl DurableDocuments {
                 DocumentWrite::Access { result: Ok(_), .. } | DocumentWrite::RestoredAccess => {
                     journal.append_access(&self.access.saved())?;
                 }
-                DocumentWrite::Profile { event: None, .. }
+                DocumentWrite::JournalGroup {
+                    app,
+                    group,
+                    records,
+                    ..
+                } => {
+                    let Some(records) = records.take() else {
+                        continue;
+                    };
+                    if group.moved {
+                        journal.remove_master_journal(app);
+                    }
+                    journal.append_journal_group(app, group, records)?;
+                }
+                DocumentWrite::JournalEnd { app } => journal.remove_master_journal(app),
+                DocumentWrite::JournalExtent { .. }
+                | DocumentWrite::Profile { event: None, .. }
                 | DocumentWrite::Access { result: Err(_), .. } => {} // nothing has changed
             }
         }
@@ -171,8 +257,11 @@ impl DurableDocuments {
                     _ = reply.send(result);
                 }
                 DocumentWrite::Access { result, reply } => _ = reply.send(result),
+                DocumentWrite::JournalGroup { reply, .. } => _ = reply.send(Ok(())),
+                DocumentWrite::JournalExtent { extent, reply } => _ = reply.send(Ok(extent)),
                 DocumentWrite::Job { .. }
                 | DocumentWrite::History(_)
+                | DocumentWrite::JournalEnd { .. }
                 | DocumentWrite::RestoredAccess => {}
             }
         }

@@ -10,7 +10,7 @@ use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, Bytes, Name, NodeId, QueuePath};
 use headroom_wire::v1::application_master::{
-    self, FinishApplicationRequest, MasterSync, PlacementRequest, RegisterMaster,
+    self, AppendToJournal, FinishApplicationRequest, MasterSync, PlacementRequest, RegisterMaster,
 };
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
@@ -94,6 +94,35 @@ pub fn register_master(app: &AppId, body: RegisterMaster) -> ProblemResult<core:
         url: body.master_url,
         nodes: body.nodes,
     })
+}
+
+/// Returns the records of a group for the journal of `app`. Fails if the attempt belongs to another
+/// application, or the records are not whole lines or larger than `max` bytes.
+pub fn journal_records<'b>(
+    app: &AppId,
+    body: &'b AppendToJournal,
+    max: usize,
+) -> ProblemResult<&'b [u8]> {
+    of_app(&body.attempt.app, app)?;
+    let records = body.records.as_bytes();
+    if records.is_empty() != body.moved {
+        return Err(ProblemDetails::bad_request(
+            "a group has records, and the mark of a moved journal has none",
+        ));
+    }
+    if !(body.moved || records.ends_with(b"\n")) {
+        return Err(ProblemDetails::bad_request(
+            "the last record of a group must end with a line feed",
+        ));
+    }
+    if records.len() > max {
+        return Err(ProblemDetails::too_large(format!(
+            "a group has at most {}, and this one has {}",
+            Bytes::new(u64::try_from(max).unwrap_or(u64::MAX)),
+            Bytes::new(u64::try_from(records.len()).unwrap_or(u64::MAX))
+        )));
+    }
+    Ok(records)
 }
 
 /// Converts a master's heartbeat, without the rows of the job. Fails if the attempt belongs to

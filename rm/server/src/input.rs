@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 
 use headroom_rm_core::{CallRefusal, CallResult, ClusterCall, MasterUpdate};
-use headroom_rm_store::SavedResponse;
+use headroom_rm_store::{JournalGroup, SavedResponse};
 use headroom_types::{
-    AppId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Sha256, Tick,
+    AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Sha256,
+    Tick,
 };
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, PendingExplanation};
@@ -18,6 +19,7 @@ use headroom_wire::v1::nodes::{DesiredStateLine, NodeView};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access::{AccessChange, AccessChangeResult};
+use crate::journal_table::JournalExtent;
 use crate::profiles::{ProfileChange, ProfileChangeResult};
 use crate::reports;
 
@@ -55,6 +57,8 @@ pub(crate) enum LoopInput {
     },
     /// Changes a document that is saved beside the records of the core.
     Document(DocumentChange),
+    /// A master reads its journal or appends to it.
+    Journal(JournalCall),
     /// A query.
     Query(ClusterQuery),
     /// Saves the state, closes all streams and ends.
@@ -86,6 +90,29 @@ pub(crate) enum DocumentChange {
         change: Box<AccessChange>,
         /// Receives the result.
         reply: oneshot::Sender<AccessChangeResult>,
+    },
+}
+
+/// Calls of a master about its journal. The result of each is sent when it is durable.
+#[derive(Debug)]
+pub(crate) enum JournalCall {
+    /// Reads the journal of the earlier attempts.
+    TakeOver {
+        /// The attempt that continues it.
+        attempt: AttemptId,
+        /// Receives the extent of the journal; no attempt appends to the earlier part afterwards.
+        reply: oneshot::Sender<ProblemResult<JournalExtent>>,
+    },
+    /// Appends a group.
+    Append {
+        /// The application.
+        app: AppId,
+        /// The group; its attempt must be the current one.
+        group: JournalGroup,
+        /// Its records.
+        records: Vec<u8>,
+        /// Receives the result.
+        reply: oneshot::Sender<ProblemResult<()>>,
     },
 }
 

@@ -28,6 +28,7 @@ mod inbox;
 mod index_ranges;
 mod input;
 mod jobs;
+mod journal_table;
 mod limit_warnings;
 mod manager_group;
 mod memory_failures;

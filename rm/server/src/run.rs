@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use headroom_config::JournalLimits;
 use headroom_rm_core::{
-    CallId, CallResult, Cluster, ClusterEffect, ClusterEvent, ClusterSettings, DurableRecord,
-    EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
+    CallId, CallRefusal, CallResult, Cluster, ClusterEffect, ClusterEvent, ClusterSettings,
+    DurableRecord, EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
 };
 use headroom_rm_etcd::LeaseClock;
 use headroom_rm_store::{DatabaseStore, MAX_VALUE, OpenedStore, RecordJournal, StoreError};
-use headroom_types::{AppId, Reason, Tick};
+use headroom_types::{AppId, AttemptId, Reason, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobViewPatch;
 use tokio::sync::oneshot;
@@ -29,7 +30,7 @@ use crate::dispatch::MailboxDispatcher;
 use crate::durable_documents::DurableDocuments;
 use crate::eventlog;
 use crate::inbox::{InputBatch, MainLoopInbox};
-use crate::input::{ClusterQuery, LoopInput};
+use crate::input::{ClusterQuery, JournalCall, LoopInput};
 use crate::jobs::RowCreation;
 use crate::metrics::ContainerDecision;
 use crate::notify::ManagerWatchdog;
@@ -103,6 +104,15 @@ struct PendingCall {
     job: Option<Box<(AppId, JobViewPatch)>>,
 }
 
+/// Whether a later attempt may read a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JournalUse {
+    /// The application runs.
+    Needed,
+    /// The application is ending, or has ended.
+    Ended,
+}
+
 /// Whether the loop continues after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoopControl {
@@ -118,6 +128,7 @@ impl ManagerLoop {
         clock: ManagerClock,
         inbox: MainLoopInbox,
         (shared, lease): (SharedState, Option<Arc<LeaseClock>>),
+        journals: JournalLimits,
     ) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
@@ -126,7 +137,7 @@ impl ManagerLoop {
             cluster: Cluster::new(settings, opened.restored, now),
             journal: opened.journal,
             inbox,
-            documents: DurableDocuments::restored(&shared),
+            documents: DurableDocuments::restored(&shared, &opened.journals, journals),
             shared,
             dispatch: MailboxDispatcher::new(epoch),
             watchdog: ManagerWatchdog::from_environment(),
@@ -253,12 +264,61 @@ impl ManagerLoop {
                 self.documents
                     .change(change, self.clock.unix_now(), is_kept);
             }
+            LoopInput::Journal(call) => self.call_journal(call),
             LoopInput::WatchNode { .. } | LoopInput::WatchApp { .. } | LoopInput::Query(_) => {
                 self.later.push(input);
             }
             LoopInput::Stop => return LoopControl::End,
         }
         LoopControl::GoOn
+    }
+
+    /// Processes the call of a master about its journal. Only the current attempt has one.
+    fn call_journal(&mut self, call: JournalCall) {
+        match call {
+            JournalCall::TakeOver { attempt, reply } => {
+                match self.journal_use(&attempt.app, attempt.attempt) {
+                    Ok(_) => self.documents.take_over_journal(&attempt, reply),
+                    // Fails if the caller has gone.
+                    Err(refusal) => _ = reply.send(Err(to_wire::problem(&refusal))),
+                }
+            }
+            JournalCall::Append {
+                app,
+                group,
+                records,
+                reply,
+            } => match self.journal_use(&app, group.attempt) {
+                Ok(JournalUse::Needed) => {
+                    self.documents
+                        .append_to_journal(app, (group, records), reply);
+                }
+                // No attempt follows, so nothing reads the group.
+                Ok(JournalUse::Ended) => _ = reply.send(Ok(())),
+                Err(refusal) => _ = reply.send(Err(to_wire::problem(&refusal))),
+            },
+        }
+    }
+
+    /// Whether a later attempt may need the journal of this attempt.
+    fn journal_use(&self, app: &AppId, attempt: u32) -> Result<JournalUse, CallRefusal> {
+        let known = self.cluster.app(app);
+        let known = known.ok_or_else(|| CallRefusal::NoSuchApp(app.clone()))?;
+        if known.attempt != attempt {
+            let given = AttemptId {
+                app: app.clone(),
+                attempt,
+            };
+            return Err(CallRefusal::StaleAttempt {
+                given,
+                current: known.attempt,
+            });
+        }
+        Ok(if known.state.is_ending() {
+            JournalUse::Ended
+        } else {
+            JournalUse::Needed
+        })
     }
 
     /// Saves the changes of the batch, then sends its effects in order.
@@ -351,9 +411,11 @@ impl ManagerLoop {
             if let DurableRecord::State { app, state } = &**save {
                 match state.stage {
                     SavedStage::Finishing(_) => {
+                        self.documents.remove_journal(app);
                         touched.insert(app.clone());
                     }
                     SavedStage::Ended(_) => {
+                        self.documents.remove_journal(app);
                         touched.insert(app.clone());
                         over.insert(app.clone());
                     }
@@ -505,7 +567,10 @@ impl ManagerLoop {
             LoopInput::Query(ClusterQuery::Refresh) => self.view_wanted = true,
             LoopInput::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
             // These are never deferred.
-            LoopInput::Call { .. } | LoopInput::Document(_) | LoopInput::Stop => {}
+            LoopInput::Call { .. }
+            | LoopInput::Document(_)
+            | LoopInput::Journal(_)
+            | LoopInput::Stop => {}
         }
     }
 

@@ -288,6 +288,7 @@ fn start_loop(
         clock,
         inbox,
         (shared, lease),
+        options.config.journals,
     );
     let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
     Ok((handle, owner))

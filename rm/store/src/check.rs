@@ -11,6 +11,7 @@ use crate::anchor::AnchorFile;
 use crate::backup::refuse_unfinished;
 use crate::engine::{database_path, present_backend};
 use crate::integrity::{CheckedCopy, check_copy};
+use crate::master_journal::is_group;
 use crate::record::DOCUMENTS;
 use crate::replay::replay;
 use crate::scan::ScanResult;
@@ -251,6 +252,7 @@ fn kind(key: &str) -> &'static str {
         "access" => "sets of tokens and policies",
         "once" => "answers to repeated calls",
         "tags" => "tags of nodes",
+        _ if key.starts_with(DOCUMENTS) && is_group(key) => "groups in journals of masters",
         _ if key.starts_with(DOCUMENTS) => "documents",
         _ => "of an unknown kind",
     }

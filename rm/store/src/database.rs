@@ -150,6 +150,15 @@ impl RecordStore for DatabaseStore {
             .map_err(|e| self.engine.damaged(&self.dir, &self.database, &e))
     }
 
+    fn keys(&self, prefix: &str) -> Vec<String> {
+        let from_prefix = self.pieces.range(prefix.to_owned()..);
+        from_prefix
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(prefix))
+            .cloned()
+            .collect()
+    }
+
     fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
         let records = self.load()?;
         self.anchor.as_ref().map_or(Ok(()), AnchorFile::sync)?;
@@ -189,6 +198,20 @@ impl Documents {
             what: e.to_string(),
             advice: advice(),
         })
+    }
+
+    /// The records in the journal of an application's master, in order. Blocks on disk reads. No
+    /// attempt may append meanwhile.
+    pub fn master_journal(&self, app: &AppId) -> Result<Vec<u8>, StoreError> {
+        let mut records = Vec::new();
+        scan::journal_groups(&self.engine, app, |value| records.extend_from_slice(value)).map_err(
+            |e| StoreError::Corrupt {
+                file: self.dir.clone(),
+                what: format!("the journal of the master of {app}: {e}"),
+                advice: "Restore a backup; or kill the application, and submit it again".into(),
+            },
+        )?;
+        Ok(records)
     }
 
     fn read(&self, key: &str) -> Result<Option<Vec<u8>>, ScanError> {

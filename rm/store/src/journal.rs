@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::access::{ACCESS, SavedAccess};
 use crate::history::{self, SavedJobHistory};
 use crate::idempotency::{self, SavedResponse};
+use crate::master_journal::{self, JournalGroup};
 use crate::profiles::{PROFILES, SavedProfiles};
 use crate::queues::{QueueRecord, StoredQueueTree};
 use crate::record::{
@@ -74,6 +75,7 @@ impl<S: RecordStore> RecordJournal<S> {
                 self.remove(record::app_key(app));
                 self.remove(record::state_key(app));
                 self.remove(record::document_key(app));
+                self.remove_master_journal(app);
                 Ok(())
             }
             DurableRecord::Container(finished) => self.put(
@@ -118,6 +120,26 @@ impl<S: RecordStore> RecordJournal<S> {
     /// Appends a document of an application: opaque bytes, at most [`MAX_VALUE`].
     pub fn append_document(&mut self, app: &AppId, document: Vec<u8>) -> Result<(), StoreError> {
         self.put_bytes(record::document_key(app), document)
+    }
+
+    /// Appends a group to the journal of an application's master: its records, at most
+    /// [`MAX_VALUE`] bytes.
+    pub fn append_journal_group(
+        &mut self,
+        app: &AppId,
+        group: &JournalGroup,
+        records: Vec<u8>,
+    ) -> Result<(), StoreError> {
+        self.put_bytes(group.key(app), records)
+    }
+
+    /// Removes the journal of an application's master.
+    pub fn remove_master_journal(&mut self, app: &AppId) {
+        let prefix = master_journal::prefix(app);
+        self.pending.retain(|key, _| !key.starts_with(&prefix));
+        for key in self.store.keys(&prefix) {
+            self.remove(key);
+        }
     }
 
     /// Appends the response to an idempotent call.
@@ -218,9 +240,42 @@ mod tests {
         fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
             Ok(Vec::new())
         }
+        fn keys(&self, prefix: &str) -> Vec<String> {
+            let puts = self.0.iter().flatten().filter_map(|change| match change {
+                RecordChange::Put { key, .. } => Some(key.clone()),
+                RecordChange::Remove { .. } => None,
+            });
+            puts.filter(|key| key.starts_with(prefix)).collect()
+        }
         fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
             Ok(PathBuf::new())
         }
+    }
+
+    #[test]
+    fn the_removal_of_a_journal_includes_groups_of_the_same_batch_and_spares_other_records() {
+        let mut journal = RecordJournal::new(Written::default(), MetaRecord::default());
+        let app: AppId = "job.3".parse().expect("id");
+        let (first, second) = (
+            JournalGroup::new(1, 0, b"a\n"),
+            JournalGroup::new(1, 2, b"b\n"),
+        );
+        journal
+            .append_document(&app, b"{}".to_vec())
+            .expect("appends");
+        journal
+            .append_journal_group(&app, &first, b"a\n".to_vec())
+            .expect("appends");
+        journal.commit().expect("commits");
+        journal
+            .append_journal_group(&app, &second, b"b\n".to_vec())
+            .expect("appends");
+        journal.remove_master_journal(&app);
+        journal.commit().expect("commits");
+        let removed = RecordChange::Remove {
+            key: first.key(&app),
+        };
+        assert_eq!(journal.store.0[1], [removed]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod integrity;
 pub mod journal;
 pub mod lock;
 pub mod make;
+pub mod master_journal;
 pub mod open;
 pub mod profiles;
 pub mod queues;
@@ -52,6 +53,7 @@ pub use error::StoreError;
 pub use history::{SavedEnlargedTask, SavedJobHistory, SavedKind};
 pub use idempotency::SavedResponse;
 pub use journal::RecordJournal;
+pub use master_journal::JournalGroup;
 pub use open::{OpenedStore, open, open_in_etcd};
 pub use profiles::{SavedProfile, SavedProfiles};
 
@@ -83,6 +85,8 @@ pub trait RecordStore: Send + std::fmt::Debug {
     fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError>;
     /// All records except documents, by key.
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
+    /// Keys of the records with this prefix, in order.
+    fn keys(&self, prefix: &str) -> Vec<String>;
     /// Writes all records except documents into one file next to the database.
     fn snapshot(&mut self) -> Result<PathBuf, StoreError>;
 }

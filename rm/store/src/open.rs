@@ -20,6 +20,7 @@ use crate::integrity::check_copy;
 use crate::journal::RecordJournal;
 use crate::lock;
 use crate::make::{encode, make};
+use crate::master_journal::{self, JournalGroup};
 use crate::profiles::{SavedProfiles, profiles};
 use crate::record::{META, MetaRecord};
 use crate::replay::replay;
@@ -40,6 +41,8 @@ pub struct OpenedStore {
     pub profiles: SavedProfiles,
     /// Tokens, policies and shares.
     pub access: SavedAccess,
+    /// The groups in journals of masters, with the numbers of their applications, in order.
+    pub journals: Vec<(u32, JournalGroup)>,
     /// The reader of documents.
     pub documents: Documents,
     /// Notes for the operator.
@@ -187,6 +190,7 @@ fn begin(
         epoch: restored.epoch,
         last_app: restored.last_app,
     };
+    let journals = master_journal::groups(found.pieces.keys());
     let store = DatabaseStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
     let mut journal = RecordJournal::new(store, meta);
@@ -200,6 +204,7 @@ fn begin(
         families,
         profiles,
         access,
+        journals,
         documents,
         notes,
     })

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use headroom_types::AppId;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::StorageEngine;
 use crate::engine_error::EngineError;
 use crate::entry::{ALL_KEYS, KeyRange};
 use crate::frame;
+use crate::master_journal;
 use crate::record::DOCUMENTS;
 
 /// Key of the [`BatchSeal`].
@@ -106,7 +108,7 @@ pub fn scan(engine: &StorageEngine) -> Result<ScanResult, ScanError> {
 /// All records except documents and the seal, by key.
 pub fn without_documents(engine: &StorageEngine) -> Result<Vec<(String, Vec<u8>)>, ScanError> {
     // Documents are skipped because they may be large, and the loop waits for this function.
-    let after = after_documents();
+    let after = after(DOCUMENTS);
     let before = (Bound::Unbounded, Bound::Excluded(DOCUMENTS.as_bytes()));
     let mut found = Vec::new();
     for keys in [
@@ -128,7 +130,7 @@ pub fn documents(
     engine: &StorageEngine,
     mut see: impl FnMut(&str, &[u8]) -> ScanControl,
 ) -> Result<(), ScanError> {
-    let after = after_documents();
+    let after = after(DOCUMENTS);
     let keys = (
         Bound::Included(DOCUMENTS.as_bytes()),
         Bound::Excluded(after.as_slice()),
@@ -151,8 +153,27 @@ pub enum ScanControl {
     No,
 }
 
-fn after_documents() -> Vec<u8> {
-    let mut after = DOCUMENTS.as_bytes().to_vec();
+/// Passes the groups in the journal of an application's master to `see`, in order.
+pub(crate) fn journal_groups(
+    engine: &StorageEngine,
+    app: &AppId,
+    mut see: impl FnMut(&[u8]),
+) -> Result<(), ScanError> {
+    let prefix = master_journal::prefix(app);
+    let after = after(&prefix);
+    let keys = (
+        Bound::Included(prefix.as_bytes()),
+        Bound::Excluded(after.as_slice()),
+    );
+    records(engine, keys, |_, value, _| {
+        see(&value);
+        Ok(())
+    })
+}
+
+/// The first key after all keys with this prefix.
+fn after(prefix: &str) -> Vec<u8> {
+    let mut after = prefix.as_bytes().to_vec();
     if let Some(last) = after.last_mut() {
         *last += 1;
     }

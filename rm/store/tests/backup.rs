@@ -10,7 +10,7 @@ use headroom_rm_core::{AppSubmission, DurableRecord, MasterKind, SavedStage, Sav
 use headroom_rm_store::backup::{ExistingStatePolicy, REPLACING, backup, restore};
 use headroom_rm_store::check::check;
 use headroom_rm_store::engine::database_path;
-use headroom_rm_store::{StoreError, open, snapshot};
+use headroom_rm_store::{JournalGroup, StoreError, open, snapshot};
 use headroom_types::{AppId, StoreBackend, UnixMillis};
 
 mod backends;
@@ -76,6 +76,14 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
         journal
             .append_document(&app(n), document(n))
             .expect("appends");
+        for (_, group) in journals().into_iter().filter(|(app, _)| *app == n) {
+            let all = group_records();
+            let (small, large) = all.split_at(2);
+            let records = if group.attempt == 1 { small } else { large };
+            journal
+                .append_journal_group(&app(n), &group, records.to_vec())
+                .expect("appends");
+        }
         journal.commit().expect("commits");
     }
     opened
@@ -83,6 +91,20 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
         .append(&DurableRecord::Node("n1".parse().expect("id")))
         .expect("appends");
     opened.journal.commit().expect("commits");
+}
+
+/// The journal of the second application: one small group, and one of several entries.
+fn journals() -> Vec<(u32, JournalGroup)> {
+    let all = group_records();
+    let (small, large) = all.split_at(2);
+    vec![
+        (2, JournalGroup::new(1, 0, small)),
+        (2, JournalGroup::new(2, 0, large)),
+    ]
+}
+
+fn group_records() -> Vec<u8> {
+    [&b"a\n"[..], &[b'b'; 20_000], b"\n"].concat()
 }
 
 /// Text, JSON, or bytes that are neither.
@@ -118,7 +140,7 @@ fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
     let kept = backup(&from, &file).expect("writes");
     assert_eq!(
         (kept.backend, kept.records, kept.commit),
-        (backend.to_string(), 9 * 3 + 2, 12)
+        (backend.to_string(), 9 * 3 + 2 + 2, 12)
     );
     assert_eq!(
         kept.bytes,
@@ -136,13 +158,23 @@ fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
             (filled.backend, filled.records, filled.aside),
             (to.to_string(), kept.records, None)
         );
-        let opened = open(&dir, to).expect("opens");
+        let mut opened = open(&dir, to).expect("opens");
+        assert_eq!(opened.journals, journals());
+        let records = |n| opened.documents.master_journal(&app(n)).expect("reads");
+        assert_eq!((records(1), records(2)), (b"".to_vec(), group_records()));
         let apps: Vec<u32> = opened.restored.apps.iter().map(|a| a.id.seq()).collect();
         assert_eq!(apps, (1..=9).collect::<Vec<_>>());
         assert!(
             (1..=9).all(|n| opened.documents.get(&app(n)).expect("reads") == Some(document(n)))
         );
         assert_eq!(opened.restored.nodes.len(), 1);
+        opened
+            .journal
+            .append(&DurableRecord::AppGone(app(2)))
+            .expect("appends");
+        opened.journal.commit().expect("commits");
+        let gone = opened.documents.master_journal(&app(2)).expect("reads");
+        assert_eq!(gone, b"", "it belongs to its application");
     }
 }
 
@@ -311,16 +343,18 @@ fn a_check_counts_records_and_names_problems(backend: StoreBackend) {
     let counts = [
         count("applications"),
         count("documents"),
+        count("groups in journals of masters"),
         count("nodes"),
         count("numbers"),
         count("ended containers"),
     ];
-    assert_eq!(counts, [Some(3), Some(3), Some(1), Some(1), None]);
+    assert_eq!(counts, [Some(3), Some(3), Some(2), Some(1), Some(1), None]);
     assert_eq!(
         report.document_bytes,
         (1..=3)
             .map(|n| u64::try_from(document(n).len()).expect("small"))
             .sum::<u64>()
+            + u64::try_from(group_records().len()).expect("small")
     );
     assert_eq!((report.snapshots.len(), report.problems.len()), (1, 0));
     // First the snapshot is damaged, then the database.

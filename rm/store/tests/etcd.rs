@@ -15,7 +15,7 @@ use headroom_rm_etcd::{
 use headroom_rm_store::backup::ExistingStatePolicy;
 use headroom_rm_store::etcd::EtcdEngine;
 use headroom_rm_store::etcd_state::EtcdState;
-use headroom_rm_store::{OpenedStore, StoreError, open, open_in_etcd};
+use headroom_rm_store::{JournalGroup, OpenedStore, StoreError, open, open_in_etcd};
 use headroom_test_fakes::EtcdCluster;
 use headroom_types::{AppId, NodeId, StoreBackend};
 use tokio::runtime::Runtime;
@@ -105,7 +105,19 @@ fn the_next_leader_has_every_record_and_the_earlier_one_cannot_write() {
     journal
         .append_document(&app(1), document.clone())
         .expect("appends");
+    let groups = [
+        JournalGroup::new(1, 0, b"one\n"),
+        JournalGroup::new(1, 4, b"two\n"),
+    ];
+    for (group, records) in groups.iter().zip([&b"one\n"[..], b"two\n"]) {
+        for owner in [1, 2] {
+            journal
+                .append_journal_group(&app(owner), group, records.to_vec())
+                .expect("appends");
+        }
+    }
     journal.commit().expect("commits");
+    journal.remove_master_journal(&app(1));
     journal
         .append_document(&app(1), document[..100].to_vec())
         .expect("appends");
@@ -127,6 +139,9 @@ fn the_next_leader_has_every_record_and_the_earlier_one_cannot_write() {
     assert_eq!(read(1), Some(document[..100].to_vec()));
     assert_eq!(read(2), Some(document));
     assert_eq!(read(3), None);
+    assert_eq!(later.journals, groups.map(|group| (2, group)));
+    let records = |n| later.documents.master_journal(&app(n)).expect("reads");
+    assert_eq!((records(1), records(2)), (vec![], b"one\ntwo\n".to_vec()));
 
     opened.journal.append(&node(1000)).expect("appends");
     let refused = opened

@@ -1,4 +1,5 @@
-//! The two threads of the journal: one writes groups of records, one makes them durable.
+//! The two threads of the journal: one writes groups of records, one makes them durable. A journal in
+//! the resource manager has one task instead, with at most one append in progress.
 //!
 //! The loop never waits for the disk. While a sync is in progress, later groups are written, and
 //! their starts leave. The next sync covers all groups that were written in the meantime. In a
@@ -10,8 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
+use crate::job_journal::JobJournal;
 use crate::journal::{JournalError, MasterJournal};
+use crate::manager_journal::ManagerJournal;
 use crate::record::JournalRecord;
 
 /// Maximum number of groups that are not durable. The loop processes no further messages before.
@@ -35,15 +39,32 @@ pub(super) enum JournalProgress {
     Failed(JournalError),
 }
 
-/// The loop's handle of the threads. Dropping it ends them and closes the file.
+/// A group on its way to the threads or the task.
+type QueuedGroup = (GroupNumber, Vec<JournalRecord>);
+
+/// The side of the threads or the task.
+#[derive(Debug)]
+enum GroupWriter {
+    /// Two threads for a file.
+    Threads {
+        /// `None` after the end began.
+        groups: Option<Sender<QueuedGroup>>,
+        /// Disconnected when both threads have ended.
+        ended: Receiver<()>,
+    },
+    /// A task for a journal in the resource manager.
+    Task {
+        groups: mpsc::UnboundedSender<QueuedGroup>,
+        task: AbortHandle,
+    },
+}
+
+/// The loop's handle of the threads or the task. Dropping it ends them and closes the file.
 #[derive(Debug)]
 pub(super) struct JournalThreads {
-    /// `None` after the end began.
-    groups: Option<Sender<(GroupNumber, Vec<JournalRecord>)>>,
+    writer: GroupWriter,
     progress: mpsc::Receiver<JournalProgress>,
     path: PathBuf,
-    /// Disconnected when both threads have ended.
-    ended: Receiver<()>,
 }
 
 impl JournalThreads {
@@ -51,7 +72,27 @@ impl JournalThreads {
     ///
     /// # Errors
     /// A thread cannot be started, or the file cannot be opened again.
-    pub(super) fn start(journal: MasterJournal) -> Result<JournalThreads, JournalError> {
+    pub(super) fn start(journal: JobJournal) -> Result<JournalThreads, JournalError> {
+        match journal {
+            JobJournal::File(journal) => JournalThreads::start_threads(journal),
+            JobJournal::Manager(journal) => Ok(JournalThreads::start_task(*journal)),
+        }
+    }
+
+    fn start_task(journal: ManagerJournal) -> JournalThreads {
+        // Holds at most one entry for each waiting group.
+        let (groups, queued) = mpsc::unbounded_channel();
+        let (to_loop, progress) = mpsc::channel(2 * MAX_WAITING_GROUPS);
+        let path = journal.name();
+        let task = tokio::spawn(append_groups(journal, queued, to_loop)).abort_handle();
+        JournalThreads {
+            writer: GroupWriter::Task { groups, task },
+            progress,
+            path,
+        }
+    }
+
+    fn start_threads(journal: MasterJournal) -> Result<JournalThreads, JournalError> {
         // Both queues hold at most one entry for each waiting group.
         let (groups, to_write) = channel();
         let (to_sync, written) = channel();
@@ -74,18 +115,25 @@ impl JournalThreads {
         let syncer = thread::Builder::new().name("journal-sync".into());
         spawned(syncer.spawn(move || sync_groups(alive, durable, &written, &to_loop)))?;
         Ok(JournalThreads {
-            groups: Some(groups),
+            writer: GroupWriter::Threads {
+                groups: Some(groups),
+                ended,
+            },
             progress,
             path,
-            ended,
         })
     }
 
     /// Queues a group. The loop queues at most [`MAX_WAITING_GROUPS`] and those of one turn.
     pub(super) fn write(&self, number: GroupNumber, records: Vec<JournalRecord>) {
-        if let Some(groups) = &self.groups {
-            // Fails after an error of the threads, which the loop receives as progress.
-            let _ = groups.send((number, records));
+        // Fails after an error of the writer, which the loop receives as progress.
+        match &self.writer {
+            GroupWriter::Threads {
+                groups: Some(groups),
+                ..
+            } => _ = groups.send((number, records)),
+            GroupWriter::Threads { groups: None, .. } => {}
+            GroupWriter::Task { groups, .. } => _ = groups.send((number, records)),
         }
     }
 
@@ -103,11 +151,39 @@ impl JournalThreads {
 
 impl Drop for JournalThreads {
     fn drop(&mut self) {
-        self.groups = None;
         self.progress.close();
-        // Releases the lock of the file before the next run opens it. A thread that waits for a
-        // file server that does not answer ends with the process.
-        let _ = self.ended.recv_timeout(JOIN_TIMEOUT);
+        match &mut self.writer {
+            GroupWriter::Threads { groups, ended } => {
+                *groups = None;
+                // Releases the lock of the file before the next run opens it. A thread that waits
+                // for a file server that does not answer ends with the process.
+                let _ = ended.recv_timeout(JOIN_TIMEOUT);
+            }
+            // A group that is on its way is part of the journal or not; nothing depends on it.
+            GroupWriter::Task { task, .. } => task.abort(),
+        }
+    }
+}
+
+/// Appends all queued groups as one, again and again.
+async fn append_groups(
+    mut journal: ManagerJournal,
+    mut groups: mpsc::UnboundedReceiver<QueuedGroup>,
+    progress: mpsc::Sender<JournalProgress>,
+) {
+    while let Some((mut number, mut records)) = groups.recv().await {
+        while let Ok((later, more)) = groups.try_recv() {
+            number = later;
+            records.extend(more);
+        }
+        let report = match journal.append(&records).await {
+            Ok(()) => JournalProgress::Durable(number),
+            Err(error) => JournalProgress::Failed(error),
+        };
+        let is_over = matches!(report, JournalProgress::Failed(_));
+        if progress.send(report).await.is_err() || is_over {
+            return;
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each test uses a part of it
 
+pub mod journals;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -68,6 +70,10 @@ pub struct Seen {
     pub command: Vec<String>,
     /// Number of hellos from the executor of each container.
     pub hellos: BTreeMap<ContainerId, u32>,
+    /// Appends to the journal that a silent resource manager did not take.
+    pub silent_appends: u32,
+    /// Whether that journal has moved to the node of its master.
+    pub journal_moved: bool,
     /// Preferred nodes of the containers of each request.
     pub preferred: BTreeMap<String, Vec<String>>,
 }
@@ -85,6 +91,7 @@ struct Inner {
     master_url: Option<String>,
     submission_token: Option<String>,
     killed: bool,
+    journal: journals::FakeJournal,
 }
 
 #[derive(Clone)]
@@ -145,6 +152,10 @@ impl Cluster {
             .route("/v1/apps/{app}/register", post(register))
             .route("/v1/apps/{app}/sync", post(sync))
             .route("/v1/apps/{app}/finish", post(finish))
+            .route(
+                "/v1/apps/{app}/journal",
+                get(journals::read).post(journals::append),
+            )
             .route("/v1/apps/{app}/updates", get(updates))
             .with_state(cluster.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -186,6 +197,15 @@ impl Cluster {
     pub fn submission_address(&self) -> Option<(String, String)> {
         let inner = self.inner.lock().expect("not poisoned");
         Some((inner.master_url.clone()?, inner.submission_token.clone()?))
+    }
+    /// The journal that the resource manager keeps.
+    pub fn journal(&self) -> journals::FakeJournal {
+        let inner = self.inner.lock().expect("not poisoned");
+        inner.journal.clone()
+    }
+    /// Changes that journal, or what goes wrong with it.
+    pub fn change_journal(&self, change: impl FnOnce(&mut journals::FakeJournal)) {
+        self.with(|i| change(&mut i.journal));
     }
     /// Forgets the address of a master that has ended.
     pub fn forget_master(&self) {

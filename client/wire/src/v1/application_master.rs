@@ -10,8 +10,8 @@ pub use headroom_types::placement::{
     AntiAffinityRule, AttributeMatch, PlacementLevel, RelaxationPolicy,
 };
 use headroom_types::{
-    AttemptId, ContainerId, Epoch, ExitReport, LaunchSpec, Name, NodeId, RequestId, Resource,
-    ScaleOrder, TaskOrder, UnixMillis,
+    AttemptId, Bytes, ContainerId, Epoch, ExitReport, LaunchSpec, Name, NodeId, RequestId,
+    Resource, ScaleOrder, TaskOrder, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,51 @@ pub struct MasterRegistered {
     /// collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traces: Option<String>,
+}
+
+/// What the entry of one group counts in the size of a journal, besides its records. Bytes.
+pub const JOURNAL_GROUP_OVERHEAD: u64 = 256;
+
+/// `GET /v1/apps/{app}/journal?attempt=N`: the journal that the resource manager keeps for the
+/// masters of an application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct StoredJournal {
+    /// Records of all earlier attempts, as lines in the order in which they were appended.
+    pub records: String,
+    /// True if the journal continues on the node of an earlier master.
+    pub moved: bool,
+    /// Maximum size of the journal. Each group counts its records and
+    /// [`JOURNAL_GROUP_OVERHEAD`]. Bytes.
+    pub limit: Bytes,
+}
+
+/// `POST /v1/apps/{app}/journal`: append a group of records. Response: [`JournalAppended`], when
+/// the group is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AppendToJournal {
+    /// The current attempt.
+    pub attempt: AttemptId,
+    /// Offset of the group among the bytes that this attempt has appended. The same group at the
+    /// same offset is acknowledged again; any other group that does not follow the last one is a
+    /// conflict.
+    pub offset: u64,
+    /// Records as lines, at most 1 MiB.
+    pub records: String,
+    /// True if the journal continues on the node of this master: the resource manager removes its
+    /// records. `records` is empty then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
+}
+
+/// The response to an append.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JournalAppended {
+    /// Offset after the group.
+    pub end: u64,
 }
 
 /// A granted container.

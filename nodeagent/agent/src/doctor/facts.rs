@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_config::NodeAgentConfig;
+use headroom_config::{JournalPlace, NodeAgentConfig};
 use headroom_node_cgroup::{CgroupFeatures, EnforcedGroup};
 use headroom_node_exec::syscalls::{self, KernelCall};
 use headroom_types::{Bytes, EnforcerKind};
@@ -44,6 +44,8 @@ pub(super) struct DoctorFacts {
     /// Memory that ended containers left on the node, and the limit of all containers. `None` if no
     /// agent has created cgroups.
     pub(super) left: Option<(Bytes, Bytes)>,
+    /// True if the journals of masters are in the state of the resource manager.
+    pub(super) journals_in_manager: bool,
     /// The shared directory of journals, and its problem. `None` if none is configured.
     pub(super) journals: Option<(PathBuf, Option<JournalsProblem>)>,
     /// Whether that directory is on the file system of the state directory.
@@ -96,10 +98,12 @@ impl DoctorFacts {
                 .parse()
                 .unwrap_or(0),
             left: left_on(&config.state),
+            journals_in_manager: config.masters.journals == Some(JournalPlace::ResourceManager),
             journals_beside_state: config
                 .masters
                 .journals
                 .as_ref()
+                .and_then(JournalPlace::directory)
                 .is_some_and(|dir| device(dir).is_some() && device(dir) == device(&config.state)),
             journals: JournalsDirectory::of(config, &probe_name())
                 .map(|journals| (journals.path().to_owned(), journals.check())),

@@ -358,6 +358,10 @@ fn journals(facts: &DoctorFacts) -> DoctorFinding {
         )
     };
     match &facts.journals {
+        None if facts.journals_in_manager => about(
+            "in the state of the resource manager, for jobs up to the limits of [journals] there"
+                .into(),
+        ),
         None => about(
             "no shared directory; a master on another node begins its job from the start".into(),
         ),
@@ -518,6 +522,7 @@ mod tests {
             user_namespaces: 100,
             left: Some((Bytes::ZERO, Bytes::from_gib(3))),
             journals: Some(("/shared".into(), None)),
+            journals_in_manager: false,
             journals_beside_state: false,
         }
     }

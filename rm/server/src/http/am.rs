@@ -7,10 +7,12 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use headroom_rm_core::ClusterCall;
-use headroom_types::{AppId, Epoch, RequestId};
+use headroom_rm_store::JournalGroup;
+use headroom_types::{AppId, AttemptId, Epoch, RequestId};
 use headroom_wire::v1::application_master::{
-    ApplicationUpdate, FinishApplicationRequest, MasterRegistered, MasterSync, MasterSyncReply,
-    PlacementRequest, PlacementResponse, RegisterMaster,
+    AppendToJournal, ApplicationUpdate, FinishApplicationRequest, JournalAppended,
+    MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest, PlacementResponse,
+    RegisterMaster, StoredJournal,
 };
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
@@ -23,7 +25,7 @@ use super::parse::{DryRunQuery, JsonBody, PathId, PathIdPair, QueryParams};
 use super::stream;
 use super::web::WebHandlerState;
 use crate::call_reply::{Asked, Done, Master, Synced};
-use crate::input::LoopInput;
+use crate::input::{JournalCall, LoopInput};
 use crate::{from_wire, to_wire};
 
 /// Registers a master.
@@ -77,6 +79,83 @@ fn checked_token(token: Option<String>) -> ProblemResult<Option<String>> {
     Err(ProblemDetails::bad_request(format!(
         "submission_token must have 1 to {MAX_TOKEN_BYTES} plain characters"
     )))
+}
+
+/// Maximum size of the records in one append to a journal. Bytes.
+const MAX_JOURNAL_GROUP: usize = 1 << 20;
+
+/// Query parameters of a journal.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct JournalQuery {
+    /// The attempt that continues the journal; the current one.
+    attempt: u32,
+}
+
+/// Reads the journal of the earlier attempts of an application.
+#[utoipa::path(get, path = "/v1/apps/{app}/journal", tag = "application masters", params(("app" = AppId, Path), JournalQuery),
+    responses((status = 200, body = StoredJournal), Bad, Missing, Conflict))]
+pub(crate) async fn journal(
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    QueryParams(JournalQuery { attempt }): QueryParams<JournalQuery>,
+) -> HandlerResult<Json<StoredJournal>> {
+    let attempt = AttemptId {
+        app: app.clone(),
+        attempt,
+    };
+    let call = |reply| LoopInput::Journal(JournalCall::TakeOver { attempt, reply });
+    let extent = web.reader.handle.ask(call).await??;
+    // From now on, no attempt changes the part that is read.
+    let documents = web.reader.documents.clone();
+    let read = tokio::task::spawn_blocking(move || documents.master_journal(&app)).await;
+    let records = match read {
+        Ok(Ok(records)) => String::from_utf8(records).map_err(|e| e.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let records = records.map_err(|error| {
+        tracing::error!(error, "cannot read the journal of a master");
+        ProblemDetails::internal(
+            "the journal cannot be read; the log of the resource manager has the reason",
+        )
+    })?;
+    Ok(Json(StoredJournal {
+        records,
+        moved: extent.moved,
+        limit: extent.limit,
+    }))
+}
+
+/// Appends a group of records to the journal of an application.
+///
+/// The response follows when the group is durable. A repeated call changes nothing.
+#[utoipa::path(post, path = "/v1/apps/{app}/journal", tag = "application masters", params(("app" = AppId, Path)),
+    request_body = AppendToJournal, responses((status = 200, body = JournalAppended), Bad, Missing, Conflict, TooLarge))]
+pub(crate) async fn append_to_journal(
+    State(web): State<WebHandlerState>,
+    PathId(app): PathId<AppId>,
+    JsonBody(body): JsonBody<AppendToJournal>,
+) -> HandlerResult<Json<JournalAppended>> {
+    let records = from_wire::journal_records(&app, &body, MAX_JOURNAL_GROUP)?;
+    let (attempt, offset) = (body.attempt.attempt, body.offset);
+    let group = if body.moved {
+        JournalGroup::moved(attempt, offset)
+    } else {
+        JournalGroup::new(attempt, offset, records)
+    };
+    let records = body.records.into_bytes();
+    let call = |reply| {
+        LoopInput::Journal(JournalCall::Append {
+            app,
+            group,
+            records,
+            reply,
+        })
+    };
+    web.reader.handle.ask(call).await??;
+    Ok(Json(JournalAppended { end: group.end }))
 }
 
 /// Heartbeat of a master: requests, releases and acknowledgement in one call.

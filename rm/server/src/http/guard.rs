@@ -62,7 +62,7 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
             }
         }
         ["v1", "audit" | "operator", ..] if reads => right(AccessRight::OperatorRead),
-        ["v1", "apps", _, "updates"] => about(named(2), CallRequirement::Application),
+        ["v1", "apps", _, "updates" | "journal"] => about(named(2), CallRequirement::Application),
         // The node reads files with its own permissions, so viewers of the application may not read
         // them.
         ["v1", "containers", _, "files", ..] => about(named(2), |id: ContainerId| {

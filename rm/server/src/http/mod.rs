@@ -91,6 +91,7 @@ fn daemons() -> OpenApiRouter<WebHandlerState> {
         .routes(routes!(am::sync))
         .routes(routes!(am::finish))
         .routes(routes!(am::register))
+        .routes(routes!(am::journal, am::append_to_journal))
         .routes(routes!(nodes::register))
         .routes(routes!(nodes::report))
         .layer(DefaultBodyLimit::max(LARGE_BODY))

@@ -29,10 +29,11 @@ const LONGEST: usize = 128;
 /// Maximum length of a call's object in the audit log. Bytes.
 const LONGEST_OBJECT: usize = 512;
 /// Frequent calls of nodes and masters, logged at debug level only.
-pub(crate) const DAEMONS: [&str; 5] = [
+pub(crate) const DAEMONS: [&str; 6] = [
     "/v1/apps/{app}/sync",
     "/v1/apps/{app}/finish",
     "/v1/apps/{app}/register",
+    "/v1/apps/{app}/journal",
     "/v1/nodes/{node}/register",
     "/v1/nodes/{node}/report",
 ];
