@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use headroom_config::JournalLimits;
 use headroom_rm_store::{JournalGroup, RecordJournal, RecordStore, SavedResponse, StoreError};
-use headroom_types::{AppId, AttemptId, UnixMillis};
+use headroom_types::{AppId, UnixMillis};
 use headroom_wire::v1::error::ProblemResult;
 use headroom_wire::v1::events::LoggedEvent;
 use tokio::sync::oneshot;
 
 use crate::access::{AccessChangeResult, AccessControl};
-use crate::input::DocumentChange;
-use crate::journal_table::{JournalAppend, JournalExtent, JournalTable};
+use crate::input::{DocumentChange, JournalCall};
+use crate::journal_table::{JournalAppend, JournalExtent, JournalTable, JournalUse};
 use crate::profiles::{ProfileCatalog, ProfileChangeResult};
 use crate::shared_state::SharedState;
 use crate::usage_history::{JobHistoryUpdate, saved};
@@ -55,16 +55,16 @@ enum DocumentWrite {
         result: AccessChangeResult,
         reply: oneshot::Sender<AccessChangeResult>,
     },
-    /// A group of a master's journal; `records` is `None` for a group that the journal has already.
-    JournalGroup {
+    /// Result of an append to a master's journal. `new` is a group that the journal has not.
+    JournalAppend {
         app: AppId,
-        group: JournalGroup,
-        records: Option<Vec<u8>>,
+        new: Option<(JournalGroup, Vec<u8>)>,
+        result: ProblemResult<()>,
         reply: oneshot::Sender<ProblemResult<()>>,
     },
     /// A master waits until all groups before are durable.
     JournalExtent {
-        extent: JournalExtent,
+        result: ProblemResult<JournalExtent>,
         reply: oneshot::Sender<ProblemResult<JournalExtent>>,
     },
     /// An application is ending: no attempt reads its journal.
@@ -126,43 +126,40 @@ impl DurableDocuments {
         });
     }
 
-    /// Replies with the extent of the journal that `attempt`, the current one, is to continue.
-    pub(crate) fn take_over_journal(
+    /// Processes the call of a master about its journal. `journal_use` is that of its attempt. All
+    /// replies, also refusals, follow the commit: an earlier leader may know less than the present
+    /// one.
+    pub(crate) fn call_journal(
         &mut self,
-        attempt: &AttemptId,
-        reply: oneshot::Sender<ProblemResult<JournalExtent>>,
+        call: JournalCall,
+        journal_use: ProblemResult<JournalUse>,
     ) {
-        match self.journals.take_over(attempt) {
-            Ok(extent) => self
-                .writes
-                .push(DocumentWrite::JournalExtent { extent, reply }),
-            // Fails if the caller has gone.
-            Err(refused) => _ = reply.send(Err(refused)),
-        }
-    }
-
-    /// Appends a group of the current attempt to the journal of an application.
-    pub(crate) fn append_to_journal(
-        &mut self,
-        app: AppId,
-        (group, records): (JournalGroup, Vec<u8>),
-        reply: oneshot::Sender<ProblemResult<()>>,
-    ) {
-        let records = match self.journals.append(&app, group) {
-            Ok(JournalAppend::New) => Some(records),
-            Ok(JournalAppend::Repeated) => None,
-            Err(refused) => {
-                // Fails if the caller has gone.
-                _ = reply.send(Err(refused));
-                return;
+        let write = match call {
+            JournalCall::TakeOver { attempt, reply } => DocumentWrite::JournalExtent {
+                result: journal_use.and_then(|_| self.journals.take_over(&attempt)),
+                reply,
+            },
+            JournalCall::Append {
+                app,
+                group,
+                records,
+                reply,
+            } => {
+                let appended = match journal_use {
+                    Ok(JournalUse::Needed) => self.journals.append(&app, group),
+                    // No attempt follows, so nothing reads the group.
+                    Ok(JournalUse::Ended) => Ok(JournalAppend::Repeated),
+                    Err(refused) => Err(refused),
+                };
+                DocumentWrite::JournalAppend {
+                    app,
+                    new: (appended == Ok(JournalAppend::New)).then_some((group, records)),
+                    result: appended.map(drop),
+                    reply,
+                }
             }
         };
-        self.writes.push(DocumentWrite::JournalGroup {
-            app,
-            group,
-            records,
-            reply,
-        });
+        self.writes.push(write);
     }
 
     /// Removes the journal of an application that is ending.
@@ -209,19 +206,14 @@ impl DurableDocuments {
                 DocumentWrite::Access { result: Ok(_), .. } | DocumentWrite::RestoredAccess => {
                     journal.append_access(&self.access.saved())?;
                 }
-                DocumentWrite::JournalGroup {
-                    app,
-                    group,
-                    records,
-                    ..
-                } => {
-                    let Some(records) = records.take() else {
+                DocumentWrite::JournalAppend { app, new, .. } => {
+                    let Some((group, records)) = new.take() else {
                         continue;
                     };
                     if group.moved {
                         journal.remove_master_journal(app);
                     }
-                    journal.append_journal_group(app, group, records)?;
+                    journal.append_journal_group(app, &group, records)?;
                 }
                 DocumentWrite::JournalEnd { app } => journal.remove_master_journal(app),
                 DocumentWrite::JournalExtent { .. }
@@ -257,8 +249,8 @@ impl DurableDocuments {
                     _ = reply.send(result);
                 }
                 DocumentWrite::Access { result, reply } => _ = reply.send(result),
-                DocumentWrite::JournalGroup { reply, .. } => _ = reply.send(Ok(())),
-                DocumentWrite::JournalExtent { extent, reply } => _ = reply.send(Ok(extent)),
+                DocumentWrite::JournalAppend { result, reply, .. } => _ = reply.send(result),
+                DocumentWrite::JournalExtent { result, reply } => _ = reply.send(result),
                 DocumentWrite::Job { .. }
                 | DocumentWrite::History(_)
                 | DocumentWrite::JournalEnd { .. }

@@ -116,6 +116,16 @@ pub(crate) enum JournalCall {
     },
 }
 
+impl JournalCall {
+    /// The application, and the number of the attempt.
+    pub(crate) fn attempt(&self) -> (&AppId, u32) {
+        match self {
+            JournalCall::TakeOver { attempt, .. } => (&attempt.app, attempt.attempt),
+            JournalCall::Append { app, group, .. } => (app, group.attempt),
+        }
+    }
+}
+
 /// Queries about the cluster in its state after the batch.
 #[derive(Debug)]
 pub(crate) enum ClusterQuery {

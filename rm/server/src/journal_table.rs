@@ -30,6 +30,15 @@ pub(crate) struct JournalExtent {
     pub(crate) limit: Bytes,
 }
 
+/// Whether a later attempt may read a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JournalUse {
+    /// The application runs.
+    Needed,
+    /// The application is ending, or has ended.
+    Ended,
+}
+
 /// An accepted append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalAppend {

@@ -30,8 +30,9 @@ use crate::dispatch::MailboxDispatcher;
 use crate::durable_documents::DurableDocuments;
 use crate::eventlog;
 use crate::inbox::{InputBatch, MainLoopInbox};
-use crate::input::{ClusterQuery, JournalCall, LoopInput};
+use crate::input::{ClusterQuery, LoopInput};
 use crate::jobs::RowCreation;
+use crate::journal_table::JournalUse;
 use crate::metrics::ContainerDecision;
 use crate::notify::ManagerWatchdog;
 use crate::query;
@@ -102,15 +103,6 @@ pub(crate) struct ManagerLoop {
 struct PendingCall {
     reply: oneshot::Sender<CallResult>,
     job: Option<Box<(AppId, JobViewPatch)>>,
-}
-
-/// Whether a later attempt may read a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum JournalUse {
-    /// The application runs.
-    Needed,
-    /// The application is ending, or has ended.
-    Ended,
 }
 
 /// Whether the loop continues after a turn.
@@ -264,7 +256,12 @@ impl ManagerLoop {
                 self.documents
                     .change(change, self.clock.unix_now(), is_kept);
             }
-            LoopInput::Journal(call) => self.call_journal(call),
+            LoopInput::Journal(call) => {
+                let (app, attempt) = call.attempt();
+                let journal_use = self.journal_use(app, attempt);
+                let journal_use = journal_use.map_err(|refusal| to_wire::problem(&refusal));
+                self.documents.call_journal(call, journal_use);
+            }
             LoopInput::WatchNode { .. } | LoopInput::WatchApp { .. } | LoopInput::Query(_) => {
                 self.later.push(input);
             }
@@ -273,34 +270,7 @@ impl ManagerLoop {
         LoopControl::GoOn
     }
 
-    /// Processes the call of a master about its journal. Only the current attempt has one.
-    fn call_journal(&mut self, call: JournalCall) {
-        match call {
-            JournalCall::TakeOver { attempt, reply } => {
-                match self.journal_use(&attempt.app, attempt.attempt) {
-                    Ok(_) => self.documents.take_over_journal(&attempt, reply),
-                    // Fails if the caller has gone.
-                    Err(refusal) => _ = reply.send(Err(to_wire::problem(&refusal))),
-                }
-            }
-            JournalCall::Append {
-                app,
-                group,
-                records,
-                reply,
-            } => match self.journal_use(&app, group.attempt) {
-                Ok(JournalUse::Needed) => {
-                    self.documents
-                        .append_to_journal(app, (group, records), reply);
-                }
-                // No attempt follows, so nothing reads the group.
-                Ok(JournalUse::Ended) => _ = reply.send(Ok(())),
-                Err(refusal) => _ = reply.send(Err(to_wire::problem(&refusal))),
-            },
-        }
-    }
-
-    /// Whether a later attempt may need the journal of this attempt.
+    /// Whether a later attempt may need the journal of this attempt. Only the current one has one.
     fn journal_use(&self, app: &AppId, attempt: u32) -> Result<JournalUse, CallRefusal> {
         let known = self.cluster.app(app);
         let known = known.ok_or_else(|| CallRefusal::NoSuchApp(app.clone()))?;
