@@ -53,7 +53,7 @@ pub(crate) fn choose_place(stored: &StoredJournal, tasks: u32, has_file: bool) -
         return ChosenPlace::Manager;
     }
     if has_file {
-        return ChosenPlace::Node("an earlier attempt has begun it there".to_owned());
+        return ChosenPlace::Node("an earlier attempt began it there".to_owned());
     }
     let expected = u64::from(tasks)
         .saturating_mul(BYTES_PER_TASK)
@@ -142,7 +142,7 @@ impl ManagerJournal {
         }
     }
 
-    /// Appends records. Returns when they are durable, and no later attempt had begun before. While
+    /// Appends records. Returns when they are durable, and no later attempt had appended before. While
     /// no resource manager answers, it waits.
     ///
     /// # Errors
@@ -305,9 +305,9 @@ mod tests {
 
     #[test]
     fn a_small_job_begins_in_the_resource_manager_and_stays_where_it_began() {
-        let (new, begun) = (stored("", false), stored("{\"attempt\":1}\n", false));
+        let (new, present) = (stored("", false), stored("{\"attempt\":1}\n", false));
         assert_eq!(choose_place(&new, 500, false), ChosenPlace::Manager);
-        assert_eq!(choose_place(&begun, 5000, true), ChosenPlace::Manager);
+        assert_eq!(choose_place(&present, 5000, true), ChosenPlace::Manager);
         let on_node = |place| matches!(place, ChosenPlace::Node(_));
         assert!(on_node(choose_place(&new, 5, true)), "it began here");
         assert!(on_node(choose_place(&stored("", true), 5, false)), "moved");
