@@ -190,11 +190,13 @@ const HR0500: CauseAndRemedies = (
     ],
 );
 const HR0503: CauseAndRemedies = (
-    "The resource manager is starting, ending, or waits after a restart for its nodes to come back; or a node that is needed \
-             for the answer does not answer.",
+    "The resource manager is starting, ending, or waits after a restart for its nodes to come back; or none of several resource \
+             managers leads, because they elect a leader or reach no majority of etcd; or a node that is needed for the \
+             answer does not answer.",
     &[
         "Try again in a second; rmctl and the client library do.",
         "If the error persists: check rmctl status and /readyz. After a restart, nodes have the time lost to reconnect.",
+        "With several resource managers: check rmctl operator leader, and etcd with rmctl doctor --manager FILE.",
         "For logs of a container: check whether its node is reachable with rmctl node show NODE.",
     ],
 );
