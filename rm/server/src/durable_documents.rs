@@ -10,7 +10,7 @@ use std::sync::Arc;
 use headroom_config::JournalLimits;
 use headroom_rm_store::{JournalGroup, RecordJournal, RecordStore, SavedResponse, StoreError};
 use headroom_types::{AppId, UnixMillis};
-use headroom_wire::v1::error::ProblemResult;
+use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::events::LoggedEvent;
 use tokio::sync::oneshot;
 
@@ -136,7 +136,13 @@ impl DurableDocuments {
     ) {
         let write = match call {
             JournalCall::TakeOver { attempt, reply } => DocumentWrite::JournalExtent {
-                result: journal_use.and_then(|_| self.journals.take_over(&attempt)),
+                result: journal_use.and_then(|journal_use| match journal_use {
+                    JournalUse::Needed => self.journals.take_over(&attempt),
+                    JournalUse::Ended => Err(ProblemDetails::conflict(format!(
+                        "{} is ending, so no attempt continues its journal",
+                        attempt.app
+                    ))),
+                }),
                 reply,
             },
             JournalCall::Append {

@@ -17,6 +17,8 @@ use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 struct JournalEnd {
     /// The last group; its attempt is the latest one that has appended.
     last: JournalGroup,
+    /// Records of all groups. Bytes.
+    length: u64,
     /// Records and entries of all groups. Bytes.
     charged: u64,
 }
@@ -26,6 +28,8 @@ struct JournalEnd {
 pub(crate) struct JournalExtent {
     /// Whether it continues on the node of an earlier master.
     pub(crate) moved: bool,
+    /// Records of all groups. Bytes.
+    pub(crate) length: u64,
     /// Maximum size with all groups. Bytes.
     pub(crate) limit: Bytes,
 }
@@ -95,6 +99,7 @@ impl JournalTable {
         }
         Ok(JournalExtent {
             moved: end.is_some_and(|end| end.last.moved),
+            length: end.map_or(0, |end| end.length),
             limit: Bytes::new(self.limit(end.map_or(0, |end| end.charged))),
         })
     }
@@ -169,12 +174,14 @@ impl JournalTable {
     }
 
     fn add(&mut self, app: u32, group: JournalGroup) {
-        let before = self.ends.get(&app).map_or(0, |end| end.charged);
+        let before = self.ends.get(&app);
+        let (length, charged) = before.map_or((0, 0), |end| (end.length, end.charged));
         let charge = charge(&group);
         self.charged = self.charged.saturating_add(charge);
         let end = JournalEnd {
             last: group,
-            charged: before.saturating_add(charge),
+            length: length.saturating_add(group.length()),
+            charged: charged.saturating_add(charge),
         };
         self.ends.insert(app, end);
     }
@@ -261,7 +268,8 @@ mod tests {
             "the attempt was used"
         );
         let extent = journals.take_over(&attempt(1, 2)).expect("a new attempt");
-        assert_eq!((extent.moved, extent.limit), (false, LIMITS.max_journal));
+        let found = (extent.moved, extent.length, extent.limit);
+        assert_eq!(found, (false, 4, LIMITS.max_journal));
         assert_eq!(
             journals.append(&app(1), group(2, 0)),
             Ok(JournalAppend::New)

@@ -166,6 +166,11 @@ async fn journals_are_bounded_and_an_ended_application_frees_its_part() {
     append(&client, &one.attempt, end, "after the end\n")
         .await
         .expect("nothing depends on it");
+    assert_eq!(
+        code(read(&client, &one.attempt).await),
+        Some(ErrorCode::HR0409),
+        "no attempt continues an ended application"
+    );
     let end = append(&client, &two.attempt, 768, &group(1024))
         .await
         .expect("the space is free");

@@ -121,6 +121,11 @@ pub(crate) async fn journal(
             "the journal cannot be read; the log of the resource manager has the reason",
         )
     })?;
+    // The end of the application removes the journal, possibly while it is read.
+    if u64::try_from(records.len()).ok() != Some(extent.length) {
+        let changed = "the journal has changed while it was read";
+        return Err(ProblemDetails::unavailable(changed).into());
+    }
     Ok(Json(StoredJournal {
         records,
         moved: extent.moved,
