@@ -77,7 +77,7 @@ pub fn upgrade(dir: &Path) -> Result<()> {
         .try_for_each(|deb| later(&deb.path(), &to, &change))
 }
 
-/// Builds a package anew with the later version, after the commands `change`.
+/// Builds a package again with the later version, after the commands `change`.
 fn later(deb: &Path, to: &Path, change: &str) -> Result<()> {
     let inside = tempfile::tempdir()?;
     let name = deb

@@ -83,7 +83,7 @@ impl Simulation {
         let Some(e) = self.election(m) else {
             return;
         };
-        let left = e.remaining_patience(now);
+        let left = e.remaining_grace(now);
         let (Some(key), Some(commit)) = (e.key, e.commit.as_mut()) else {
             return;
         };

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::RestoredCluster;
-use headroom_rm_etcd::{LeaderSilence, LeaseClock, Renewal, certain_until, patience};
+use headroom_rm_etcd::{LeaderSilence, LeaseClock, Renewal, certain_until, grace_period};
 
 use super::commit::SimCommit;
 use super::etcd::{EtcdAnswer, EtcdRequest, LeaderKey};
@@ -79,7 +79,7 @@ enum ElectionStage {
     Renewing,
     /// The leader's key is its own. It reads the state.
     Reading,
-    /// It has read the state, and begins its epoch or has begun it.
+    /// It has read the state. Its epoch begins.
     Leading,
 }
 
@@ -154,10 +154,10 @@ impl SimElection {
     }
 
     /// Time until it gives up, also while its lease is not certain. Milliseconds.
-    pub(super) fn remaining_patience(&self, now: u64) -> u64 {
+    pub(super) fn remaining_grace(&self, now: u64) -> u64 {
         let now = self.local(now);
         let left = self.clock.as_ref();
-        left.map_or(0, |clock| whole_millis(clock.remaining_patience_at(now)))
+        left.map_or(0, |clock| whole_millis(clock.remaining_grace_at(now)))
     }
 }
 
@@ -232,7 +232,7 @@ impl Simulation {
         e.stage = stage;
         e.sent = e.local(now);
         let request = match stage {
-            ElectionStage::Granting => EtcdRequest::GrantLease(whole_millis(patience(time))),
+            ElectionStage::Granting => EtcdRequest::GrantLease(whole_millis(grace_period(time))),
             ElectionStage::Competing => EtcdRequest::CreateLeaderKey { manager: m, lease },
             ElectionStage::Confirming => EtcdRequest::RenewLeader { created: found },
             ElectionStage::Deposing => EtcdRequest::DeposeLeader(silent),
@@ -396,8 +396,8 @@ impl Simulation {
         };
         let until = certain_until(sent, lease);
         let clock = LeaseClock::until(until)
-            .with_key_until(certain_until(e.kept, patience(lease)))
-            .with_patience(patience(lease));
+            .with_key_until(certain_until(e.kept, grace_period(lease)))
+            .with_grace_period(grace_period(lease));
         (e.key, e.clock) = (Some(key), Some(clock));
         let left = e.remaining(now);
         self.note(|| format!("manager {m} is elected, its lease is certain for {left} ms"));
@@ -431,7 +431,8 @@ impl Simulation {
         let Some(e) = self.election(m) else {
             return;
         };
-        let is_due = e.local(now).saturating_sub(e.kept) >= whole_millis(patience(time)) / KEEPS;
+        let is_due =
+            e.local(now).saturating_sub(e.kept) >= whole_millis(grace_period(time)) / KEEPS;
         self.candidate_calls(
             m,
             if is_due {
@@ -498,7 +499,7 @@ impl Simulation {
             Some(EtcdAnswer::ConditionFailed(_)) => clock.end(),
             Some(_) | None => {}
         }
-        if clock.remaining_patience_at(e.local(now)).is_zero() {
+        if clock.remaining_grace_at(e.local(now)).is_zero() {
             return clock.end();
         }
         let wait = e.lasting(wait);
@@ -520,7 +521,7 @@ impl Simulation {
     }
 
     fn keeping_hears(&mut self, m: usize, sent: u64, answer: Option<EtcdAnswer>) {
-        let time = patience(self.lease());
+        let time = grace_period(self.lease());
         let Some(e) = self.election(m) else {
             return;
         };
@@ -573,7 +574,7 @@ impl Simulation {
         let Some(e) = self.election(m) else {
             return;
         };
-        if e.remaining_patience(now) == 0 {
+        if e.remaining_grace(now) == 0 {
             return self.leader_ends(m, "its lease ended before it could begin");
         }
         if e.remaining(now) == 0 {

@@ -177,9 +177,9 @@ impl Simulation {
     fn manager_releases(&mut self, m: usize) {
         let now = self.now;
         if let Some(e) = &self.managers[m].election {
-            let (left, patience, own) = (e.remaining(now), e.remaining_patience(now), e.key);
+            let (left, grace, own) = (e.remaining(now), e.remaining_grace(now), e.key);
             if left == 0 && self.plant != PlantedBug::GrantsAfterLease {
-                if patience > 0 {
+                if grace > 0 {
                     return self.leader_waits(m);
                 }
                 return self.leader_ends(m, "its lease is not certain");

@@ -4,7 +4,7 @@
 //! second key. A standby removes the leader's key when the second one has not changed for the lease
 //! ([`LeaderSilence`]). The leader stops before that ([`LeaseClock`]): it waits for a renewal, and
 //! ends if there is none. All keys of a manager belong to a lease of etcd, with which they end
-//! although nobody replaces it; that one lasts longer ([`patience`]).
+//! although no standby replaces it; that one lasts longer ([`grace_period`]).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::EtcdClient;
 use crate::error::EtcdError;
 use crate::keys::EtcdKeys;
-use crate::lease_clock::{LeaseClock, certain_until, now, patience};
+use crate::lease_clock::{LeaseClock, certain_until, grace_period, now};
 use crate::lease_file::LeaseFile;
 use crate::message::{
     Compare, DeleteRequest, EncodedBytes, EncodedNumber, PutRequest, RangeRequest, RequestOp,
@@ -153,10 +153,10 @@ impl Candidate {
             Err(_) => std::future::pending().await,
         };
         let until = certain_until(won.renewed, candidate.lease);
-        let time = patience(candidate.lease);
+        let time = grace_period(candidate.lease);
         let clock = LeaseClock::until(until)
             .with_key_until(certain_until(won.kept, time))
-            .with_patience(time);
+            .with_grace_period(time);
         let clock = Arc::new(clock);
         let renewal = renew(candidate.clone(), won.created, clock.clone(), renewing);
         let keeping = keep_keys(candidate.clone(), clock.clone());
@@ -224,7 +224,8 @@ impl Candidate {
                 // The lease would expire anyway; this is sooner.
                 let _ = self.client.revoke_lease(process.record.lease).await;
             }
-            if Duration::from_millis(now().saturating_sub(kept)) >= patience(self.lease) / KEEPS {
+            if Duration::from_millis(now().saturating_sub(kept)) >= grace_period(self.lease) / KEEPS
+            {
                 let sent = now();
                 self.client.renew_lease(self.record.lease).await?;
                 kept = sent;
@@ -239,7 +240,7 @@ impl Candidate {
             file.end_lease(&self.client, &self.keys, own).await?;
         }
         let sent = now();
-        let granted = self.client.grant_lease(patience(self.lease)).await?;
+        let granted = self.client.grant_lease(grace_period(self.lease)).await?;
         self.record.lease = granted.id.0;
         if let Some(file) = &self.file
             && let Err(error) = file.record(self.record.lease, &self.record.id)
@@ -284,7 +285,7 @@ impl Candidate {
         let mut next = || found.next()?.response_range?.kvs.pop();
         let (leader, renewed) = (next(), next());
         Ok(match leader {
-            // An earlier try whose answer was lost has succeeded; nobody knows when it was sent.
+            // An earlier try whose answer was lost has succeeded, sent at an unknown time.
             Some(key) if key.lease.0 == self.record.lease => {
                 let (sent, created) = (now(), key.create_revision.0);
                 let renewed = self.renew(created).await?;
@@ -454,7 +455,7 @@ async fn renew(
             Ok(_) | Err(EtcdError::LeaseGone) => clock.end(),
             Err(error) => view.send_modify(|view| view.problem = Some(error.to_string())),
         }
-        if clock.remaining_patience().is_zero() {
+        if clock.remaining_grace().is_zero() {
             clock.end();
             return;
         }
@@ -477,7 +478,7 @@ async fn renew(
 
 /// Renews the lease of etcd to which the keys of a leader belong.
 async fn keep_keys(candidate: Candidate, clock: Arc<LeaseClock>) {
-    let time = patience(candidate.lease);
+    let time = grace_period(candidate.lease);
     let mut wait = time / KEEPS;
     loop {
         tokio::time::sleep(wait).await;

@@ -1,7 +1,7 @@
 //! How long a leader can be sure that it leads, and how long it waits when it is not.
 //!
 //! The clock is the kernel's time since boot, which continues while the process is stopped and
-//! while the host sleeps. Nobody can set it.
+//! while the host sleeps. It cannot be set.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct LeaseClock {
     /// The time until which the leader's key certainly exists. Milliseconds since boot.
     key_until: AtomicU64,
     /// Time for which the leader waits after that for a renewal. Milliseconds.
-    patience: u64,
+    grace_period: u64,
     ended: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ impl LeaseClock {
         LeaseClock {
             until: AtomicU64::new(until),
             key_until: AtomicU64::new(u64::MAX),
-            patience: 0,
+            grace_period: 0,
             ended: AtomicBool::new(false),
         }
     }
@@ -34,9 +34,12 @@ impl LeaseClock {
     /// A leader that is not certain any more waits for a renewal for this time. It is certain again
     /// after one: a renewal fails when a standby has ended the lease.
     #[must_use]
-    pub fn with_patience(self, patience: Duration) -> Self {
-        let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX / 4);
-        LeaseClock { patience, ..self }
+    pub fn with_grace_period(self, grace_period: Duration) -> Self {
+        let grace_period = u64::try_from(grace_period.as_millis()).unwrap_or(u64::MAX / 4);
+        LeaseClock {
+            grace_period,
+            ..self
+        }
     }
 
     /// The leader's key ends with a lease of etcd, which is certain until this time, in milliseconds
@@ -84,17 +87,17 @@ impl LeaseClock {
     }
 
     /// Time until the leader gives up, also while it is not certain; zero at the end.
-    pub fn remaining_patience(&self) -> Duration {
-        self.remaining_patience_at(now())
+    pub fn remaining_grace(&self) -> Duration {
+        self.remaining_grace_at(now())
     }
 
-    /// [`Self::remaining_patience`] at `now`, in milliseconds since boot.
-    pub fn remaining_patience_at(&self, now: u64) -> Duration {
+    /// [`Self::remaining_grace`] at `now`, in milliseconds since boot.
+    pub fn remaining_grace_at(&self, now: u64) -> Duration {
         if self.ended.load(Ordering::Acquire) {
             return Duration::ZERO;
         }
         let until = self.certain_until();
-        Duration::from_millis(until.saturating_add(self.patience).saturating_sub(now))
+        Duration::from_millis(until.saturating_add(self.grace_period).saturating_sub(now))
     }
 
     /// Whether no other manager can lead now.
@@ -121,7 +124,7 @@ pub fn certain_until(sent: u64, lease: Duration) -> u64 {
 
 /// Time for which an uncertain leader waits for a renewal, and for which etcd keeps the keys of a
 /// manager that no standby replaces: four leases, at least 5 s. It outlasts an election inside etcd.
-pub fn patience(lease: Duration) -> Duration {
+pub fn grace_period(lease: Duration) -> Duration {
     (lease * 4).max(Duration::from_secs(5))
 }
 
@@ -150,8 +153,8 @@ mod tests {
     #[test]
     fn an_uncertain_leader_waits_and_is_certain_after_a_renewal() {
         let lease = Duration::from_secs(3);
-        let clock = LeaseClock::until(certain_until(1_000, lease)).with_patience(lease);
-        let at = |now| (clock.remaining_at(now), clock.remaining_patience_at(now));
+        let clock = LeaseClock::until(certain_until(1_000, lease)).with_grace_period(lease);
+        let at = |now| (clock.remaining_at(now), clock.remaining_grace_at(now));
         assert_eq!(
             at(3_600),
             (Duration::from_millis(100), Duration::from_millis(3_100))

@@ -26,7 +26,7 @@ pub use election::{Candidate, ElectionView, Leadership, ManagerRecord};
 pub use error::EtcdError;
 pub use follow::{StateFollower, StateImage};
 pub use keys::EtcdKeys;
-pub use lease_clock::{LeaseClock, certain_until, patience};
+pub use lease_clock::{LeaseClock, certain_until, grace_period};
 pub use lease_file::LeaseFile;
 pub use silence::{LeaderSilence, Renewal};
 pub use thread::EtcdThread;

@@ -26,7 +26,7 @@ pub struct LeaderSilence {
 
 impl LeaderSilence {
     /// Takes the renewal of an answer that arrived at `now`, in milliseconds since boot; `None` if
-    /// nobody leads.
+    /// no manager leads.
     pub fn answered(&mut self, now: u64, renewal: Option<Renewal>) {
         if self.renewal != renewal {
             *self = LeaderSilence {
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_leader_without_a_renewal_for_its_lease_is_silent() {
         let mut silence = LeaderSilence::default();
-        assert_eq!(silence.expired(9_000, LEASE), None, "nobody leads");
+        assert_eq!(silence.expired(9_000, LEASE), None, "no manager leads");
         silence.answered(10_000, renewal(8));
         silence.answered(10_700, renewal(8));
         assert_eq!(silence.expired(10_999, LEASE), None);

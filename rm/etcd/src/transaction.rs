@@ -194,7 +194,7 @@ impl StateWriter {
     async fn commit(&self, ops: Vec<RequestOp>) -> Result<(), EtcdError> {
         let mut last = None;
         loop {
-            let left = self.fence.clock.remaining_patience();
+            let left = self.fence.clock.remaining_grace();
             if left.is_zero() {
                 // Nothing was written if nothing was sent.
                 return Err(last.map_or(EtcdError::Deposed, EtcdError::Unconfirmed));

@@ -324,7 +324,7 @@ impl ManagerLoop {
             return Ok(());
         };
         while !lease.is_certain() {
-            if lease.remaining_patience().is_zero() {
+            if lease.remaining_grace().is_zero() {
                 return Err(ManagerLoopError::Deposed(None));
             }
             tokio::time::sleep(UNCERTAIN).await;
@@ -431,7 +431,7 @@ impl ManagerLoop {
         let started = Instant::now();
         self.journal.commit().map_err(|error| {
             let leads = self.lease.as_ref();
-            if leads.is_some_and(|lease| lease.remaining_patience().is_zero()) {
+            if leads.is_some_and(|lease| lease.remaining_grace().is_zero()) {
                 ManagerLoopError::Deposed(Some(error))
             } else {
                 ManagerLoopError::Store(error)

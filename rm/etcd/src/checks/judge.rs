@@ -7,7 +7,7 @@ use headroom_config::etcd::EtcdConfig;
 use super::check::{CheckState, EtcdCheck};
 use super::facts::{EtcdFacts, MemberFacts, MemberStatus};
 use crate::error::EtcdError;
-use crate::lease_clock::patience;
+use crate::lease_clock::grace_period;
 use crate::message::AlarmKind;
 
 /// Oldest version whose gateway has every call.
@@ -171,7 +171,7 @@ fn lease(shortest: Option<Duration>, lease: Duration) -> EtcdCheck {
         );
     };
     let election = shortest * 4 / 3;
-    let waits = |lease: Duration| lease * 9 / 10 + patience(lease);
+    let waits = |lease: Duration| lease * 9 / 10 + grace_period(lease);
     let found = format!(
         "lease {} ms; an election takes up to {} ms",
         lease.as_millis(),
@@ -181,7 +181,7 @@ fn lease(shortest: Option<Duration>, lease: Duration) -> EtcdCheck {
     if waits(lease) >= election {
         return found;
     }
-    // Patience is four leases then.
+    // The grace period is four leases then.
     let needed = election * 10 / 49;
     found.warn(format!(
         "set etcd.lease to at least \"{}s\" on all resource managers, or lower --election-timeout of etcd",

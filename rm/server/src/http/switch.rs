@@ -21,7 +21,7 @@ impl RouteSwitch {
         }
     }
 
-    /// Replaces the routes. Requests that have begun end with the earlier ones.
+    /// Replaces the routes. Requests in progress end with the earlier ones.
     pub(crate) fn set(&self, routes: Router) {
         let _earlier = self.routes.send_replace(routes);
     }
