@@ -10,7 +10,7 @@ use headroom_rm_store::check::check;
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView};
 
-use crate::cluster::{Cluster, ContainerOwner, IN_RESOURCE_MANAGER, NodeShape, SOON, until};
+use crate::cluster::{Cluster, ContainerOwner, NodeShape, SOON, until};
 use crate::jobs::{JobFile, WorkLog};
 use crate::sweep;
 

@@ -310,9 +310,10 @@ impl Simulation {
                     self.managers[m].calls += 1;
                     let call = CallId(self.managers[m].calls);
                     self.managers[m].open.insert(call, (caller, number));
-                    let registers = match &*what {
-                        ClusterCall::RegisterMaster { attempt, .. } => Some(attempt.app.clone()),
-                        _ => None,
+                    let registers = if let ClusterCall::RegisterMaster { attempt, .. } = &*what {
+                        Some(attempt.app.clone())
+                    } else {
+                        None
                     };
                     self.manager_steps(m, ClusterEvent::Call { call, what: *what });
                     if let Some(app) = registers {
