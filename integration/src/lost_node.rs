@@ -53,8 +53,8 @@ pub struct LostNode {
 }
 
 impl LostNode {
-    /// Starts a cluster and the job. `journals` is [`JOURNALS`], [`crate::cluster::IN_RESOURCE_MANAGER`], or `None` for
-    /// journals on each node.
+    /// Starts a cluster and the job. `journals` is [`JOURNALS`],
+    /// [`crate::cluster::IN_RESOURCE_MANAGER`], or `None` for journals on each node.
     pub fn begin(name: &str, journals: Option<&str>) -> Result<Self> {
         // A master and one executor fit.
         let shape = NodeShape {
