@@ -1,7 +1,7 @@
 //! Answers of a standby: it refers callers to the leader, and reports its own health.
 
 use axum::extract::{FromRequestParts as _, Request, State};
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use headroom_telemetry::names::{RM_BUILD_INFO, RM_LEADER, RM_STANDBY_BEHIND};
@@ -76,6 +76,9 @@ fn refer(group: &ManagerGroup, request: &Request) -> Response {
         format!("{} is a standby; {} leads", group.url(), leader.url),
     );
     let mut response = ProblemResponse(problem).into_response();
+    if follows_redirects(request.uri().path(), request.headers()) {
+        *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+    }
     for (name, value) in [
         (LEADER, leader.url.clone()),
         (header::LOCATION, format!("{}{path}", leader.url)),
@@ -85,6 +88,15 @@ fn refer(group: &ManagerGroup, request: &Request) -> Response {
         }
     }
     response
+}
+
+/// Whether the caller knows redirects only: a browser that opens a page, or a client of YARN.
+fn follows_redirects(path: &str, headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT);
+    let is_browser = accepted
+        .and_then(|accepted| accepted.to_str().ok())
+        .is_some_and(|accepted| accepted.contains("text/html"));
+    is_browser || path.starts_with("/ws/")
 }
 
 async fn metrics(group: &ManagerGroup, format: ExpositionFormat) -> Response {
@@ -101,4 +113,24 @@ async fn metrics(group: &ManagerGroup, format: ExpositionFormat) -> Response {
         page.write(format),
     )
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_and_clients_of_yarn_are_redirected() {
+        let accepting = |accepted: &'static str| {
+            let pair = (header::ACCEPT, HeaderValue::from_static(accepted));
+            HeaderMap::from_iter([pair])
+        };
+        let page = accepting("text/html,application/xhtml+xml,*/*;q=0.8");
+        assert!(follows_redirects("/ui/", &page));
+        let json = accepting("application/json");
+        assert!(follows_redirects("/ws/v1/cluster/info", &json));
+        assert!(!follows_redirects("/v1/status", &json));
+        assert!(!follows_redirects("/v1/status", &accepting("*/*")));
+        assert!(!follows_redirects("/ui/", &HeaderMap::new()));
+    }
 }

@@ -120,6 +120,10 @@ function open() {
     // A source does not say why it was turned away.
     fetch('../v1/status', { headers: { accept: 'application/json' } }).then(
       async (answer) => {
+        const leader = answer.headers.get('location');
+        // Another resource manager leads, and has this page at the same path.
+        if (answer.status === 421 && leader)
+          window.location.replace(new URL(window.location.pathname + window.location.search, leader).href + window.location.hash);
         if (answer.status !== 401 && answer.status !== 403) return;
         const { detail } = await answer.json().catch(() => ({}));
         batch(() => {
