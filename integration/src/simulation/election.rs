@@ -224,7 +224,7 @@ impl Simulation {
             return;
         };
         let (lease, led) = (e.lease, e.view.map_or(0, |key| key.lease));
-        let silent = e.silence.expired(e.local(now), time).unwrap_or(Renewal {
+        let silent = e.silence.expired(e.local(now)).unwrap_or(Renewal {
             created: 0,
             renewed: 0,
         });
@@ -374,14 +374,14 @@ impl Simulation {
                 self.candidate_calls(m, ElectionStage::Confirming);
             }
             Some(EtcdAnswer::LeaderKey(key)) => {
-                e.silence.answered(local, Some(key.renewal()));
-                if e.silence.expired(local, time).is_some() {
+                e.silence.answered(local, Some((key.renewal(), time)));
+                if e.silence.expired(local).is_some() {
                     return self.candidate_calls(m, ElectionStage::Deposing);
                 }
                 self.candidate_waits(m, ElectionStage::Waiting, whole_millis(time) / LOOKS);
             }
             Some(EtcdAnswer::NoQuorum) | None => {
-                e.silence.unanswered(local, time);
+                e.silence.unanswered(local);
                 self.candidate_waits(m, ElectionStage::Waiting, RENEW_AGAIN);
             }
             Some(_) => self.candidate_waits(m, ElectionStage::Pausing, AGAIN),

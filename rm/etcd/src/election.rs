@@ -188,14 +188,14 @@ impl Candidate {
                     show_leader(view, leader);
                 }
                 Err(error) if error.is_transient() => {
-                    silence.unanswered(now(), self.lease);
+                    silence.unanswered(now());
                     view.send_modify(|view| view.problem = Some(error.to_string()));
                     tokio::time::sleep(RENEW_AGAIN).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             }
-            if let Some(renewal) = silence.expired(now(), self.lease) {
+            if let Some(renewal) = silence.expired(now()) {
                 tracing::info!("the leader has not renewed its lease");
                 // If it fails, the next look decides.
                 let _ = self.depose(renewal).await;
@@ -297,9 +297,13 @@ impl Candidate {
             }
             Some(key) => {
                 // A leader without renewals is of an earlier version: its key ends with its lease.
-                let renewal = renewed.map(|renewed| Renewal {
-                    created: key.create_revision.0,
-                    renewed: renewed.mod_revision.0,
+                let renewal = renewed.and_then(|renewed| {
+                    let lease = std::str::from_utf8(&renewed.value.0).ok()?.parse().ok()?;
+                    let renewal = Renewal {
+                        created: key.create_revision.0,
+                        renewed: renewed.mod_revision.0,
+                    };
+                    Some((renewal, Duration::from_millis(lease)))
                 });
                 ElectionEnd::Led(ManagerRecord::read(&key.value.0), renewal)
             }
@@ -307,11 +311,12 @@ impl Candidate {
         })
     }
 
-    /// The write with which a leader renews its lease.
+    /// The write with which a leader renews its lease. Its value is the lease in milliseconds.
     fn renewal(&self) -> RequestOp {
+        let lease = self.lease.as_millis().to_string();
         RequestOp::Put(PutRequest {
             key: EncodedBytes(self.keys.renewed()),
-            value: EncodedBytes(self.record.id.clone().into_bytes()),
+            value: EncodedBytes(lease.into_bytes()),
             lease: Some(EncodedNumber(self.record.lease)),
         })
     }
@@ -366,8 +371,8 @@ fn show_leader(view: &watch::Sender<ElectionView>, leader: Option<ManagerRecord>
 
 enum ElectionEnd {
     Won(Won),
-    /// Another manager leads, which has renewed its lease last with this write.
-    Led(Option<ManagerRecord>, Option<Renewal>),
+    /// Another manager leads, which has renewed its lease of this length last with this write.
+    Led(Option<ManagerRecord>, Option<(Renewal, Duration)>),
 }
 
 struct Won {

@@ -2,6 +2,7 @@
 //!
 //! The leader writes a key with each renewal. A standby reads it again and again, and considers the
 //! lease expired when it has not changed for the lease, by the clock of the standby's own host. The
+//! key has the length of the lease, because the leader may be configured otherwise. The
 //! leader counts from before its write and stops a tenth earlier ([`crate::LeaseClock`]), so it has
 //! stopped by then.
 
@@ -22,30 +23,35 @@ pub struct LeaderSilence {
     renewal: Option<Renewal>,
     /// When it was seen first. Milliseconds since boot.
     since: u64,
+    /// The lease of the leader.
+    lease: Duration,
 }
 
 impl LeaderSilence {
-    /// Takes the renewal of an answer that arrived at `now`, in milliseconds since boot; `None` if
-    /// no manager leads.
-    pub fn answered(&mut self, now: u64, renewal: Option<Renewal>) {
+    /// Takes the renewal of an answer that arrived at `now`, in milliseconds since boot, with the
+    /// lease of that leader; `None` if no manager leads.
+    pub fn answered(&mut self, now: u64, found: Option<(Renewal, Duration)>) {
+        let renewal = found.map(|(renewal, _)| renewal);
         if self.renewal != renewal {
             *self = LeaderSilence {
                 renewal,
                 since: now,
+                lease: found.map_or(Duration::ZERO, |(_, lease)| lease),
             };
         }
     }
 
     /// etcd did not answer until `now`. It may not have answered the leader either, which then has
     /// half of its lease to renew it first.
-    pub fn unanswered(&mut self, now: u64, lease: Duration) {
-        self.since = self.since.max(now.saturating_sub(millis(lease) / 2));
+    pub fn unanswered(&mut self, now: u64) {
+        let half = millis(self.lease) / 2;
+        self.since = self.since.max(now.saturating_sub(half));
     }
 
     /// The renewal after which the leader has been silent for its lease at `now`.
-    pub fn expired(&self, now: u64, lease: Duration) -> Option<Renewal> {
+    pub fn expired(&self, now: u64) -> Option<Renewal> {
         self.renewal
-            .filter(|_| now.saturating_sub(self.since) >= millis(lease))
+            .filter(|_| now.saturating_sub(self.since) >= millis(self.lease))
     }
 }
 
@@ -66,29 +72,33 @@ mod tests {
         })
     }
 
+    fn led(renewed: i64) -> Option<(Renewal, Duration)> {
+        renewal(renewed).map(|renewal| (renewal, LEASE))
+    }
+
     #[test]
     fn a_leader_without_a_renewal_for_its_lease_is_silent() {
         let mut silence = LeaderSilence::default();
-        assert_eq!(silence.expired(9_000, LEASE), None, "no manager leads");
-        silence.answered(10_000, renewal(8));
-        silence.answered(10_700, renewal(8));
-        assert_eq!(silence.expired(10_999, LEASE), None);
-        assert_eq!(silence.expired(11_000, LEASE), renewal(8));
-        silence.answered(11_000, renewal(9));
-        assert_eq!(silence.expired(11_999, LEASE), None, "it was renewed");
+        assert_eq!(silence.expired(9_000), None, "no manager leads");
+        silence.answered(10_000, led(8));
+        silence.answered(10_700, led(8));
+        assert_eq!(silence.expired(10_999), None);
+        assert_eq!(silence.expired(11_000), renewal(8));
+        silence.answered(11_000, led(9));
+        assert_eq!(silence.expired(11_999), None, "it was renewed");
         silence.answered(12_000, None);
-        assert_eq!(silence.expired(20_000, LEASE), None);
+        assert_eq!(silence.expired(20_000), None);
     }
 
     #[test]
     fn after_an_outage_of_etcd_the_leader_may_renew_first() {
         let mut silence = LeaderSilence::default();
-        silence.answered(10_000, renewal(8));
-        silence.unanswered(10_200, LEASE);
-        assert_eq!(silence.expired(11_000, LEASE), renewal(8), "it was short");
-        silence.unanswered(13_000, LEASE);
-        silence.answered(13_100, renewal(8));
-        assert_eq!(silence.expired(13_499, LEASE), None);
-        assert_eq!(silence.expired(13_500, LEASE), renewal(8));
+        silence.answered(10_000, led(8));
+        silence.unanswered(10_200);
+        assert_eq!(silence.expired(11_000), renewal(8), "it was short");
+        silence.unanswered(13_000);
+        silence.answered(13_100, led(8));
+        assert_eq!(silence.expired(13_499), None);
+        assert_eq!(silence.expired(13_500), renewal(8));
     }
 }
