@@ -22,6 +22,9 @@ const AGAIN: u64 = 300;
 const RENEW_AGAIN: u64 = 100;
 /// Interval of the checks whether the lease is certain again. Milliseconds.
 const UNCERTAIN: u64 = 50;
+/// Time after which a candidate with a call under way looks again at the end of a process.
+/// Milliseconds.
+const LEARNS: u64 = 10;
 /// Renewals of a lease in its time.
 const RENEWALS: u64 = 4;
 /// Renewals of a lease of etcd in its time.
@@ -462,10 +465,27 @@ impl Simulation {
             return;
         };
         let led = e.view.is_some_and(|key| key.manager == other);
-        if led && !listens && e.stage == ElectionStage::Waiting {
-            e.round += 1;
-            self.note(|| format!("manager {m} ends the lease of manager {other}"));
-            self.candidate_calls(m, ElectionStage::Revoking);
+        if !led || listens {
+            return;
+        }
+        match e.stage {
+            ElectionStage::Waiting => {
+                e.round += 1;
+                self.note(|| format!("manager {m} ends the lease of manager {other}"));
+                self.candidate_calls(m, ElectionStage::Revoking);
+            }
+            // It learns of it when its call has ended.
+            ElectionStage::Pausing
+            | ElectionStage::Granting
+            | ElectionStage::Competing
+            | ElectionStage::Confirming
+            | ElectionStage::Deposing
+            | ElectionStage::Revoking
+            | ElectionStage::Renewing => {
+                let event = SimElectionEvent::ProcessEnded(other);
+                self.election_later(m, LEARNS, event);
+            }
+            ElectionStage::Off | ElectionStage::Reading | ElectionStage::Leading => {}
         }
     }
 
