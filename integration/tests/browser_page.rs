@@ -5,10 +5,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use headroom_client::Client;
 use headroom_types::Bytes;
+use headroom_wire::v1::operator::LeaderView;
 use integration::browser::{Browser, PageAppearance, program};
-use integration::cluster::{Cluster, JOB, SOON};
+use integration::cluster::{Cluster, JOB, NodeShape, SOON, until};
 use integration::jobs::{JobFile, WorkLog};
 use serde_json::Value;
 
@@ -265,6 +268,57 @@ fn the_page_outlives_the_resource_manager_on_this_host() {
         1,
         "the page was loaded again"
     );
+}
+
+/// An open page moves to the next leader when its own manager is a standby, and links to the other
+/// managers when its own one is gone.
+#[test]
+fn the_page_finds_the_next_leader_on_this_host() {
+    let Some(mut browser) = browser() else { return };
+    let lease = Duration::from_secs(1);
+    let mut cluster =
+        Cluster::start_replicated(&[NodeShape::default()], (2, 1), lease).expect("a cluster");
+    let first = cluster.leading_manager().expect("a leader");
+    let second = 3 - first;
+    let url = |n| cluster.manager_url(n).expect("a manager");
+    let (led, waits) = (url(first), url(second));
+    until("both managers to be known", SOON, || {
+        let view = cluster.call(Client::new(&led)?.get::<LeaderView>("/v1/leader"))?;
+        Ok((view.managers.len() == 2).then_some(()))
+    })
+    .expect("both run");
+    browser
+        .open(&format!("{waits}/ui/#/nodes"))
+        .expect("a standby redirects");
+    let live_at = |url: &str| {
+        format!(
+            "location.href === '{url}/ui/#/nodes' && document.querySelector('[data-line=live]') && document.querySelector('[data-node=node-1]')"
+        )
+    };
+    browser.until(&live_at(&led), SOON).expect("the leader");
+
+    let name = format!("rm-{first}");
+    cluster.kill_daemon(&name).expect("kills");
+    let link = format!("document.querySelector('[data-line=lost] [data-other=\"{waits}\"] a')");
+    browser.until(&link, SOON).expect("a link");
+    cluster.leading_manager().expect("the next leader");
+    browser
+        .eval(&format!("{link}.click(), 1"))
+        .expect("a click");
+    browser
+        .until(&live_at(&waits), SOON)
+        .expect("the next leader");
+
+    // Its host comes back, and leads later: the page follows without a click.
+    cluster.start_manager(first).expect("starts");
+    let name = format!("rm-{second}");
+    cluster.kill_daemon(&name).expect("kills");
+    browser
+        .until("document.querySelector('[data-line=lost]')", SOON)
+        .expect("the offline mark");
+    cluster.leading_manager().expect("the first one");
+    cluster.start_manager(second).expect("starts");
+    browser.until(&live_at(&led), SOON).expect("the leader");
 }
 
 /// Directory of screenshots for developers; they are not kept.

@@ -5,7 +5,7 @@ import 'uplot/dist/uPlot.min.css';
 import { render } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { html } from 'htm/preact';
-import { barred, follow, line, locked, lostAt, now, report } from './stream.js';
+import { barred, follow, line, locked, lostAt, now, others, pageAt, report } from './stream.js';
 import { SignIn, Who } from './signin.js';
 import './history.js';
 import { UNKNOWN, route, to } from './route.js';
@@ -37,7 +37,7 @@ const HOME = /** @type {Record<string, string>} */ ({ node: 'nodes', queue: 'que
 /** Whether what is shown is so. */
 function Line() {
   const words = line.value === 'live' ? 'live' : line.value === 'waiting' ? 'connecting' : line.value === 'locked' ? 'not signed in' : `lost ${span(now.value - lostAt.value)} ago, trying again`;
-  return html`<span class=${`line ${line.value}`} role="status" data-line=${line.value}><i aria-hidden="true">${line.value === 'lost' ? '✗' : '●'}</i> ${words}</span>`;
+  return html`<span class=${`line ${line.value}`} role="status" data-line=${line.value}><i aria-hidden="true">${line.value === 'lost' ? '✗' : '●'}</i> ${words}${line.value === 'lost' && others.value.map((manager) => html`<span data-other=${manager}> · <a href=${pageAt(manager)}>at ${new URL(manager).host}</a></span>`)}</span>`;
 }
 
 /** What whoever looks may not see, and what that needs. @param {{ why: string }} p */

@@ -12,6 +12,8 @@ export const locked = signal(false);
 export const refusal = signal('');
 /** When the line was lost, or 0. */
 export const lostAt = signal(0);
+/** @type {import('@preact/signals').Signal<string[]>} Addresses of the other resource managers. */
+export const others = signal([]);
 /** Ticks once a second, for what counts up by itself. */
 export const now = signal(Date.now());
 /** @type {import('@preact/signals').Signal<any[]>} Events, the oldest first. */
@@ -74,8 +76,27 @@ function put(topic, next) {
   for (const listener of listeners) listener(topic, next);
 }
 
+/** This page at another resource manager. @param {string} manager @returns {string} its address */
+export function pageAt(manager) {
+  const { pathname, search, hash } = window.location;
+  return new URL(pathname + search, manager).href + hash;
+}
+
+/** Reads the addresses of the other resource managers, which are needed when this one is gone. */
+function readOthers() {
+  fetch('../v1/leader', { headers: { accept: 'application/json' } }).then(
+    async (answer) => {
+      if (!answer.ok) return;
+      const { own, managers } = await answer.json();
+      others.value = managers.map((/** @type {{ url: string }} */ manager) => manager.url).filter((/** @type {string} */ url) => url !== own);
+    },
+    () => {},
+  );
+}
+
 /** @param {string} kind @param {any} told */
 function take(kind, told) {
+  if (line.value !== 'live') readOthers();
   batch(() => {
     line.value = 'live';
     locked.value = false;
@@ -122,8 +143,7 @@ function open() {
       async (answer) => {
         const leader = answer.headers.get('location');
         // Another resource manager leads, and has this page at the same path.
-        if (answer.status === 421 && leader)
-          window.location.replace(new URL(window.location.pathname + window.location.search, leader).href + window.location.hash);
+        if (answer.status === 421 && leader) window.location.replace(pageAt(new URL(leader).origin));
         if (answer.status !== 401 && answer.status !== 403) return;
         const { detail } = await answer.json().catch(() => ({}));
         batch(() => {
@@ -158,6 +178,7 @@ export function follow(topics, more = {}) {
   const next = `../v1/stream?${query}`;
   if (next === address) return;
   address = next;
+  if (line.value === 'live') readOthers();
   for (const topic of [...boards.keys()]) if (!topics.includes(topic)) boards.delete(topic);
   for (const topic of [...lacking.keys()]) if (!topics.includes(topic)) lacking.delete(topic);
   for (const topic of [...refused.keys()]) if (!topics.includes(topic)) refused.delete(topic);
