@@ -64,16 +64,8 @@ impl MasterJournal {
     /// # Errors
     /// [`JournalError::InUse`] while another master has it open; errors of the file system.
     pub fn open(path: &Path) -> Result<MasterJournal, JournalError> {
-        let io = |doing| {
-            move |source| JournalError::Io {
-                path: path.to_owned(),
-                doing,
-                source,
-            }
-        };
-        if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).map_err(io("made"))?;
-        }
+        let io = |doing| io_at(path, doing);
+        make_dir_of(path)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -108,16 +100,8 @@ impl MasterJournal {
     /// # Errors
     /// As [`MasterJournal::open`].
     pub(crate) fn replace(path: &Path, lines: &[u8]) -> Result<MasterJournal, JournalError> {
-        let io = |doing| {
-            move |source| JournalError::Io {
-                path: path.to_owned(),
-                doing,
-                source,
-            }
-        };
-        if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).map_err(io("made"))?;
-        }
+        let io = |doing| io_at(path, doing);
+        make_dir_of(path)?;
         let new = path.with_extension("new");
         let mut file = File::create(&new).map_err(io("made"))?;
         file.write_all(lines).map_err(io("written"))?;
@@ -510,6 +494,25 @@ pub fn check_owner(
         ));
     }
     Ok(Some(begin.clone()))
+}
+
+/// Creates the directory of a journal.
+///
+/// # Errors
+/// Errors of the file system.
+pub(crate) fn make_dir_of(path: &Path) -> Result<(), JournalError> {
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    made.map_err(io_at(path, "made"))
+}
+
+/// The error of a failed step, such as "opened", with the journal at `path`.
+fn io_at(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> JournalError {
+    let path = path.to_owned();
+    move |source| JournalError::Io {
+        path,
+        doing,
+        source,
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
 use crate::job_journal::JobJournal;
-use crate::journal::{self, JournalError, JournalReplay, MasterJournal};
+use crate::journal::{self, JournalReplay, MasterJournal};
 use crate::manager_journal::{self, ChosenPlace, ManagerJournal, choose_place};
 use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
 use crate::record::{self, JournalHeader, JournalRecord};
@@ -269,7 +269,7 @@ async fn open_journal(
                 }
                 ChosenPlace::Manager => {
                     // For the certificate of the task channel, and the journal after a move.
-                    make_state_dir(&file)?;
+                    journal::make_dir_of(&file)?;
                     let attempt = AttemptId {
                         app: app.clone(),
                         attempt: options.attempt,
@@ -293,16 +293,6 @@ async fn begin_records(
         journal.append(&[first]).await?;
     }
     Ok(())
-}
-
-/// Creates the directory of the journal `file`.
-fn make_state_dir(file: &Path) -> Result<(), JournalError> {
-    let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
-    made.map_err(|source| JournalError::Io {
-        path: file.to_owned(),
-        doing: "made",
-        source,
-    })
 }
 
 /// Takes over the journal of `app` in the directory `journals`, which all nodes share.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use fake::Cluster;
 use headroom_appmaster::run::{self, MasterOptions, MasterResult, StopRequest};
-use headroom_types::Bytes;
 use headroom_wire::v1::submission::{
     FromSubmitter, SubmittedTask, SubmittedTaskOutcome, ToSubmitter, VERSION,
 };
@@ -38,25 +37,7 @@ reserve = "160MiB"
 "#;
 
 fn options(cluster: &Cluster, dir: &Path) -> (MasterOptions, watch::Sender<StopRequest>) {
-    let job = dir.join("job.toml");
-    std::fs::write(&job, JOB).expect("writes");
-    let (stop, leave) = watch::channel(StopRequest::GoOn);
-    let options = MasterOptions {
-        job,
-        app: None,
-        attempt: 1,
-        trust: headroom_client::ClientCredentials::default(),
-        rm: cluster.url(),
-        state: Some(dir.join("state")),
-        journals: None,
-        base_dir: None,
-        listen: "127.0.0.1:0".parse().expect("address"),
-        profiles: headroom_config::job::ClusterProfiles::new(),
-        mode: None,
-        master_memory: Bytes::ZERO,
-        leave,
-    };
-    (options, stop)
+    fake::options(cluster, JOB, dir)
 }
 
 async fn finished(options: MasterOptions) -> MasterResult {

@@ -11,7 +11,7 @@ use headroom_appmaster::journal::JournalError;
 use headroom_appmaster::record::JournalRecord;
 use headroom_appmaster::run::{self, MasterOptions, MasterResult, MasterRunError, StopRequest};
 use headroom_config::JournalPlace;
-use headroom_types::{AppId, Bytes};
+use headroom_types::AppId;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -23,23 +23,11 @@ fn options(
     dir: &Path,
     node: &str,
 ) -> (MasterOptions, watch::Sender<StopRequest>) {
-    let job = dir.join("job.toml");
-    std::fs::write(&job, JOB).expect("writes");
-    let (stop, leave) = watch::channel(StopRequest::GoOn);
+    let (options, stop) = fake::options(cluster, JOB, dir);
     let options = MasterOptions {
-        job,
-        app: None,
-        attempt: 1,
-        trust: headroom_client::ClientCredentials::default(),
-        rm: cluster.url(),
         state: Some(dir.join(node)),
         journals: Some(JournalPlace::ResourceManager),
-        base_dir: None,
-        listen: "127.0.0.1:0".parse().expect("address"),
-        profiles: headroom_config::job::ClusterProfiles::new(),
-        mode: None,
-        master_memory: Bytes::ZERO,
-        leave,
+        ..options
     };
     (options, stop)
 }

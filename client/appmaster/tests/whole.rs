@@ -21,25 +21,7 @@ fn options(
     cluster: &Cluster,
     dir: &std::path::Path,
 ) -> (MasterOptions, watch::Sender<StopRequest>) {
-    let job = dir.join("job.toml");
-    std::fs::write(&job, JOB).expect("writes");
-    let (stop, leave) = watch::channel(StopRequest::GoOn);
-    let options = MasterOptions {
-        job,
-        app: None,
-        attempt: 1,
-        trust: headroom_client::ClientCredentials::default(),
-        rm: cluster.url(),
-        state: Some(dir.join("state")),
-        journals: None,
-        base_dir: None,
-        listen: "127.0.0.1:0".parse().expect("address"),
-        profiles: headroom_config::job::ClusterProfiles::new(),
-        mode: None,
-        master_memory: Bytes::ZERO,
-        leave,
-    };
-    (options, stop)
+    fake::options(cluster, JOB, dir)
 }
 
 async fn finished(options: MasterOptions) -> MasterResult {

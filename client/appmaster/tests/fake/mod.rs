@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub)] // each test uses a part of it
 
 pub mod journals;
+mod options;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,8 @@ use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor, VERSION};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
+
+pub use options::options;
 
 pub const JOB: &str = r#"
 version = 1
