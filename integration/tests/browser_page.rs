@@ -292,7 +292,7 @@ fn the_page_finds_the_next_leader_on_this_host() {
         .expect("a standby redirects");
     let live_at = |url: &str| {
         format!(
-            "location.href === '{url}/ui/#/nodes' && document.querySelector('[data-line=live]') && document.querySelector('[data-node=node-1]')"
+            "location.href === '{url}/ui/#/nodes' && document.querySelector('[data-line=live]') && document.querySelector('[data-page=nodes] [data-row]')"
         )
     };
     browser.until(&live_at(&led), SOON).expect("the leader");
