@@ -4,7 +4,8 @@
 #![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use headroom_client::DryRunMode;
 use headroom_types::{
@@ -12,6 +13,7 @@ use headroom_types::{
 };
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{AppState, ContainerView};
+use headroom_wire::v1::operator::LeaderView;
 use integration::cluster::{Cluster, NodeShape, SOON, until};
 
 /// A job whose task needs the file `from` with this text.
@@ -107,6 +109,82 @@ fn a_file_that_exists_only_by_upload_reaches_the_task() {
         refused.code,
         refused.stderr
     );
+}
+
+fn uploads(cluster: &Cluster, manager: usize) -> PathBuf {
+    cluster.state(&format!("rm-{manager}")).join("uploads")
+}
+
+/// Waits until every one of these managers has this file and no other.
+fn until_copied(cluster: &Cluster, managers: &[usize], digest: &str) {
+    until("copies on all managers", SOON, || {
+        let has = |n: &usize| names(&uploads(cluster, *n)) == [digest];
+        Ok(managers.iter().all(has).then_some(()))
+    })
+    .expect("copies");
+}
+
+/// Submits a job that needs the uploaded file, on a node that has to fetch it.
+fn needs_the_upload(cluster: &mut Cluster, name: &str, digest: &str) {
+    cluster.kill_daemon("node-1").expect("kills");
+    fs::remove_dir_all(cluster.state("node-1").join("cache")).expect("removes");
+    cluster.start_node("node-1").expect("starts");
+    cluster.until_ready().expect("is ready");
+    let app = cluster
+        .submit(&job(name, &format!("upload:{digest}")))
+        .expect("submits");
+    let ended = cluster.until_ended(&app).expect("ends");
+    assert_eq!(ended.state, AppState::Finished, "{}", ended.diagnostics);
+}
+
+#[test]
+fn an_upload_outlives_the_disk_of_any_resource_manager() {
+    let shape = NodeShape {
+        memory: Bytes::from_mib(512),
+        ..NodeShape::default()
+    };
+    let mut cluster =
+        Cluster::start_replicated(&[shape], (3, 1), Duration::from_secs(1)).expect("a cluster");
+    let first = cluster.leading_manager().expect("a leader");
+    until("all managers to be known", SOON, || {
+        let view = cluster.call(cluster.client().get::<LeaderView>("/v1/leader"))?;
+        Ok((view.managers.len() == 3).then_some(()))
+    })
+    .expect("all are known");
+    write(&cluster, "words.txt", "only here\n");
+    let file = write(&cluster, "job.toml", &job("first", "upload:words.txt"));
+    let sent = cluster
+        .rmctl(&["submit", &file, "-o", "name"])
+        .expect("runs");
+    assert_eq!(sent.code, 0, "{}{}", sent.stdout, sent.stderr);
+    let stored = names(&uploads(&cluster, first));
+    let [digest] = stored.as_slice() else {
+        panic!("one file is stored: {stored:?}")
+    };
+    let holders = (1..=3).filter(|n| names(&uploads(&cluster, *n)) == stored);
+    assert!(
+        holders.count() >= 2,
+        "a majority has it when it is acknowledged"
+    );
+    until_copied(&cluster, &[1, 2, 3], digest);
+
+    // The leader ends with its disk.
+    cluster
+        .kill_daemon(&format!("rm-{first}"))
+        .expect("kills the leader");
+    fs::remove_dir_all(uploads(&cluster, first)).expect("removes");
+    cluster.leading_manager().expect("another one leads");
+    needs_the_upload(&mut cluster, "second", digest);
+
+    // A leader without a file gets it from another manager.
+    let second = cluster.leading_manager().expect("leads");
+    fs::remove_file(uploads(&cluster, second).join(digest)).expect("removes");
+    needs_the_upload(&mut cluster, "third", digest);
+    assert_eq!(names(&uploads(&cluster, second)), stored);
+
+    // A manager that starts gets the files that it does not have.
+    cluster.start_manager(first).expect("starts");
+    until_copied(&cluster, &[1, 2, 3], digest);
 }
 
 #[test]

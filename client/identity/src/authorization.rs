@@ -76,6 +76,8 @@ pub enum CallRequirement {
     SomeNode,
     /// The agent of any node, or a user with this right.
     SomeNodeOr(AccessRight),
+    /// Another resource manager of the cluster.
+    OtherManager,
 }
 
 /// The reason of a refusal.
@@ -165,7 +167,9 @@ impl Principal {
                 self.may_change(rights, &AccessRight::JobKill, of(app).as_ref())
             }
             CallRequirement::Queue(queue) => rights.may_administer(queue),
-            CallRequirement::Node(_) | CallRequirement::SomeNode => rights.has(&AccessRight::Admin),
+            CallRequirement::Node(_)
+            | CallRequirement::SomeNode
+            | CallRequirement::OtherManager => rights.has(&AccessRight::Admin),
         }
     }
 }
@@ -176,7 +180,8 @@ fn manager_meets(need: &CallRequirement) -> bool {
         CallRequirement::Nothing
         | CallRequirement::Anybody
         | CallRequirement::See(_)
-        | CallRequirement::Look => true,
+        | CallRequirement::Look
+        | CallRequirement::OtherManager => true,
         CallRequirement::Right(right) => {
             matches!(right, AccessRight::ClusterRead | AccessRight::JobRead)
         }
@@ -203,6 +208,7 @@ fn node_meets(node: &NodeId, need: &CallRequirement) -> bool {
         CallRequirement::Look
         | CallRequirement::Application(_)
         | CallRequirement::Own(..)
+        | CallRequirement::OtherManager
         | CallRequirement::Queue(_) => false,
     }
 }
@@ -220,6 +226,7 @@ fn master_meets(attempt: &AttemptId, need: &CallRequirement) -> bool {
         CallRequirement::Look
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
+        | CallRequirement::OtherManager
         | CallRequirement::SomeNode
         | CallRequirement::SomeNodeOr(_) => false,
     }
@@ -236,6 +243,7 @@ fn executor_meets(own: &AppId, need: &CallRequirement) -> bool {
         | CallRequirement::Own(..)
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
+        | CallRequirement::OtherManager
         | CallRequirement::SomeNode
         | CallRequirement::SomeNodeOr(_) => false,
     }
@@ -328,6 +336,7 @@ impl CallRequirement {
             CallRequirement::SomeNodeOr(right) => {
                 format!("the right {right}, or the certificate of a node")
             }
+            CallRequirement::OtherManager => "the certificate of a resource manager".to_owned(),
         }
     }
 }

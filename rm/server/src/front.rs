@@ -63,11 +63,13 @@ pub(crate) struct Elected {
 }
 
 /// Waits until this manager leads, and serves as a standby meanwhile. Without an election it leads
-/// at once.
+/// at once. `copies` are its routes for
+/// the other managers.
 pub(crate) async fn elect(
     config: &ResourceManagerConfig,
     url: &str,
     front: Front,
+    copies: Router,
 ) -> anyhow::Result<Elected> {
     if !config.etcd.is_used() {
         return Ok(Elected {
@@ -78,7 +80,7 @@ pub(crate) async fn elect(
         });
     }
     let group = ManagerGroup::new(config, url, ManagerClock::start())?;
-    let switch = RouteSwitch::new(standby::router(group.clone()));
+    let switch = RouteSwitch::new(standby::router(group.clone(), copies));
     let server = front.serve(switch.router());
     notify::ready();
     let (term, etcd) = tokio::select! {

@@ -176,6 +176,18 @@ impl ManagerGroup {
         let _ = view.wait_for(is_other).await;
     }
 
+    /// Receiver of views of the managers.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<ElectionView> {
+        self.view.subscribe()
+    }
+
+    /// The other running managers.
+    pub(crate) fn others(&self) -> Vec<ManagerRecord> {
+        let managers = self.view.borrow().managers.clone();
+        let is_other = |manager: &ManagerRecord| manager.url != self.own.url;
+        managers.into_iter().filter(is_other).collect()
+    }
+
     /// URL of this manager.
     pub(crate) fn url(&self) -> &str {
         &self.own.url

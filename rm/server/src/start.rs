@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use headroom_config::{AnonymousAccess, ResourceManagerConfig};
 use headroom_identity::CertificateRole;
+use headroom_identity::tls::PeerExpectation;
 use headroom_rm_etcd::LeaseClock;
 use headroom_rm_store::OpenedStore;
 use headroom_rm_store::etcd::EtcdEngine;
@@ -31,21 +32,22 @@ use crate::http::limits::ConnectionLimits;
 use crate::http::listeners::{TcpServerListener, UnixSocketListener};
 use crate::http::service::InterfaceRoutes;
 use crate::http::signer::CertificateSigner;
-use crate::http::tonodes::NodeHttpClients;
 use crate::http::web::WebHandlerState;
-use crate::http::{DESCRIPTION, RequestLimits, addresses, router};
+use crate::http::{DESCRIPTION, RequestLimits, addresses, copies_router, router};
 use crate::inbox;
 use crate::jobs::JobRowStore;
-use crate::manager_group::Term;
+use crate::manager_group::{ManagerGroup, Term};
 use crate::metrics::ManagerCounters;
 use crate::notify;
 use crate::operator::OperatorHandle;
 use crate::options::{ManagerOptions, require_secure_listener};
+use crate::peer_clients::PeerHttpClients;
 use crate::profiles::ProfileCatalog;
 use crate::published::Published;
 use crate::reader::ClusterReader;
 use crate::run::{ManagerLoop, ManagerLoopError};
 use crate::shared_state::SharedState;
+use crate::upload_copies::UploadCopies;
 use crate::upload_sweep::keep_swept;
 use crate::uploads::UploadStore;
 use crate::usage_history::UsageHistory;
@@ -119,7 +121,16 @@ pub async fn start_for(
         header_time: options.header_time,
         closing: closing.clone(),
     };
-    let elected = elect(config, &url, front).await?;
+    // A standby stores copies. Otherwise the lock of the state comes first.
+    let uploads = match config.etcd.is_used() {
+        true => Some(open_uploads(config).await?),
+        false => None,
+    };
+    let copies = uploads
+        .clone()
+        .map(|store| copies_router(store, options.body_time));
+    let copies = copies.unwrap_or_default();
+    let elected = elect(config, &url, front, copies).await?;
     let bound = BoundManager {
         url,
         address,
@@ -128,6 +139,7 @@ pub async fn start_for(
         operator,
         counters,
         closing,
+        uploads,
     };
     let running = lead(options, bound, elected, interfaces).await?;
     // From now on its owner ends it.
@@ -144,6 +156,8 @@ struct BoundManager {
     operator: Option<OperatorHandle>,
     counters: Arc<ManagerCounters>,
     closing: CancellationToken,
+    /// Opened before the election, if there is one.
+    uploads: Option<Arc<UploadStore>>,
 }
 
 /// Opens the state, and serves as the leader.
@@ -173,9 +187,8 @@ async fn lead(
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
     let logs = config.state.join(LOGS);
     let shared = shared_state(&opened, config, &logs, (clock, bound.counters))?;
-    let nodes_called = Arc::new(
-        NodeHttpClients::new(bound.keys).context("cannot create the client for calls to nodes")?,
-    );
+    let nodes_called = PeerHttpClients::new(bound.keys.clone(), PeerExpectation::Node)
+        .context("cannot create the client for calls to nodes")?;
     let lease = elected.term.as_ref().map(Term::clock);
     let (handle, owner) = start_loop(opened, &options, clock, (shared.clone(), lease.clone()))?;
     let (events, audit) = (
@@ -190,14 +203,17 @@ async fn lead(
         epoch,
         clock,
     };
-    let uploads = open_uploads(config, &reader, &closing).await?;
+    let managers = elected.group.as_ref().zip(Some(bound.keys));
+    let about = (&reader, &closing);
+    let (uploads, copies) = keep_uploads(config, bound.uploads, managers, about).await?;
     let web = WebHandlerState {
         url: bound.url.as_str().into(),
         election: elected.group.zip(lease),
+        copies,
         ..web(
             config,
             reader,
-            (nodes_called, uploads),
+            (Arc::new(nodes_called), uploads),
             (bound.authority, bound.operator),
             &audit,
             &closing,
@@ -298,7 +314,7 @@ fn start_loop(
 fn web(
     config: &ResourceManagerConfig,
     reader: ClusterReader,
-    (nodes, uploads): (Arc<NodeHttpClients>, Arc<UploadStore>),
+    (nodes, uploads): (Arc<PeerHttpClients>, Arc<UploadStore>),
     (authority, operator): (Option<Arc<CertificateSigner>>, Option<OperatorHandle>),
     audit: &Arc<AuditRecorder>,
     closing: &CancellationToken,
@@ -323,6 +339,7 @@ fn web(
         operator,
         description: &DESCRIPTION,
         uploads,
+        copies: None,
         url: "".into(),
         election: None,
         state: config.state.clone().into(),
@@ -349,21 +366,43 @@ async fn open_state(
     Ok(opened)
 }
 
-/// Opens the store of uploaded files, and removes old ones until `closing`.
-async fn open_uploads(
-    config: &ResourceManagerConfig,
-    reader: &ClusterReader,
-    closing: &CancellationToken,
-) -> anyhow::Result<Arc<UploadStore>> {
-    let (dir, limits, clock) = (config.state.join(UPLOADS), config.uploads, reader.clock);
+/// Opens the store of uploaded files.
+async fn open_uploads(config: &ResourceManagerConfig) -> anyhow::Result<Arc<UploadStore>> {
+    let (dir, limits, clock) = (
+        config.state.join(UPLOADS),
+        config.uploads,
+        ManagerClock::start(),
+    );
     let about = dir.display().to_string();
     let opened = tokio::task::spawn_blocking(move || UploadStore::open(dir, limits, clock))
         .await
         .context("cannot open the store of uploads")?;
     let opened = opened.with_context(|| format!("cannot open the store of uploads in {about}"))?;
-    let uploads = Arc::new(opened);
+    Ok(Arc::new(opened))
+}
+
+/// Removes old uploaded files until `closing`. With other managers, keeps copies there; the
+/// certificate is for calls to them.
+async fn keep_uploads(
+    config: &ResourceManagerConfig,
+    opened: Option<Arc<UploadStore>>,
+    managers: Option<(&ManagerGroup, Option<Arc<ReloadingKeys>>)>,
+    (reader, closing): (&ClusterReader, &CancellationToken),
+) -> anyhow::Result<(Arc<UploadStore>, Option<Arc<UploadCopies>>)> {
+    let uploads = match opened {
+        Some(uploads) => uploads,
+        None => open_uploads(config).await?,
+    };
     tokio::spawn(keep_swept(uploads.clone(), reader.clone(), closing.clone()));
-    Ok(uploads)
+    let Some((group, keys)) = managers else {
+        return Ok((uploads, None));
+    };
+    let clients = PeerHttpClients::new(keys, PeerExpectation::Manager)
+        .context("cannot create the client for calls to other resource managers")?;
+    let copies = UploadCopies::new(uploads.clone(), group.clone(), clients, reader.clock);
+    let copies = Arc::new(copies);
+    tokio::spawn(copies.clone().keep_equal(reader.clone(), closing.clone()));
+    Ok((uploads, Some(copies)))
 }
 
 /// Certificate of the daemon, and the signing authority.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use headroom_types::Tick;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -10,7 +11,7 @@ use crate::input::ClusterQuery;
 use crate::reader::ClusterReader;
 use crate::uploads::UploadStore;
 
-/// Time after the start until masters have registered again with the requests that name uploads.
+/// Time after the start as the leader until masters have registered again with the requests that name uploads.
 const RECOVERY_WAIT: Duration = Duration::from_secs(300);
 /// Interval between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
@@ -29,9 +30,9 @@ pub(crate) async fn keep_swept(
 }
 
 /// Removes stale files that no application names which has not ended. Removes nothing shortly after
-/// the start, when some applications have not sent their requests again.
+/// this resource manager began to lead, when some applications have not sent their requests again.
 pub(crate) async fn sweep(store: &Arc<UploadStore>, reader: &ClusterReader) {
-    if store.age() < RECOVERY_WAIT {
+    if reader.clock.now().since(Tick(0)) < RECOVERY_WAIT {
         return;
     }
     let (now, listed) = (store.now(), store.clone());

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use headroom_config::UploadLimits;
-use headroom_types::{Bytes, FetchedFile, LaunchSpec, Sha256, Tick, UPLOAD_SCHEME};
+use headroom_types::{Bytes, FetchedFile, LaunchSpec, Sha256, UPLOAD_SCHEME};
 use headroom_wire::v1::error::{ProblemDetails, ProblemReason};
 use sha2::Digest as _;
 use tokio::sync::Semaphore;
@@ -29,6 +29,10 @@ const MIN_FREE: Bytes = Bytes::from_mib(256);
 const MAX_UPLOADS: usize = 32;
 /// Maximum number of files that are sent to nodes at once. Further nodes try again later.
 const MAX_DOWNLOADS: usize = 256;
+
+/// A copy of a file that the leader has is marked as used after this part of the time for which
+/// files are kept.
+const REFRESHES: u32 = 8;
 
 /// The store.
 #[derive(Debug)]
@@ -289,6 +293,22 @@ impl UploadStore {
         Ok(None)
     }
 
+    /// All files.
+    pub(crate) fn names(&self) -> BTreeSet<Sha256> {
+        self.accounts().stored.keys().copied().collect()
+    }
+
+    /// Marks those of these files as used whose last use was some time ago.
+    pub(crate) fn refresh(&self, sums: &BTreeSet<Sha256>) -> io::Result<()> {
+        let now = self.now();
+        for sum in sums {
+            if self.is_older(*sum, now, self.limits.keep / REFRESHES) {
+                self.read(*sum)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Files whose last use was longer ago than they are kept.
     pub(crate) fn stale(&self, now: SystemTime) -> BTreeSet<Sha256> {
         let accounts = self.accounts();
@@ -297,11 +317,13 @@ impl UploadStore {
     }
 
     fn is_stale(&self, sum: Sha256, now: SystemTime) -> bool {
+        self.is_older(sum, now, self.limits.keep)
+    }
+
+    /// True if the last use of a file was longer ago than `age`.
+    fn is_older(&self, sum: Sha256, now: SystemTime, age: Duration) -> bool {
         let used = fs::metadata(self.path(sum)).and_then(|facts| facts.modified());
-        used.is_ok_and(|used| {
-            now.duration_since(used)
-                .is_ok_and(|age| age > self.limits.keep)
-        })
+        used.is_ok_and(|used| now.duration_since(used).is_ok_and(|past| past > age))
     }
 
     /// Removes those of the `stale` files that are not in `needed`, and marks the others as used.
@@ -339,11 +361,6 @@ impl UploadStore {
     /// Present time, as the file system counts it.
     pub(crate) fn now(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.clock.unix_now().0)
-    }
-
-    /// Time since the start of this incarnation.
-    pub(crate) fn age(&self) -> Duration {
-        self.clock.now().since(Tick(0))
     }
 
     fn path(&self, sum: Sha256) -> PathBuf {

@@ -82,6 +82,7 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         // it anyway: with a container that names it.
         ["v1", "uploads", _] if reads => CallRequirement::SomeNodeOr(AccessRight::JobSubmit),
         ["v1", "uploads", _] => right(AccessRight::JobSubmit),
+        ["v1", "upload-copies", ..] => CallRequirement::OtherManager,
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => {
             about(named(2), CallRequirement::Application)
         }
@@ -161,7 +162,8 @@ pub(crate) async fn guard(
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
         | CallRequirement::SomeNode
-        | CallRequirement::SomeNodeOr(_) => None,
+        | CallRequirement::SomeNodeOr(_)
+        | CallRequirement::OtherManager => None,
     };
     match principal.authorize(&need, |_| belongs) {
         Ok(()) => next.run(request).await,
@@ -174,7 +176,7 @@ pub(crate) async fn guard(
     }
 }
 
-fn refusal(why: &AccessDenied) -> ProblemDetails {
+pub(super) fn refusal(why: &AccessDenied) -> ProblemDetails {
     match why {
         AccessDenied::Unknown => ProblemDetails::unauthenticated(why.to_string()),
         AccessDenied::Forbidden { .. } => ProblemDetails::forbidden(why.to_string()),
@@ -351,6 +353,8 @@ mod tests {
             CallRequirement::SomeNodeOr(submit.clone())
         );
         assert_eq!(upload(Method::GET), CallRequirement::SomeNodeOr(submit));
+        let copy = "/v1/upload-copies/{sha256}";
+        assert_eq!(of(Method::GET, copy, copy), CallRequirement::OtherManager);
         assert_eq!(
             of(Method::GET, "/v1/audit", "/v1/audit"),
             CallRequirement::Right(AccessRight::OperatorRead)

@@ -45,10 +45,10 @@ pub(crate) mod submission_channel;
 pub(crate) mod suggestions;
 pub(crate) mod switch;
 pub(crate) mod tasks;
-pub(crate) mod tonodes;
 pub(crate) mod topic_stream;
 mod trace;
 pub(crate) mod ui;
+pub(crate) mod upload_copies;
 pub(crate) mod uploads;
 pub(crate) mod visibility;
 pub(crate) mod wait;
@@ -60,7 +60,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use headroom_config::CallerLimits;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::{RequestBodyDeadlineLayer, RequestBodyTimeoutLayer};
@@ -71,6 +71,7 @@ use self::idempotency::{IdempotencyState, IdempotencyStore};
 use self::limits::CallerRateLimiter;
 use self::service::InterfaceRoutes;
 use self::web::WebHandlerState;
+use crate::uploads::UploadStore;
 
 /// Maximum body of most calls. Bytes.
 const BODY: usize = 1 << 20;
@@ -179,7 +180,10 @@ fn access() -> OpenApiRouter<WebHandlerState> {
 
 /// Routes of uploads: bodies of any size, which may take long.
 fn uploads() -> OpenApiRouter<WebHandlerState> {
-    OpenApiRouter::new().routes(routes!(uploads::get, uploads::put))
+    OpenApiRouter::new()
+        .routes(routes!(uploads::get, uploads::put))
+        .merge(upload_copies::routes())
+        .layer(DefaultBodyLimit::max(LARGE_BODY))
 }
 
 /// All routes, without those of interfaces of other systems.
@@ -213,6 +217,15 @@ pub(crate) fn operations() -> Vec<(&'static str, String)> {
             .map(|(method, _)| (method, path.clone()))
     })
     .collect()
+}
+
+/// Routes of a standby for the other managers.
+pub(crate) fn copies_router(store: Arc<UploadStore>, body_time: Duration) -> Router {
+    Router::from(upload_copies::routes::<Arc<UploadStore>>())
+        .layer(DefaultBodyLimit::max(LARGE_BODY))
+        .layer(RequestBodyTimeoutLayer::new(body_time))
+        .layer(from_fn(upload_copies::managers_only))
+        .with_state(store)
 }
 
 /// Router with all routes and those of `interfaces`, for the listener at `listen`.

@@ -19,9 +19,13 @@ const LEADER: HeaderName = HeaderName::from_static("headroom-leader");
 /// Marks the answer of a standby that knows no leader.
 const STANDBY: HeaderName = HeaderName::from_static("headroom-standby");
 
-/// Routes of a standby: they are described as those of the leader.
-pub(crate) fn router(group: ManagerGroup) -> Router {
-    Router::new().fallback(answer).with_state(group)
+/// Routes of a standby, with those for the other managers: they are described as those of the
+/// leader.
+pub(crate) fn router(group: ManagerGroup, copies: Router) -> Router {
+    Router::new()
+        .fallback(answer)
+        .with_state(group)
+        .merge(copies)
 }
 
 async fn answer(State(group): State<ManagerGroup>, request: Request) -> Response {

@@ -5,40 +5,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, BodyDataStream, Bytes};
+use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use headroom_types::{LaunchSpec, Sha256};
-use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::uploads::UploadedFile;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tokio_util::io::ReaderStream;
 
 use super::describe::{Bad, Missing, TooLarge, TooMany, UploadsFull};
 use super::error::ProblemResponse;
 use super::parse::{EmptyQuery, PathId, QueryParams};
 use super::web::WebHandlerState;
 use crate::upload_sweep::sweep;
-use crate::uploads::{UploadError, UploadOutcome, UploadWriter, named};
+use crate::upload_transfer::{self, on_disk, receive, slot};
+use crate::uploads::{UploadError, UploadOutcome, UploadStore, UploadWriter, named};
 
-/// Pieces of a body that wait for the disk.
-const PIECES: usize = 8;
-/// Size of the pieces in which a file is sent. Bytes.
-const PIECE: usize = 256 << 10;
-/// Time for an upload of any size.
-const BASE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Slowest upload. Bytes per second.
-const MIN_RATE: u64 = 64 << 10;
 /// Time for which the body of a refused upload is read and discarded. A caller that is still
 /// sending would otherwise not read the response.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Stores a file by its SHA-256.
 ///
-/// The body is the file. The response arrives when the file is durable. A file that the store has
+/// The body is the file. The response arrives when the file is durable. Of several resource
+/// managers, a majority of those that run has it then. A file that the store has
 /// is verified again. A file is removed some time after its last use, unless an application that
 /// has not ended names it.
 #[utoipa::path(put, path = "/v1/uploads/{sha256}", tag = "uploads", params(("sha256" = Sha256, Path)),
@@ -54,16 +47,30 @@ pub(crate) async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ProblemResponse> {
+    let begun = begin(&web, sha256, &headers).await;
+    let stored = store(begun, body, sha256).await?;
+    if let Some(copies) = &web.copies {
+        copies.spread(sha256).await?;
+    }
+    Ok(stored)
+}
+
+/// Stores the body of a call, and makes its response.
+pub(super) async fn store(
+    begun: Result<IncomingFile, ProblemDetails>,
+    body: Body,
+    sha256: Sha256,
+) -> Result<Response, ProblemDetails> {
     let mut body = body.into_data_stream();
-    let stored = match begin(&web, sha256, &headers).await {
-        Ok((slot, writer, size)) => {
+    let received = match begun {
+        Ok(IncomingFile { slot, writer, size }) => {
             let received = receive(&mut body, writer, size).await;
             drop(slot);
             received.map(|outcome| (outcome, size))
         }
         Err(problem) => Err(problem),
     };
-    match stored {
+    match received {
         Ok((outcome, size)) => {
             let status = match outcome {
                 UploadOutcome::Stored => StatusCode::CREATED,
@@ -74,31 +81,41 @@ pub(crate) async fn put(
         }
         Err(problem) => {
             tokio::spawn(timeout(DISCARD_TIMEOUT, discard(body)));
-            Err(problem.into())
+            Err(problem)
         }
     }
 }
 
-/// Reserves a slot and the space of an upload. Returns them with its size in bytes.
+/// A file that is about to be received.
+#[derive(Debug)]
+pub(super) struct IncomingFile {
+    pub(super) slot: OwnedSemaphorePermit,
+    pub(super) writer: UploadWriter,
+    /// Bytes.
+    pub(super) size: u64,
+}
+
+/// Reserves a slot and the space of an upload.
 async fn begin(
     web: &WebHandlerState,
     sha256: Sha256,
     headers: &HeaderMap,
-) -> Result<(OwnedSemaphorePermit, UploadWriter, u64), ProblemDetails> {
+) -> Result<IncomingFile, ProblemDetails> {
     let size = size(headers)?;
     let slot = slot(&web.uploads.uploads)?;
-    let writer = match begin_writer(web, sha256, size).await? {
+    let writer = match upload_transfer::begin(&web.uploads, sha256, size).await? {
         Err(UploadError::StoreFull { .. }) => {
             sweep(&web.uploads, &web.reader).await;
-            begin_writer(web, sha256, size).await?
+            upload_transfer::begin(&web.uploads, sha256, size).await?
         }
         opened => opened,
     };
-    Ok((slot, writer?, size))
+    let writer = writer?;
+    Ok(IncomingFile { slot, writer, size })
 }
 
 /// Size of a body. Bytes.
-fn size(headers: &HeaderMap) -> Result<u64, ProblemDetails> {
+pub(super) fn size(headers: &HeaderMap) -> Result<u64, ProblemDetails> {
     let named = headers.get(header::CONTENT_LENGTH);
     // Without both headers there is no body.
     if named.is_none() && !headers.contains_key(header::TRANSFER_ENCODING) {
@@ -109,85 +126,6 @@ fn size(headers: &HeaderMap) -> Result<u64, ProblemDetails> {
         ProblemDetails::bad_request("an upload needs the header Content-Length")
             .hint("send the size of the file in bytes; curl -T FILE does")
     })
-}
-
-async fn begin_writer(
-    web: &WebHandlerState,
-    sha256: Sha256,
-    size: u64,
-) -> Result<Result<UploadWriter, UploadError>, ProblemDetails> {
-    let store = web.uploads.clone();
-    on_disk(move || store.begin(sha256, size)).await
-}
-
-fn slot(slots: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
-    slots.clone().try_acquire_owned().map_err(|_| {
-        let detail = "the number of files that are sent at once is at its limit";
-        ProblemDetails::new(ErrorCode::HR0429, detail).hint("try again in a moment")
-    })
-}
-
-/// Runs a function that blocks.
-async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ProblemDetails> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| failed())
-}
-
-fn failed() -> ProblemDetails {
-    ProblemDetails::internal("the store of uploads failed; the log has the details")
-}
-
-/// Passes the body to the disk. If that fails, the rest of the body is unread.
-async fn receive(
-    body: &mut BodyDataStream,
-    writer: UploadWriter,
-    size: u64,
-) -> Result<UploadOutcome, ProblemDetails> {
-    let (pieces, received) = mpsc::channel(PIECES);
-    let written = tokio::task::spawn_blocking(move || store(writer, received));
-    let longest = BASE_TIMEOUT + Duration::from_secs(size / MIN_RATE);
-    // The future owns the sender, so its end is the end of the body for the writer.
-    let sent = timeout(longest, forward(body, pieces)).await;
-    let stored = written.await.map_err(|_| failed())?;
-    match sent {
-        Ok(Ok(())) => Ok(stored?),
-        Ok(Err(problem)) => Err(problem),
-        Err(_) => {
-            let detail = format!("the file did not arrive within {} s", longest.as_secs());
-            Err(ProblemDetails::bad_request(detail).hint("send it over a faster connection"))
-        }
-    }
-}
-
-async fn forward(
-    body: &mut BodyDataStream,
-    pieces: mpsc::Sender<Bytes>,
-) -> Result<(), ProblemDetails> {
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|error| {
-            ProblemDetails::bad_request(format!("the body did not arrive: {error}"))
-                .hint("send the file again")
-        })?;
-        if pieces.send(piece).await.is_err() {
-            // The writer has failed and reports the reason.
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Writes a body to the disk.
-fn store(
-    mut writer: UploadWriter,
-    mut pieces: mpsc::Receiver<Bytes>,
-) -> Result<UploadOutcome, UploadError> {
-    while let Some(piece) = pieces.blocking_recv() {
-        writer.write(&piece)?;
-    }
-    writer.finish()
 }
 
 async fn discard(mut body: BodyDataStream) {
@@ -202,39 +140,64 @@ async fn discard(mut body: BodyDataStream) {
 ))]
 pub(crate) async fn get(
     State(web): State<WebHandlerState>,
+    method: Method,
     PathId(sha256): PathId<Sha256>,
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Result<Response, ProblemResponse> {
-    let slot = slot(&web.uploads.downloads)?;
-    let store = web.uploads.clone();
-    let found = on_disk(move || store.read(sha256)).await?;
-    let Some((file, size)) = found
-        .map_err(UploadError::from)
-        .map_err(ProblemDetails::from)?
-    else {
+    let sent = send(&web.uploads, sha256).await?;
+    let sent = match (sent, &web.copies) {
+        (None, Some(copies)) if copies.fetch(sha256).await? => send(&web.uploads, sha256).await?,
+        (None, Some(copies)) if method == Method::GET && copies.may_find_later() => {
+            let detail = format!("no running resource manager has the uploaded file {sha256}");
+            return Err(ProblemDetails::unavailable(detail)
+                .hint("others may still start; try again in a moment")
+                .into());
+        }
+        (sent, _) => sent,
+    };
+    let Some(response) = sent else {
         return Err(missing(sha256).into());
     };
+    let closing = web.closing.clone();
+    Ok(response.map(|body| {
+        Body::from_stream(
+            body.into_data_stream()
+                .take_until(closing.cancelled_owned()),
+        )
+    }))
+}
+
+/// A response with a stored file, which is marked as used; `None` if the store does not have it.
+pub(super) async fn send(
+    store: &Arc<UploadStore>,
+    sha256: Sha256,
+) -> Result<Option<Response>, ProblemDetails> {
+    let slot = slot(&store.downloads)?;
+    let Some((pieces, size)) = upload_transfer::open(store, sha256).await? else {
+        return Ok(None);
+    };
     // The slot is released with the last byte, or when the caller stops reading.
-    let pieces = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PIECE)
-        .inspect(move |_| {
-            let _held = &slot;
-        })
-        .take_until(web.closing.clone().cancelled_owned());
+    let pieces = pieces.inspect(move |_| {
+        let _held = &slot;
+    });
     let response = Response::builder()
         .header(header::CONTENT_TYPE, "application/octet-stream")
         .header(header::CONTENT_LENGTH, size)
         .body(Body::from_stream(pieces));
-    response.map_err(|_| ProblemDetails::internal("the file cannot be sent").into())
+    response
+        .map(Some)
+        .map_err(|_| ProblemDetails::internal("the file cannot be sent"))
 }
 
-fn missing(sha256: Sha256) -> ProblemDetails {
+pub(super) fn missing(sha256: Sha256) -> ProblemDetails {
     ProblemDetails::not_found(format!("there is no uploaded file {sha256}")).hint(
         "upload it again: a file that no application needs is removed after keep under [uploads] \
          in resourcemanager.toml",
     )
 }
 
-/// Checks that the store has all uploads that a launch names, and marks them as used.
+/// Checks that the store has all uploads that a launch names, and marks them as used. Of several
+/// resource managers, a majority then has them.
 pub(super) async fn check(
     web: &WebHandlerState,
     launch: &LaunchSpec,
@@ -243,17 +206,33 @@ pub(super) async fn check(
     if sums.is_empty() {
         return Ok(());
     }
-    let store = web.uploads.clone();
-    let absent = on_disk(move || store.missing(&sums)).await?;
-    match absent.map_err(UploadError::from)? {
-        Some(sum) => {
-            let mut problem = missing(sum);
-            let mut files = launch.fetch.iter();
-            if let Some(file) = files.find(|file| file.upload() == Some(sum)) {
-                problem.detail = format!("launch.fetch: {}: {}", file.name, problem.detail);
-            }
-            Err(problem)
+    while let Some(sum) = absent(web, &sums).await? {
+        if let Some(copies) = &web.copies
+            && copies.fetch(sum).await?
+        {
+            continue;
         }
-        None => Ok(()),
+        let mut problem = missing(sum);
+        let mut files = launch.fetch.iter();
+        if let Some(file) = files.find(|file| file.upload() == Some(sum)) {
+            problem.detail = format!("launch.fetch: {}: {}", file.name, problem.detail);
+        }
+        return Err(problem);
     }
+    if let Some(copies) = &web.copies {
+        for sum in sums {
+            copies.spread(sum).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The first of these files that the store does not have.
+async fn absent(
+    web: &WebHandlerState,
+    sums: &BTreeSet<Sha256>,
+) -> Result<Option<Sha256>, ProblemDetails> {
+    let (store, sums) = (web.uploads.clone(), sums.clone());
+    let absent = on_disk(move || store.missing(&sums)).await?;
+    Ok(absent.map_err(UploadError::from)?)
 }

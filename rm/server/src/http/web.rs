@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use axum::extract::FromRef;
 use headroom_rm_core::ClusterCall;
 use headroom_rm_etcd::LeaseClock;
 use headroom_wire::v1::error::ProblemResult;
@@ -14,15 +15,16 @@ use tokio_util::sync::CancellationToken;
 use super::live_masters::LiveMasterStore;
 use super::node_keys::NodeKeyStore;
 use super::signer::CertificateSigner;
-use super::tonodes::NodeHttpClients;
 use crate::audit::AuditRecorder;
 use crate::call_reply::CallReply;
 use crate::limit_warnings::LimitWarnings;
 use crate::manager_group::ManagerGroup;
 use crate::operator::OperatorHandle;
 use crate::peaks::NodePeaks;
+use crate::peer_clients::PeerHttpClients;
 use crate::reader::ClusterReader;
 use crate::topics::SharedTopicStates;
+use crate::upload_copies::UploadCopies;
 use crate::uploads::UploadStore;
 
 /// State of all handlers.
@@ -30,7 +32,7 @@ use crate::uploads::UploadStore;
 pub(crate) struct WebHandlerState {
     /// Reads the cluster and sends calls to it.
     pub(crate) reader: ClusterReader,
-    pub(crate) nodes: Arc<NodeHttpClients>,
+    pub(crate) nodes: Arc<PeerHttpClients>,
     /// Callers are authenticated, so masters and executors receive tokens.
     pub(crate) asks: bool,
     /// Signs certificates of joining hosts.
@@ -61,12 +63,20 @@ pub(crate) struct WebHandlerState {
     pub(crate) description: &'static LazyLock<String>,
     /// Files that users uploaded.
     pub(crate) uploads: Arc<UploadStore>,
+    /// Their copies on the other managers; `None` without an election.
+    pub(crate) copies: Option<Arc<UploadCopies>>,
     /// URL at which callers reach this manager.
     pub(crate) url: Arc<str>,
     /// The managers of the cluster and the lease of this one; `None` without an election.
     pub(crate) election: Option<(ManagerGroup, Arc<LeaseClock>)>,
     /// State directory; only its size is read.
     pub(crate) state: Arc<Path>,
+}
+
+impl FromRef<WebHandlerState> for Arc<UploadStore> {
+    fn from_ref(web: &WebHandlerState) -> Self {
+        web.uploads.clone()
+    }
 }
 
 impl WebHandlerState {

@@ -1,4 +1,5 @@
-//! HTTP clients for nodes, with the current certificate of the resource manager if it has one.
+//! HTTP clients for other daemons, with the current certificate of the resource manager if it has
+//! one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,34 +8,43 @@ use headroom_identity::tls::PeerExpectation;
 use headroom_rm_reports::RequestScheme;
 use headroom_transport::{ReloadingKeys, trust_none_config};
 
-/// Timeout for connecting to a node.
+/// Timeout for connecting to a daemon.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Timeout for a silent node.
+/// Timeout for a silent daemon.
 const SILENCE: Duration = Duration::from_secs(10);
 /// TCP keep-alive interval for streams that may be silent.
 const FEEL: Duration = Duration::from_secs(30);
 
 /// Clients with and without a read timeout.
 #[derive(Debug)]
-pub(crate) struct NodeHttpClients {
+pub(crate) struct PeerHttpClients {
     keys: Option<Arc<ReloadingKeys>>,
-    now: Mutex<NodeClientPair>,
+    expected: PeerExpectation,
+    now: Mutex<PeerClientPair>,
 }
 
 #[derive(Clone, Debug)]
-struct NodeClientPair {
+struct PeerClientPair {
     /// Generation of the certificate.
     generation: u64,
     usual: reqwest::Client,
     patient: reqwest::Client,
 }
 
-impl NodeHttpClients {
-    /// Creates the clients, with this certificate if there is one.
-    pub(crate) fn new(keys: Option<Arc<ReloadingKeys>>) -> anyhow::Result<Self> {
+impl PeerHttpClients {
+    /// Creates the clients, with this certificate if there is one. They accept daemons of the
+    /// `expected` role only.
+    pub(crate) fn new(
+        keys: Option<Arc<ReloadingKeys>>,
+        expected: PeerExpectation,
+    ) -> anyhow::Result<Self> {
         let generation = keys.as_ref().map_or(0, |keys| keys.identity().1);
-        let now = Mutex::new(make(keys.as_deref(), generation)?);
-        Ok(NodeHttpClients { keys, now })
+        let now = Mutex::new(make(keys.as_deref(), expected, generation)?);
+        Ok(PeerHttpClients {
+            keys,
+            expected,
+            now,
+        })
     }
 
     /// Client for calls with a prompt response.
@@ -62,14 +72,14 @@ impl NodeHttpClients {
         self.keys.as_ref().map(|keys| keys.identity().0.ca.clone())
     }
 
-    fn pair(&self) -> NodeClientPair {
+    fn pair(&self) -> PeerClientPair {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.keys.as_ref().map_or(0, |keys| keys.identity().1);
         if now.generation != generation {
-            match make(self.keys.as_deref(), generation) {
+            match make(self.keys.as_deref(), self.expected, generation) {
                 Ok(pair) => *now = pair,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot use the new certificate; calls to nodes use the previous one")
+                    tracing::warn!(%error, "cannot use the new certificate; calls to other daemons use the previous one")
                 }
             }
         }
@@ -77,11 +87,15 @@ impl NodeHttpClients {
     }
 }
 
-fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<NodeClientPair> {
+fn make(
+    keys: Option<&ReloadingKeys>,
+    expected: PeerExpectation,
+    generation: u64,
+) -> anyhow::Result<PeerClientPair> {
     let builder = || -> anyhow::Result<reqwest::ClientBuilder> {
         let trust_none = trust_none_config()?;
         let tls = match keys {
-            Some(keys) => keys.client(PeerExpectation::Node)?,
+            Some(keys) => keys.client(expected)?,
             None => trust_none,
         };
         Ok(reqwest::Client::builder()
@@ -89,7 +103,7 @@ fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<NodeCli
             .connect_timeout(CONNECT)
             .tls_backend_preconfigured(tls))
     };
-    Ok(NodeClientPair {
+    Ok(PeerClientPair {
         generation,
         usual: builder()?.read_timeout(SILENCE).build()?,
         patient: builder()?.tcp_keepalive(FEEL).build()?,
