@@ -38,6 +38,8 @@ pub struct ResourceManagerConfig {
     pub store: StoreBackend,
     /// Log level.
     pub log: LogLevel,
+    /// Shortest interval between heartbeats of a node.
+    pub heartbeat: Duration,
     /// Time since the last heartbeat after which a node is suspect and gets no new work.
     pub suspect: Duration,
     /// Time since the last heartbeat after which a node is unreachable.
@@ -149,6 +151,7 @@ impl Default for ResourceManagerConfig {
             state: PathBuf::from("/var/lib/headroom/resourcemanager"),
             store: StoreBackend::default(),
             log: LogLevel::default(),
+            heartbeat: Duration::from_secs(1),
             suspect: Duration::from_secs(3),
             unreachable: Duration::from_secs(10),
             lost: Duration::from_secs(30),

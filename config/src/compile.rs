@@ -1,6 +1,7 @@
 //! Compiler from the text of a daemon's configuration to its checked type.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use headroom_types::ids::ParseIdError;
@@ -10,13 +11,15 @@ use toml::de::DeValue;
 use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
 use crate::problem::{FileProblem, ProblemCollector};
 use crate::toml_reader::{
-    self, TomlSection, absolute_path, boolean, count, duration, hint, nonzero_size, parsed,
-    read_keys, read_table, server_url, size, some, texts, thousandths,
+    self, TomlSection, absolute_path, boolean, count, duration, duration_within, hint,
+    nonzero_size, parsed, read_keys, read_table, server_url, size, some, texts, thousandths,
 };
 use crate::{aux_services, etcd, node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
 const MAX_ATTRIBUTE_CHARS: usize = 256;
+/// Limits of the interval between heartbeats.
+const HEARTBEATS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 const OPTIONAL_PATH: &str = "write an absolute path in quotes, or leave it out";
 const TLS_FILES: &str = "the directory has ca.pem, cert.pem and key.pem";
 
@@ -60,6 +63,9 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         log: parsed =>
             "it sets the level of the log",
             "write \"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
+        heartbeat: heartbeat_time =>
+            "the nodes send heartbeats at this interval",
+            "write a time from 100ms to 60s, such as \"1s\"";
         suspect | unreachable | lost | master_silence: duration =>
             "the time since the last heartbeat is compared with it",
             "write a time with its unit, such as \"10s\"";
@@ -79,6 +85,10 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     );
     root.reject_unknown_keys();
     report.finish(Some(config))
+}
+
+fn heartbeat_time(value: &DeValue<'_>) -> Result<Duration, String> {
+    duration_within(value, HEARTBEATS)
 }
 
 fn scheduling(root: &mut TomlSection<'_>) -> Scheduling {

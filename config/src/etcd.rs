@@ -6,7 +6,8 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::toml_reader::{
-    TomlSection, absolute_path, duration, hint, parse_duration, read_keys, server_urls, some, text,
+    TomlSection, absolute_path, duration_within, hint, parse_duration, read_keys, server_urls,
+    some, text,
 };
 
 /// Shortest lease. A leader renews it four times in that time, each time durably in etcd.
@@ -101,16 +102,7 @@ fn key_prefix(value: &DeValue<'_>) -> Result<String, String> {
 }
 
 fn lease_time(value: &DeValue<'_>) -> Result<Duration, String> {
-    let time = duration(value)?;
-    if (MIN_LEASE..=MAX_LEASE).contains(&time) {
-        Ok(time)
-    } else {
-        Err(format!(
-            "it is not between {} ms and {} s",
-            MIN_LEASE.as_millis(),
-            MAX_LEASE.as_secs()
-        ))
-    }
+    duration_within(value, MIN_LEASE..=MAX_LEASE)
 }
 
 fn interval(value: &DeValue<'_>) -> Result<Option<Duration>, String> {

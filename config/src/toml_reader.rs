@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -566,6 +566,23 @@ pub fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
         | DeValue::Datetime(_)
         | DeValue::Array(_)
         | DeValue::Table(_) => Err(format!("this is {}, not a duration", kind(value))),
+    }
+}
+
+/// A duration within limits.
+pub fn duration_within(
+    value: &DeValue<'_>,
+    limits: RangeInclusive<Duration>,
+) -> Result<Duration, String> {
+    let time = duration(value)?;
+    if limits.contains(&time) {
+        Ok(time)
+    } else {
+        Err(format!(
+            "it is not between {} ms and {} s",
+            limits.start().as_millis(),
+            limits.end().as_secs()
+        ))
     }
 }
 

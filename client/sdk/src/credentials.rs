@@ -203,6 +203,10 @@ fn http(addresses: &ManagerAddresses, trust: &ClientCredentials) -> ClientResult
     };
     let builder = reqwest::Client::builder()
         .connect_timeout(connect_timeout)
+        // The kernel ends connections to a host that has vanished, also silent ones.
+        .tcp_keepalive(Duration::from_secs(2))
+        .tcp_keepalive_interval(Duration::from_secs(1))
+        .tcp_keepalive_retries(2)
         .tcp_nodelay(true)
         .no_proxy();
     // TLS is configured also for unencrypted addresses. By default the HTTP library would load the

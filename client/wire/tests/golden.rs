@@ -305,6 +305,7 @@ fn node_messages_match_the_golden_files() {
         &nodes::NodeRegistered {
             epoch: Epoch(3),
             acked: vec![container()],
+            heartbeat_ms: Some(1000),
         },
     );
     let order = nodes::RunOrder {
@@ -356,6 +357,7 @@ fn node_messages_match_the_golden_files() {
         "node_report_reply",
         &nodes::NodeReportReply {
             received: vec![container()],
+            heartbeat_ms: Some(1000),
         },
     );
 }

@@ -19,6 +19,7 @@ pub(super) const KEYS: &[ConfigKey<ResourceManagerConfig>] = config_keys! {
     Restart store: some(quoted);
     Reload log: some(quoted);
     Restart traces: if_set(quoted);
+    Reload heartbeat: some(time);
     Reload suspect: some(time);
     Reload unreachable: some(time);
     Reload lost: some(time);

@@ -107,6 +107,7 @@ pub const MANAGER_DOCUMENTATION: &[DocumentedKey] = &[
         "\"loud\"",
     ),
     key("traces", Url, Any("\"http://10.0.0.1:4318\""), "\"4318\""),
+    key("heartbeat", Time, Any("\"2s\""), "\"50ms\""),
     key("suspect", Time, Any("\"1s\""), "\"0s\""),
     key("unreachable", Time, Any("\"5s\""), "\"5\""),
     key("lost", Time, Any("\"1m\""), "30"),

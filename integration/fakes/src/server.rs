@@ -137,6 +137,7 @@ async fn register(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
         NodeRegistered {
             epoch: state.epoch,
             acked: state.acknowledged_at_registration(ends),
+            heartbeat_ms: None,
         }
     };
     shared.notify();
@@ -163,7 +164,11 @@ async fn report(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
         state.add_ends(body.exits, now)
     };
     shared.notify();
-    Json(NodeReportReply { received }).into_response()
+    Json(NodeReportReply {
+        received,
+        heartbeat_ms: None,
+    })
+    .into_response()
 }
 
 async fn desired(

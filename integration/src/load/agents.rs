@@ -1,5 +1,5 @@
-//! Simulated node agents without processes. They register, listen, report every second and after
-//! each change, and end their containers when their run time is over.
+//! Simulated node agents without processes. They register, listen, report at the interval that the
+//! resource manager sets and after each change, and end their containers when their run time is over.
 //!
 //! Each agent is one task with one stream and one connection for reports. If the limit of
 //! descriptors is too low, several agents share a connection for reports. Each agent keeps its own
@@ -30,7 +30,7 @@ use super::limits;
 use super::manager_address::ManagerAddress;
 use super::records::AgentRecord;
 
-/// Interval of heartbeats.
+/// Interval of heartbeats of a resource manager that sets none.
 const ALIVE: Duration = Duration::from_secs(1);
 /// Number of agents that connect at the same time at the start of the fleet.
 const AT_ONCE: usize = 256;
@@ -142,6 +142,8 @@ struct Agent {
     report_path: String,
     report_line: ReportLine,
     epoch: Epoch,
+    /// Interval of heartbeats.
+    alive: Duration,
     alive_at: Instant,
     has: BTreeMap<ContainerId, Played>,
     totals: Arc<Totals>,
@@ -173,6 +175,7 @@ impl Agent {
             report_path: format!("/v1/nodes/{id}/report"),
             report_line,
             epoch: Epoch(0),
+            alive: ALIVE,
             alive_at: Instant::now(),
             has: BTreeMap::new(),
             totals,
@@ -213,9 +216,11 @@ impl Agent {
         *place = None;
         *listened = true;
         self.totals.listening.fetch_add(1, Ordering::Relaxed);
-        // The heartbeats of all agents are spread over the second.
+        // The heartbeats of all agents are spread over the interval.
         self.alive_at = Instant::now()
-            + ALIVE.mul_f64(f64::from(u32::try_from(self.n % 1000).unwrap_or(0)) / 1000.0);
+            + self
+                .alive
+                .mul_f64(f64::from(u32::try_from(self.n % 1000).unwrap_or(0)) / 1000.0);
         loop {
             self.turn(&mut lines).await?;
         }
@@ -283,6 +288,7 @@ impl Agent {
         );
         let registered: NodeRegistered = serde_json::from_slice(&answer.body)?;
         self.epoch = registered.epoch;
+        self.alive = registered.heartbeat_ms.map_or(ALIVE, Duration::from_millis);
         for container in registered.acked {
             self.has.remove(&container);
         }
@@ -319,8 +325,9 @@ impl Agent {
             .await?;
         ensure!(answer.status == 200, "a report: status {}", answer.status);
         self.totals.reports.fetch_add(1, Ordering::Relaxed);
-        if exited {
+        if exited || alive {
             let reply: NodeReportReply = serde_json::from_slice(&answer.body)?;
+            self.alive = reply.heartbeat_ms.map_or(ALIVE, Duration::from_millis);
             for id in &reply.received {
                 self.has
                     .get_mut(id)
@@ -332,7 +339,7 @@ impl Agent {
             container.changed = false;
         }
         if alive {
-            self.alive_at = Instant::now() + ALIVE;
+            self.alive_at = Instant::now() + self.alive;
         }
         Ok(())
     }

@@ -100,14 +100,21 @@ fn registered((answer, epoch): (CallAnswer, Epoch)) -> Result<NodeRegistered, Cl
     let CallAnswer::Node { acked } = answer else {
         return Err(unexpected());
     };
-    Ok(NodeRegistered { epoch, acked })
+    Ok(NodeRegistered {
+        epoch,
+        acked,
+        heartbeat_ms: None,
+    })
 }
 
 fn reported((answer, _): (CallAnswer, Epoch)) -> Result<NodeReportReply, ClientError> {
     let CallAnswer::Received { received } = answer else {
         return Err(unexpected());
     };
-    Ok(NodeReportReply { received })
+    Ok(NodeReportReply {
+        received,
+        heartbeat_ms: None,
+    })
 }
 
 impl Simulation {
@@ -241,7 +248,11 @@ impl Simulation {
             host.link.stream = None;
         }
         match news {
-            NodeLinkNews::Peer(NodeRegistered { epoch: _, acked }) => {
+            NodeLinkNews::Peer(NodeRegistered {
+                epoch: _,
+                acked,
+                heartbeat_ms: _,
+            }) => {
                 self.agent_steps(node, agent::AgentEvent::NewPeer { acked });
                 self.link_reports_the_rest(node);
             }

@@ -260,7 +260,7 @@ impl NodeLink {
         self.generation = self.generation.next();
         self.phase = RmLinkPhase::Up {
             epoch: answer.epoch,
-            sync: ReportSchedule::registered(now),
+            sync: ReportSchedule::registered(now, heartbeat(answer.heartbeat_ms)),
             stream: OrderStreamState::Closed { retry_at: now },
         };
         NodeLinkNews::Peer(answer)
@@ -306,7 +306,7 @@ impl NodeLink {
             Ok(reply) => {
                 self.went_well();
                 if let RmLinkPhase::Up { sync, .. } = &mut self.phase {
-                    sync.answered();
+                    sync.answered(now, heartbeat(reply.heartbeat_ms));
                 }
                 NodeLinkNews::Received(reply.received)
             }
@@ -347,6 +347,11 @@ impl NodeLink {
 }
 
 /// Whether the resource manager does not know this node or this epoch.
+/// The interval between heartbeats in an answer.
+fn heartbeat(millis: Option<u64>) -> Option<Duration> {
+    millis.map(Duration::from_millis)
+}
+
 fn is_unknown_node_error(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::HR0410 | ErrorCode::HR0404))
 }
@@ -393,6 +398,7 @@ mod tests {
         let answer = NodeRegistered {
             epoch: Epoch(epoch),
             acked: Vec::new(),
+            heartbeat_ms: None,
         };
         link.take(Tick(0), NodeLinkEvent::Registered(Ok(answer)));
     }

@@ -152,6 +152,14 @@ impl Cluster {
                 self.timers.postpone(by);
                 self.nodes.postpone_silences(by);
             }
+            ClusterEvent::StreamsOpen(nodes) => {
+                self.streams_are_open(&nodes, now);
+                return;
+            }
+            ClusterEvent::StreamsEnded(nodes) => {
+                self.streams_ended(&nodes, now);
+                return;
+            }
             ClusterEvent::Call { call, what } => {
                 let reply = self.call(what, &mut ctx);
                 self.schedule(&mut ctx);

@@ -50,6 +50,7 @@ mod masters;
 mod nodes;
 mod orders;
 mod phrase;
+mod presence;
 mod queues;
 mod resize;
 mod step_context;

@@ -235,6 +235,16 @@ impl ClusterNodeState {
             | ClusterNodeState::Decommissioned => false,
         }
     }
+    /// True while its heartbeats arrive in time.
+    pub fn is_heard(&self) -> bool {
+        match self {
+            ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } => true,
+            ClusterNodeState::Suspect { .. }
+            | ClusterNodeState::Unreachable { .. }
+            | ClusterNodeState::Lost
+            | ClusterNodeState::Decommissioned => false,
+        }
+    }
     /// True while the node belongs to the cluster.
     pub fn is_member(&self) -> bool {
         match self {
@@ -283,8 +293,10 @@ pub struct ClusterNode {
     pub version: String,
     /// Rack, labels, attributes and taints as the node reported them.
     pub traits: NodeProperties,
-    /// Time of its latest heartbeat.
+    /// Time of its latest sign of life: a heartbeat, or an open stream.
     pub heard: Tick,
+    /// Time of its latest heartbeat.
+    pub reported: Tick,
     /// Number of its latest registration; 0 when it sent none.
     pub serial: u64,
     /// Memory in use on the whole host. Bytes.

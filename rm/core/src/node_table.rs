@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_types::exit::LeftoverOwner;
-use headroom_types::{Bytes, Cpus, NodeId, Resource, Tick};
+use headroom_types::{Bytes, Cpus, NodeId, Resource, Tick, millis};
 
 use crate::container_set::ContainerSet;
 use crate::event::{AfterDrain, NodeProperties, NodeRegistration};
@@ -161,14 +161,7 @@ impl NodeTable {
     }
     /// Like [`NodeTable::displayed_state`], with or without a cordon.
     pub(crate) fn displayed_with(&self, node: &ClusterNode, cordoned: bool) -> &'static str {
-        let speaks = match node.state {
-            ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } => true,
-            ClusterNodeState::Suspect { .. }
-            | ClusterNodeState::Unreachable { .. }
-            | ClusterNodeState::Lost
-            | ClusterNodeState::Decommissioned => false,
-        };
-        match self.mark(&node.id).filter(|_| speaks) {
+        match self.mark(&node.id).filter(|_| node.state.is_heard()) {
             Some(mark) if mark.drained => "drained",
             Some(_) => "draining",
             None if cordoned && node.state == ClusterNodeState::Ready => "cordoned",
@@ -206,6 +199,7 @@ impl NodeTable {
             version: facts.version.clone(),
             traits: facts.traits.clone(),
             heard: now,
+            reported: now,
             serial: facts.serial,
             host_used: Default::default(),
             left_by: Vec::new(),
@@ -247,8 +241,28 @@ impl NodeTable {
         if !node.state.is_member() {
             return None;
         }
-        (node.heard, node.host_used) = (now, host_used);
+        (node.heard, node.reported, node.host_used) = (now, now, host_used);
         Some(number)
+    }
+    /// Records that the stream of a node is open, if its heartbeat came less than `late` ago. Returns
+    /// whether this is a sign of life.
+    pub(crate) fn note_stream(&mut self, id: &NodeId, now: Tick, late: Duration) -> bool {
+        let number = self.number(id);
+        let node = number.and_then(|number| self.records.get_mut(number.index()));
+        let alive =
+            |node: &&mut ClusterNode| node.state.is_heard() && now.since(node.reported) <= late;
+        node.filter(alive).map(|node| node.heard = now).is_some()
+    }
+    /// Records that the stream of a node ended: it counts as silent for `silence`. Returns false for
+    /// a node that is silent already.
+    pub(crate) fn note_stream_end(&mut self, id: &NodeId, now: Tick, silence: Duration) -> bool {
+        let number = self.number(id);
+        let node = number.and_then(|number| self.records.get_mut(number.index()));
+        let began = Tick(now.0.saturating_sub(millis(silence)));
+        let heard = node.filter(|node| node.state.is_heard());
+        heard
+            .map(|node| node.heard = node.heard.min(began))
+            .is_some()
     }
     /// Records the owners of memory that ended containers left charged.
     pub(crate) fn note_leftover_owners(&mut self, number: NodeNumber, owners: Vec<LeftoverOwner>) {
@@ -273,6 +287,7 @@ impl NodeTable {
     pub(crate) fn postpone_silences(&mut self, by: Duration) {
         for node in &mut self.records {
             node.heard = node.heard.plus(by);
+            node.reported = node.reported.plus(by);
         }
     }
     /// Adds a container to the list of its node.

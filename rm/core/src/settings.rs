@@ -11,6 +11,10 @@ use crate::queue::QueueTree;
 /// Settings of an operator. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
+    /// Shortest interval between heartbeats of a node.
+    pub heartbeat: Duration,
+    /// Longest interval between heartbeats that follows from the number of nodes.
+    pub max_scaled_heartbeat: Duration,
     /// Time without a heartbeat after which a node gets no more work.
     pub suspect: Duration,
     /// Time without a heartbeat after which a node is unreachable.
@@ -46,6 +50,8 @@ pub struct ClusterSettings {
 impl Default for ClusterSettings {
     fn default() -> Self {
         ClusterSettings {
+            heartbeat: Duration::from_secs(1),
+            max_scaled_heartbeat: Duration::from_secs(10),
             suspect: Duration::from_secs(3),
             unreachable: Duration::from_secs(10),
             lost: Duration::from_secs(30),

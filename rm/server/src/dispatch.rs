@@ -24,6 +24,8 @@ pub(crate) struct MailboxDispatcher {
     nodes: BTreeMap<NodeId, mpsc::Sender<DesiredStateLine>>,
     apps: BTreeMap<AppId, mpsc::Sender<Vec<MasterUpdate>>>,
     to_nodes: BTreeMap<NodeId, Vec<(ContainerId, ContainerCommand)>>,
+    /// Nodes whose stream was found ended since the last [`MailboxDispatcher::node_streams`].
+    disconnected: Vec<NodeId>,
     to_apps: BTreeMap<AppId, Vec<MasterUpdate>>,
 }
 
@@ -34,6 +36,7 @@ impl MailboxDispatcher {
             nodes: BTreeMap::new(),
             apps: BTreeMap::new(),
             to_nodes: BTreeMap::new(),
+            disconnected: Vec::new(),
             to_apps: BTreeMap::new(),
         }
     }
@@ -66,6 +69,16 @@ impl MailboxDispatcher {
         receive
     }
 
+    /// Forgets the streams of nodes that ended. Returns the nodes with an open stream, and those
+    /// whose stream ended.
+    pub(crate) fn node_streams(&mut self) -> (Vec<NodeId>, Vec<NodeId>) {
+        let mut ended = std::mem::take(&mut self.disconnected);
+        let closed = self.nodes.extract_if(.., |_, mailbox| mailbox.is_closed());
+        ended.extend(closed.map(|(node, _)| node));
+        ended.retain(|node| !self.nodes.contains_key(node));
+        (self.nodes.keys().cloned().collect(), ended)
+    }
+
     /// Queues an order for a node, for the next [`MailboxDispatcher::send`].
     pub(crate) fn queue_order(
         &mut self,
@@ -96,6 +109,7 @@ impl MailboxDispatcher {
             if let Some(Err(error)) = sent {
                 debug!(%node, %error, "the order stream of a node ended");
                 self.nodes.remove(&node);
+                self.disconnected.push(node);
             }
         }
         for (app, updates) in std::mem::take(&mut self.to_apps) {
@@ -184,6 +198,27 @@ mod tests {
             line.try_recv(),
             Err(mpsc::error::TryRecvError::Disconnected)
         );
+    }
+
+    #[test]
+    fn an_ended_stream_is_reported_once() {
+        let mut dispatch = MailboxDispatcher::new(Epoch(1));
+        let other: NodeId = "n2".parse().expect("id");
+        let stream = dispatch.open_node(node(), Vec::new());
+        let _open = dispatch.open_node(other.clone(), Vec::new());
+        assert_eq!(
+            dispatch.node_streams(),
+            (vec![node(), other.clone()], vec![])
+        );
+        drop(stream);
+        // A message finds the end first.
+        dispatch.queue_order(node(), container(1), ContainerCommand::Forget);
+        dispatch.send();
+        assert_eq!(dispatch.node_streams(), (vec![other.clone()], vec![node()]));
+        let stream = dispatch.open_node(node(), Vec::new());
+        drop(stream);
+        assert_eq!(dispatch.node_streams(), (vec![other.clone()], vec![node()]));
+        assert_eq!(dispatch.node_streams(), (vec![other], vec![]));
     }
 
     #[test]

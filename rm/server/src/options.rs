@@ -15,6 +15,10 @@ use headroom_wire::v1::queues::QueueProblem;
 use crate::http::listen::{BODY_TIME, HEADERS};
 use crate::queues;
 
+/// Longest interval between heartbeats that follows from the number of nodes, if another manager may
+/// lead. A node learns that the leader is paused by a heartbeat without an answer.
+const REPLICATED_HEARTBEAT: Duration = Duration::from_secs(3);
+
 /// The command line.
 #[derive(Debug, Parser)]
 #[command(
@@ -137,6 +141,7 @@ impl ManagerOptions {
         (config.log, config.events, config.audit) = (new.log, new.events, new.audit);
         (config.suspect, config.unreachable, config.lost) =
             (new.suspect, new.unreachable, new.lost);
+        config.heartbeat = new.heartbeat;
         (config.master_silence, config.scheduling, config.history) =
             (new.master_silence, new.scheduling, new.history);
     }
@@ -147,6 +152,12 @@ impl ManagerOptions {
     ) -> headroom_rm_core::ClusterSettings {
         let config = &self.config;
         headroom_rm_core::ClusterSettings {
+            heartbeat: config.heartbeat,
+            max_scaled_heartbeat: if config.etcd.is_used() {
+                REPLICATED_HEARTBEAT
+            } else {
+                headroom_rm_core::ClusterSettings::default().max_scaled_heartbeat
+            },
             suspect: config.suspect,
             unreachable: config.unreachable,
             lost: config.lost,

@@ -44,6 +44,8 @@ use crate::view::ClusterSnapshot;
 
 /// Maximum time between two turns.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Interval between two looks at the streams of nodes. The main loop wakes up as often.
+const STREAMS_INTERVAL: Duration = Duration::from_millis(950);
 /// A longer gap between two turns means that the process was stopped or starved. Missing heartbeats
 /// in that time are no evidence against a node or master.
 const HELD_UP: Duration = Duration::from_secs(3);
@@ -96,6 +98,8 @@ pub(crate) struct ManagerLoop {
     next_view: Tick,
     starving: StarvingRequests,
     next_look: Tick,
+    /// Next time at which the streams of nodes count as signs of life.
+    next_streams: Tick,
 }
 
 /// A call that waits for its result.
@@ -144,6 +148,7 @@ impl ManagerLoop {
             next_view: now,
             starving: StarvingRequests::default(),
             next_look: now,
+            next_streams: now,
         }
     }
 
@@ -222,6 +227,7 @@ impl ManagerLoop {
             self.cluster
                 .step(now, ClusterEvent::Stalled(by), &mut self.effects);
         }
+        self.look_at_streams(now);
         let mut turn = LoopControl::GoOn;
         for input in batch.inputs {
             if self.input(now, input) == LoopControl::End {
@@ -237,6 +243,26 @@ impl ManagerLoop {
                 .step(now, ClusterEvent::Time, &mut self.effects);
         }
         turn
+    }
+
+    /// Reports the streams of nodes to the core, where they are signs of life, and publishes the
+    /// interval of heartbeats.
+    fn look_at_streams(&mut self, now: Tick) {
+        if now < self.next_streams {
+            return;
+        }
+        self.next_streams = now.plus(STREAMS_INTERVAL);
+        self.shared.set_heartbeat(self.cluster.heartbeat_interval());
+        let (open, ended) = self.dispatch.node_streams();
+        if self.cluster.counts_streams() {
+            let events = [
+                ClusterEvent::StreamsEnded(ended),
+                ClusterEvent::StreamsOpen(open),
+            ];
+            for event in events {
+                self.cluster.step(now, event, &mut self.effects);
+            }
+        }
     }
 
     fn input(&mut self, now: Tick, input: LoopInput) -> LoopControl {

@@ -5,8 +5,10 @@
 //! Readers never wait for the loop here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use headroom_types::UnixMillis;
+use headroom_types::{UnixMillis, millis};
 use headroom_wire::v1::apps::MemoryFailureStats;
 use tokio::sync::watch;
 
@@ -30,9 +32,21 @@ pub(crate) struct SharedState {
     /// Durable access control state.
     pub(crate) access: watch::Sender<Arc<AccessControl>>,
     pub(crate) counters: Arc<ManagerCounters>,
+    /// Interval between heartbeats of nodes. Milliseconds.
+    pub(crate) heartbeat: Arc<AtomicU64>,
 }
 
 impl SharedState {
+    /// Sets the interval between heartbeats of nodes.
+    pub(crate) fn set_heartbeat(&self, interval: Duration) {
+        self.heartbeat.store(millis(interval), Ordering::Relaxed);
+    }
+
+    /// Interval between heartbeats of nodes, as messages have it. Milliseconds.
+    pub(crate) fn heartbeat_ms(&self) -> Option<u64> {
+        Some(self.heartbeat.load(Ordering::Relaxed))
+    }
+
     /// Memory failures in the hour before `now`.
     pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
         MemoryFailureStats {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -13,7 +14,7 @@ use headroom_rm_etcd::LeaseClock;
 use headroom_rm_store::OpenedStore;
 use headroom_rm_store::etcd::EtcdEngine;
 use headroom_transport::ReloadingKeys;
-use headroom_types::Epoch;
+use headroom_types::{Epoch, millis};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -286,6 +287,7 @@ fn shared_state(
             AccessControl::restored(&opened.access).context("cannot create the key for tokens")?,
         )),
         counters,
+        heartbeat: Arc::new(AtomicU64::new(millis(config.heartbeat))),
     })
 }
 

@@ -104,6 +104,10 @@ pub struct NodeRegistered {
     pub epoch: Epoch,
     /// Container ends that the resource manager has recorded; the node forgets them.
     pub acked: Vec<ContainerId>,
+    /// Interval between heartbeats of the node. Milliseconds. Earlier resource managers send none,
+    /// and expect 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u64>,
 }
 
 /// A container, as observed by the node.
@@ -286,6 +290,9 @@ pub struct NodeReportReply {
     /// Container ends that the resource manager has recorded. It orders `forget` after the
     /// application has recorded them too.
     pub received: Vec<ContainerId>,
+    /// Interval between heartbeats of the node from now on, as in the response to its registration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u64>,
 }
 
 /// `GET /v1/nodes`, `GET /v1/nodes/{node}`.

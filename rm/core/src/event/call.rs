@@ -35,6 +35,11 @@ pub enum ClusterEvent {
     /// The event loop stood still for this long (a suspended machine, a slow disk). Silence in that
     /// time proves nothing.
     Stalled(Duration),
+    /// These nodes hold their stream of desired state open. The event loop reports this at least
+    /// once per second while [`Cluster::counts_streams`](crate::Cluster::counts_streams).
+    StreamsOpen(Vec<NodeId>),
+    /// The streams of these nodes ended, and no others replaced them.
+    StreamsEnded(Vec<NodeId>),
 }
 
 /// A call to the core.

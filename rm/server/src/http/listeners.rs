@@ -109,6 +109,9 @@ impl ServerListener for TcpServerListener {
         let (stream, peer) = self.listener.accept().await?;
         // Messages are short and must be sent without delay.
         let _ = stream.set_nodelay(true);
+        if let Err(error) = keep_alive(&stream) {
+            tracing::debug!(%error, "cannot set the keep-alive of a connection");
+        }
         Ok((stream, peer.ip()))
     }
 
@@ -126,6 +129,15 @@ impl ServerListener for TcpServerListener {
             accept_handshake(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
         Ok((stream, self.visitor(caller)))
     }
+}
+
+/// Lets the kernel end a connection whose peer has vanished, 4 s after its last packet.
+fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(2))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(stream, 2)
 }
 
 /// Unix socket listener. Its file is removed on drop, unless the service manager holds it.

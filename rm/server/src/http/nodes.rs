@@ -131,6 +131,7 @@ pub(crate) async fn register(
     Ok(Json(NodeRegistered {
         epoch: web.reader.epoch,
         acked,
+        heartbeat_ms: web.reader.shared.heartbeat_ms(),
     }))
 }
 
@@ -159,7 +160,10 @@ pub(crate) async fn report(
         web.keys
             .reloaded(&node, reload, web.reader.clock.unix_now())
     }));
-    Ok(Json(NodeReportReply { received }))
+    Ok(Json(NodeReportReply {
+        received,
+        heartbeat_ms: web.reader.shared.heartbeat_ms(),
+    }))
 }
 
 /// Query parameters of the desired state.
