@@ -89,7 +89,7 @@ fn commented_keys_compile_and_are_complete() {
     assert!(resourcemanager(&switched_on(RM), "resourcemanager.toml").is_ok());
     assert_eq!(
         (documented(RM).len(), documented(NODE).len()),
-        (42, 49),
+        (43, 49),
         "one comment for each key of the checked types"
     );
 }

@@ -118,7 +118,10 @@ fn uploads(cluster: &Cluster, manager: usize) -> PathBuf {
 /// Waits until every one of these managers has this file and no other.
 fn until_copied(cluster: &Cluster, managers: &[usize], digest: &str) {
     until("copies on all managers", SOON, || {
-        let has = |n: &usize| names(&uploads(cluster, *n)) == [digest];
+        let has = |n: &usize| {
+            let dir = uploads(cluster, *n);
+            dir.is_dir() && names(&dir) == [digest]
+        };
         Ok(managers.iter().all(has).then_some(()))
     })
     .expect("copies");

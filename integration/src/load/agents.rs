@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -64,6 +64,9 @@ pub struct Totals {
     pub reports: AtomicU64,
     /// Lines of the streams that were read.
     pub lines: AtomicU64,
+    /// Agents send a heartbeat each second, as those of earlier versions, whatever the resource
+    /// manager sets.
+    pub each_second: AtomicBool,
 }
 
 /// A running fleet.
@@ -288,7 +291,7 @@ impl Agent {
         );
         let registered: NodeRegistered = serde_json::from_slice(&answer.body)?;
         self.epoch = registered.epoch;
-        self.alive = registered.heartbeat_ms.map_or(ALIVE, Duration::from_millis);
+        self.follow(registered.heartbeat_ms);
         for container in registered.acked {
             self.has.remove(&container);
         }
@@ -296,6 +299,13 @@ impl Agent {
             (container.changed, container.received) = (false, true);
         }
         Ok(())
+    }
+
+    /// Takes the interval of heartbeats that the resource manager sets.
+    fn follow(&mut self, millis: Option<u64>) {
+        let follows = !self.totals.each_second.load(Ordering::Relaxed);
+        let set = millis.filter(|_| follows);
+        self.alive = set.map_or(ALIVE, Duration::from_millis);
     }
 
     async fn report(&mut self, alive: bool) -> Result<()> {
@@ -327,7 +337,7 @@ impl Agent {
         self.totals.reports.fetch_add(1, Ordering::Relaxed);
         if exited || alive {
             let reply: NodeReportReply = serde_json::from_slice(&answer.body)?;
-            self.alive = reply.heartbeat_ms.map_or(ALIVE, Duration::from_millis);
+            self.follow(reply.heartbeat_ms);
             for id in &reply.received {
                 self.has
                     .get_mut(id)

@@ -293,7 +293,7 @@ pub struct ClusterNode {
     pub version: String,
     /// Rack, labels, attributes and taints as the node reported them.
     pub traits: NodeProperties,
-    /// Time of its latest sign of life: a heartbeat, or an open stream.
+    /// Latest time at which it was known to be alive, by a heartbeat or an open stream.
     pub heard: Tick,
     /// Time of its latest heartbeat.
     pub reported: Tick,

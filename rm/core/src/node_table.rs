@@ -244,8 +244,8 @@ impl NodeTable {
         (node.heard, node.reported, node.host_used) = (now, now, host_used);
         Some(number)
     }
-    /// Records that the stream of a node is open, if its heartbeat came less than `late` ago. Returns
-    /// whether this is a sign of life.
+    /// Counts a node with an open stream as alive if its heartbeat came less than `late` ago. Returns
+    /// false otherwise.
     pub(crate) fn note_stream(&mut self, id: &NodeId, now: Tick, late: Duration) -> bool {
         let number = self.number(id);
         let node = number.and_then(|number| self.records.get_mut(number.index()));

@@ -98,7 +98,7 @@ pub(crate) struct ManagerLoop {
     next_view: Tick,
     starving: StarvingRequests,
     next_look: Tick,
-    /// Next time at which the streams of nodes count as signs of life.
+    /// Next time at which the streams of nodes are reported to the core.
     next_streams: Tick,
 }
 
@@ -245,8 +245,8 @@ impl ManagerLoop {
         turn
     }
 
-    /// Reports the streams of nodes to the core, where they are signs of life, and publishes the
-    /// interval of heartbeats.
+    /// Reports the streams of nodes to the core, where they show which nodes are alive, and
+    /// publishes the interval of heartbeats.
     fn look_at_streams(&mut self, now: Tick) {
         if now < self.next_streams {
             return;

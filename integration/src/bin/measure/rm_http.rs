@@ -4,7 +4,8 @@
 //! The daemon is its own process; this process simulates all agents and masters. The order is:
 //!
 //! 1. All agents connect, and staying containers fill a part of the cluster.
-//! 2. The daemon is measured while it is idle.
+//! 2. The daemon is measured while it is idle: with agents that send a heartbeat each second, and
+//!    with the interval that it sets.
 //! 3. The masters keep as many requests in flight as it can serve.
 //! 4. The masters request at half that rate.
 //! 5. Applications are submitted to a second daemon, in turns with a bare server of the same
@@ -57,6 +58,7 @@ pub(crate) struct ManagerApiResults {
     bare_axum_per_s: f64,
     rm_rss_mib: u64,
     rm_idle_cpus: f64,
+    rm_idle_cpus_at_1s: f64,
     rm_busy_cpus: f64,
     containers_at_once: u64,
     reports_per_s_idle: f64,
@@ -125,6 +127,11 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
         usize::try_from(count(&crowd.seen.staying)).unwrap_or(0)
     })
     .await?;
+    let each_second = &fleet.totals.each_second;
+    each_second.store(true, std::sync::atomic::Ordering::Relaxed);
+    let (cpus_each_second, _) = idle(daemon, &fleet).await?;
+    each_second.store(false, std::sync::atomic::Ordering::Relaxed);
+    wait("following the set interval", 3 * WARM).await;
     let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
     crowd.pace(RequestPace::Window(WINDOW));
     let full = watch("pressed", daemon, &crowd).await?;
@@ -159,6 +166,7 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
         bare_axum_per_s: 0.0,
         rm_rss_mib: full.after.rss_mib,
         rm_idle_cpus: idle_cpus,
+        rm_idle_cpus_at_1s: cpus_each_second,
         rm_busy_cpus: full.cpus,
         containers_at_once,
         reports_per_s_idle,

@@ -1,6 +1,6 @@
-//! Signs of life between heartbeats: a node holds its stream of desired state open.
+//! Liveness of nodes between heartbeats: a node holds its stream of desired state open.
 //!
-//! In a large cluster nodes send heartbeats at longer intervals. An open stream then proves that the
+//! In a large cluster, nodes send heartbeats at longer intervals. An open stream then shows that the
 //! host and the process of the agent run. The end of a stream, or a late heartbeat, begins the
 //! silence of the node.
 
@@ -30,12 +30,12 @@ impl Cluster {
         scaled_interval(&self.settings, self.nodes.index().members().len())
     }
 
-    /// Whether the streams of nodes are signs of life, because heartbeats come too rarely.
+    /// Whether an open stream shows that its node is alive, because heartbeats come too rarely.
     pub fn counts_streams(&self) -> bool {
         self.heartbeat_interval() * 2 > self.settings.suspect
     }
 
-    /// Counts open streams as signs of life of nodes whose heartbeat is not late. A node that is
+    /// Counts nodes with an open stream as alive if their heartbeat is not late. A node that is
     /// silent already needs a heartbeat.
     pub(crate) fn streams_are_open(&mut self, nodes: &[NodeId], now: Tick) {
         let late = self.heartbeat_interval() + LATE;
