@@ -3,7 +3,14 @@ package org.apache.spark.scheduler.headroom
 import java.net.{InetAddress, URI}
 
 /** The outcome of sending a call to one address. */
-private[headroom] sealed trait SendOutcome
+private[headroom] sealed trait SendOutcome {
+
+  /** Whether a manager may have executed the call. */
+  def mayBeExecuted: Boolean = this match {
+    case SendOutcome.Interrupted | SendOutcome.Replaced(_) => true
+    case SendOutcome.NotConnected | SendOutcome.Standby(_) => false
+  }
+}
 
 private[headroom] object SendOutcome {
 
@@ -12,6 +19,9 @@ private[headroom] object SendOutcome {
 
   /** The request was sent, and no whole answer came. */
   case object Interrupted extends SendOutcome
+
+  /** The request was sent, at least in part, and another manager leads now. */
+  final case class Replaced(leader: URI) extends SendOutcome
 
   /** A standby answered, which perhaps named the leader. */
   final case class Standby(leader: Option[String]) extends SendOutcome
@@ -48,15 +58,32 @@ private[headroom] final class ManagerAddresses(list: Seq[URI], hasToken: Boolean
 
   /** Takes the outcome at the target. Returns whether the route has another target. */
   def failed(route: CallRoute, outcome: SendOutcome): Boolean = synchronized {
-    if (currentAddress == route.target) currentAddress = after(route.target).head
+    val wasCurrent = currentAddress == route.target
+    if (wasCurrent) currentAddress = after(route.target).head
     outcome match {
       case SendOutcome.NotConnected => advance(route, None)
       case SendOutcome.Interrupted => route.repeatable && advance(route, None)
+      case SendOutcome.Replaced(leader) =>
+        if (wasCurrent) currentAddress = leader
+        route.repeatable && advance(route, Some(leader))
       case SendOutcome.Standby(named) =>
         val leader = named.flatMap(find).filter(_ != route.target)
         leader.foreach(address => currentAddress = address)
         advance(route, leader)
     }
+  }
+
+  /** The addresses of the list other than `target`, the one after it first. */
+  def others(target: URI): Seq[URI] = after(target).filter(_ != target)
+
+  /**
+   * The leader that replaced the one at `target`, if `named` says so: a leader by the word of another
+   * manager. `before` is what it said earlier. A listed address is another manager; one that is not
+   * listed may be another name of `target`, until it changes.
+   */
+  def replacement(target: URI, named: String, before: Option[String]): Option[URI] = {
+    val hasChanged = before.exists(_ != named)
+    find(named).filter(leader => leader != target && (hasChanged || list.contains(leader)))
   }
 
   private def after(address: URI): Seq[URI] = {

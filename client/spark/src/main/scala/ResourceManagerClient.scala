@@ -37,8 +37,9 @@ private[headroom] final class NoLeader(failures: Seq[(URI, IOException)])
       failures.last._2)
 
 /**
- * HTTP calls to the leader among the resource managers. Every call has a deadline. A call is sent to
- * another address only if nothing was sent before, a standby answered, or it changes nothing.
+ * HTTP calls to the leader among the resource managers. Every call has a deadline, and leaves a silent
+ * manager when another one leads. A call is sent to another address only if nothing was sent before,
+ * a standby answered, or it changes nothing.
  */
 private[headroom] final class ResourceManagerClient(
     addresses: ManagerAddresses,
@@ -46,6 +47,8 @@ private[headroom] final class ResourceManagerClient(
     token: Option[String]) {
 
   val json = new ObjectMapper()
+
+  private val leaderChange = new LeaderChange(addresses, http, json)
 
   def hasToken: Boolean = token.isDefined
 
@@ -56,41 +59,44 @@ private[headroom] final class ResourceManagerClient(
   def currentAddress: String = addresses.current.toString
 
   def get(path: String): JsonNode =
-    send(repeatable = true)((base, left) => answer(request(base, path, left).GET().build()))
+    send(repeatable = true)((base, deadline) => answer(request(base, path).GET(), base, deadline))
 
   def post(path: String, body: JsonNode): JsonNode = {
     val text = json.writeValueAsString(body)
-    send(repeatable = false) { (base, left) =>
+    send(repeatable = false) { (base, deadline) =>
       answer(
-        request(base, path, left)
+        request(base, path)
           .header("Content-Type", "application/json")
-          .POST(HttpRequest.BodyPublishers.ofString(text, UTF_8))
-          .build())
+          .POST(HttpRequest.BodyPublishers.ofString(text, UTF_8)),
+        base,
+        deadline)
     }
   }
 
   /** The lines of a stream, until it ends or the reader closes it. */
-  def lines(path: String): BufferedReader = send(repeatable = true) { (base, _) =>
-    val response = http.send(
-      HttpRequest.newBuilder(base.resolve(path)).headers(headers: _*).GET().build(),
-      HttpResponse.BodyHandlers.ofInputStream())
+  def lines(path: String): BufferedReader = send(repeatable = true) { (base, deadline) =>
+    val call = http.sendAsync(
+      request(base, path).GET().build(), HttpResponse.BodyHandlers.ofInputStream())
+    val response = leaderChange.answerOf(call, base, deadline)
     if (response.statusCode() != 200) {
       throw refusal(response, readAll(response.body()))
     }
     new BufferedReader(new InputStreamReader(response.body(), UTF_8))
   }
 
-  /** Sends a call to the leader. `attempt` sends it to one address within the time that is left. */
-  private def send[T](repeatable: Boolean)(attempt: (URI, Duration) => T): T = {
+  /**
+   * Sends a call to the leader. `attempt` sends it to one address, and waits for its answer until a
+   * deadline, a value of `System.nanoTime`.
+   */
+  private def send[T](repeatable: Boolean)(attempt: (URI, Long) => T): T = {
     val deadline = System.nanoTime() + ResourceManagerClient.CallTimeout.toNanos
     val route = addresses.begin(repeatable)
     var failures = Vector.empty[(URI, IOException)]
     var result = Option.empty[T]
     while (result.isEmpty) {
       val target = route.target
-      val left = Duration.ofNanos(math.max(1000000L, deadline - System.nanoTime()))
       try {
-        result = Some(attempt(target, left))
+        result = Some(attempt(target, deadline))
         addresses.answered(route)
       } catch {
         case refused: ManagerRefusal if !refused.isStandby =>
@@ -101,7 +107,7 @@ private[headroom] final class ResourceManagerClient(
           val outcome = ResourceManagerClient.outcome(error)
           val goesOn = addresses.failed(route, outcome) && System.nanoTime() < deadline
           if (!goesOn) {
-            val mayBeDone = outcome == SendOutcome.Interrupted && !repeatable
+            val mayBeDone = !repeatable && outcome.mayBeExecuted
             throw (if (failures.size == 1 || mayBeDone) error else new NoLeader(failures))
           }
       }
@@ -109,18 +115,17 @@ private[headroom] final class ResourceManagerClient(
     result.get
   }
 
-  private def request(base: URI, path: String, left: Duration): HttpRequest.Builder =
-    HttpRequest
-      .newBuilder(base.resolve(path))
-      .timeout(left)
-      .headers(headers: _*)
+  private def request(base: URI, path: String): HttpRequest.Builder =
+    HttpRequest.newBuilder(base.resolve(path)).headers(headers: _*)
 
   private def headers: Seq[String] =
     Seq("Accept", "application/json") ++
       token.toSeq.flatMap(secret => Seq("Authorization", s"Bearer $secret"))
 
-  private def answer(request: HttpRequest): JsonNode = {
-    val response = http.send(request, HttpResponse.BodyHandlers.ofString(UTF_8))
+  private def answer(request: HttpRequest.Builder, base: URI, deadline: Long): JsonNode = {
+    val bounded = request.timeout(ResourceManagerClient.CallTimeout).build()
+    val call = http.sendAsync(bounded, HttpResponse.BodyHandlers.ofString(UTF_8))
+    val response = leaderChange.answerOf(call, base, deadline)
     if (response.statusCode() / 100 != 2) {
       throw refusal(response, response.body())
     }
@@ -178,6 +183,7 @@ private[headroom] object ResourceManagerClient {
   /** The outcome that an error of an attempt means. */
   private def outcome(error: IOException): SendOutcome = error match {
     case refused: ManagerRefusal => SendOutcome.Standby(refused.leader)
+    case replaced: LeaderReplaced => SendOutcome.Replaced(replaced.leader)
     case _: ConnectException | _: HttpConnectTimeoutException | _: SSLHandshakeException =>
       SendOutcome.NotConnected
     case _ => SendOutcome.Interrupted

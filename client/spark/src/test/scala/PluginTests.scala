@@ -46,6 +46,8 @@ object PluginTests {
     sizes()
     masterUrls()
     managers()
+    replacedLeaders()
+    silentLeaders()
     versions()
     keptRungs()
     earlierRuns()
@@ -146,6 +148,77 @@ object PluginTests {
     check("a leader with another scheme is not followed")(
       send(new ManagerAddresses(uris("https://a:1"), false), false, standby("http://x:1")) ==
         (("a", false)))
+  }
+
+  private def replacedLeaders(): Unit = {
+    val list = uris("http://a:1", "http://b:1", "http://c:1")
+    val addresses = new ManagerAddresses(list, hasToken = false)
+    check("the others are asked from the next one on")(
+      addresses.others(list(1)) == Seq(list(2), list(0)))
+    def leader(named: String, before: Option[String] = None) =
+      addresses.replacement(list.head, named, before).map(_.toString)
+    check("another listed address leads instead")(
+      leader("http://b:1/").contains("http://b:1"))
+    check("the target itself does not")(leader("http://a:1").isEmpty)
+    check("an address that is not listed may be another name of the target")(
+      leader("http://x:1").isEmpty && leader("http://x:1", Some("http://x:1")).isEmpty)
+    check("it is another manager after a change")(
+      leader("http://x:1", Some("http://a:1")).contains("http://x:1"))
+    val read = addresses.begin(repeatable = true)
+    check("a read goes to the leader")(
+      addresses.failed(read, SendOutcome.Replaced(list(2))) && read.target == list(2))
+    check("later calls begin there")(addresses.current == list(2))
+    val change = addresses.begin(repeatable = false)
+    check("a change that may have been executed is not sent again")(
+      !addresses.failed(change, SendOutcome.Replaced(list.head)) && change.left.isEmpty)
+  }
+
+  private def silentLeaders(): Unit = {
+    def withManagers(test: (FakeManager, FakeManager, ResourceManagerClient) => Unit): Unit = {
+      val (silent, other) = (new FakeManager, new FakeManager)
+      val client = ResourceManagerClient.connect(
+        Seq(silent.address, other.address), new SparkConf(false))
+      try test(silent, other, client)
+      finally Seq(silent, other).foreach(_.close())
+    }
+    withManagers { (silent, other, client) =>
+      other.leader = other.address
+      other.answers = true
+      check("a read leaves a silent manager when another one leads")(
+        client.get("/v1/a").get("of").asText == other.address.toString)
+      check("it was sent to each once")(
+        silent.received == Seq("GET /v1/a") && other.received == Seq("GET /v1/a"))
+    }
+    withManagers { (silent, other, client) =>
+      other.leader = other.address
+      other.answers = true
+      val sentence =
+        try client.post("/v1/a", client.json.createObjectNode()).toString
+        catch { case error: LeaderReplaced => error.getMessage }
+      check(s"a change at a silent manager fails: $sentence")(
+        sentence.contains(s"${other.address} leads now"))
+      check("it was sent once")(
+        silent.received == Seq("POST /v1/a") && other.received.isEmpty)
+      client.post("/v1/b", client.json.createObjectNode())
+      check("the next one goes to the leader")(other.received == Seq("POST /v1/b"))
+    }
+    withManagers { (silent, other, client) =>
+      // The other manager knows of no change until it is asked to wait for one.
+      other.leader = silent.address
+      other.leaderAfterWait = other.address
+      other.answers = true
+      check("a stream leaves a silent manager when the leader changes")(
+        client.lines("/v1/a").readLine().contains(other.address.toString))
+      check("the question names the former leader")(
+        other.otherThan == Seq("", silent.address.toString))
+    }
+    withManagers { (slow, other, client) =>
+      // The second question shows that the call stayed after the first one.
+      other.leader = slow.address
+      other.onQuestion = number => if (number == 2) slow.answers = true
+      check("a slow leader keeps its call")(
+        client.get("/v1/a").get("of").asText == slow.address.toString && other.received.isEmpty)
+    }
   }
 
   private def masterUrls(): Unit = {
