@@ -24,9 +24,9 @@ use crate::message::{
 
 /// Longest wait for the answer of one member to a read.
 const READ: Duration = Duration::from_secs(2);
-/// Longest wait for the answer of one member to a transaction or a renewal. Another member may have
+/// Longest wait for the answer of one member to a call that changes something. Another member may have
 /// found the new leader of etcd before.
-const CALL: Duration = Duration::from_millis(1_000);
+pub(crate) const CALL: Duration = Duration::from_millis(1_000);
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_millis(700);
 /// The refusal of a client whose certificate has a common name, by the gateway of an etcd with
@@ -174,18 +174,19 @@ impl EtcdClient {
         self.call_within("kv/txn", request, within).await
     }
 
-    /// Sends a transaction to one member. If that one decides nothing, the next call goes to another
-    /// member.
+    /// Sends a transaction to one member, which has the time `within` to answer. If that one decides
+    /// nothing, the next call goes to another member.
     ///
     /// # Errors
     /// After a transient error the transaction may still take effect, at any later time.
     pub(crate) async fn transaction_once(
         &self,
         request: &TxnRequest,
+        within: Duration,
     ) -> Result<TxnResponse, EtcdError> {
         let current = &self.shared.current;
         let (member, members) = (current.load(Ordering::Relaxed), self.shared.endpoints.len());
-        let answer = self.call_member(member, "kv/txn", request, CALL).await;
+        let answer = self.call_member(member, "kv/txn", request, within).await;
         if answer.as_ref().is_err_and(EtcdError::is_transient) {
             // Another call may have chosen another member meanwhile.
             let next = (member + 1) % members;
@@ -427,16 +428,17 @@ impl EtcdClient {
         if let Some(within) = within {
             request = request.timeout(within);
         }
-        let sent = tokio::time::timeout(within.unwrap_or(CALL), request.send()).await;
-        let response = match sent {
-            Ok(sent) => sent.map_err(|e| self.lost(&e, CALL))?,
-            Err(_) => return Err(EtcdError::Unreachable(silent(within.unwrap_or(CALL)))),
+        // A stream has this time to begin.
+        let within = within.unwrap_or(CALL);
+        let response = match tokio::time::timeout(within, request.send()).await {
+            Ok(sent) => sent.map_err(|e| self.lost(&e, within))?,
+            Err(_) => return Err(EtcdError::Unreachable(silent(within))),
         };
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
         let status = response.status();
-        let bytes = response.bytes().await.map_err(|e| self.lost(&e, CALL))?;
+        let bytes = response.bytes().await.map_err(|e| self.lost(&e, within))?;
         match serde_json::from_slice::<RefusalBody>(&bytes) {
             Ok(refusal) => {
                 let (code, message) = refusal.into_parts();

@@ -167,6 +167,7 @@ impl Candidate {
                 created: won.created,
                 modified: Arc::new(AtomicI64::new(won.modified)),
                 put: Arc::new(won.put),
+                lease: candidate.lease,
                 clock,
             },
             revision: won.revision,
@@ -469,7 +470,9 @@ async fn renew(
             tokio::time::sleep(RENEW_AGAIN).await;
             continue;
         }
-        if let Ok(managers) = managers(&candidate).await {
+        // A silent member must not delay the next renewal.
+        let pause = candidate.lease / RENEWALS;
+        if let Ok(Ok(managers)) = tokio::time::timeout(pause, managers(&candidate)).await {
             let leader = Some(candidate.record.clone());
             view.send_replace(ElectionView {
                 leader,
@@ -477,7 +480,7 @@ async fn renew(
                 problem: None,
             });
         }
-        tokio::time::sleep(candidate.lease / RENEWALS).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::client::EtcdClient;
+use crate::client::{CALL, EtcdClient};
 use crate::error::EtcdError;
 use crate::keys::{EtcdKeys, after};
 use crate::lease_clock::LeaseClock;
@@ -29,6 +29,10 @@ const MAX_OPS: usize = 120;
 const MAX_BYTES: usize = 1 << 20;
 /// Transactions of one batch that are under way at once.
 const PARALLEL: usize = 8;
+/// Bytes of a transaction that a member has half the lease to answer. Renewals wait behind it.
+const MAX_QUICK_BYTES: usize = 128 << 10;
+/// Shortest time in which a member answers a transaction.
+const MIN_ANSWER: Duration = Duration::from_millis(250);
 /// Pause before a transaction is sent again.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -44,6 +48,8 @@ pub struct LeaderFence {
     pub(crate) modified: Arc<AtomicI64>,
     /// A write of the key with the same value.
     pub(crate) put: Arc<RequestOp>,
+    /// Time without a renewal after which a standby replaces the leader.
+    pub(crate) lease: Duration,
     pub(crate) clock: Arc<LeaseClock>,
 }
 
@@ -219,7 +225,9 @@ impl StateWriter {
         if repeats {
             self.move_fence().await?;
         }
-        let answer = self.client.transaction_once(&self.guarded(ops)).await?;
+        let within = answer_timeout(self.fence.lease, ops);
+        let request = self.guarded(ops);
+        let answer = self.client.transaction_once(&request, within).await?;
         if answer.succeeded {
             return Ok(SendEnd::Committed);
         }
@@ -256,7 +264,8 @@ impl StateWriter {
             success: vec![(*self.fence.put).clone()],
             failure: Vec::new(),
         };
-        let answer = self.client.transaction_once(&request).await?;
+        let within = answer_timeout(self.fence.lease, &request.success);
+        let answer = self.client.transaction_once(&request, within).await?;
         if !answer.succeeded {
             return Err(EtcdError::Deposed);
         }
@@ -274,6 +283,28 @@ enum SendEnd {
     Committed,
     /// Nothing was written. The transaction can be sent again.
     FenceMoved,
+}
+
+/// Time for which one member may leave a transaction without an answer: half the lease. A member
+/// loses the transactions that it passes to a leader of etcd that has ended, and another member has
+/// found the next leader sooner than a long wait ends. Large transactions, and those that remove any
+/// number of keys, take longer.
+fn answer_timeout(lease: Duration, ops: &[RequestOp]) -> Duration {
+    let mut bytes = 0;
+    for op in ops {
+        bytes += match op {
+            RequestOp::Put(put) => put.key.0.len() + put.value.0.len(),
+            RequestOp::Delete(DeleteRequest {
+                range_end: None,
+                key,
+            }) => key.0.len(),
+            RequestOp::Delete(_) | RequestOp::Range(_) => return CALL,
+        };
+    }
+    if bytes > MAX_QUICK_BYTES {
+        return CALL;
+    }
+    (lease / 2).clamp(MIN_ANSWER, CALL)
 }
 
 fn put(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
@@ -399,20 +430,40 @@ mod tests {
         }
     }
 
-    /// A leader of a real etcd, and the thread of its calls.
+    #[test]
+    fn a_member_has_half_the_lease_to_answer_a_small_transaction() {
+        let seconds = Duration::from_secs;
+        let small = [
+            put(b"k".to_vec(), vec![0; 1_000]),
+            delete(b"d".to_vec(), None),
+        ];
+        let wait = |lease| answer_timeout(lease, &small);
+        assert_eq!(wait(seconds(1)), Duration::from_millis(500));
+        assert_eq!(wait(Duration::from_millis(300)), MIN_ANSWER);
+        assert_eq!(wait(seconds(60)), CALL);
+        let large = [put(b"k".to_vec(), vec![0; MAX_QUICK_BYTES])];
+        assert_eq!(answer_timeout(seconds(1), &large), CALL);
+        let range = [delete(b"a".to_vec(), Some(b"b".to_vec()))];
+        assert_eq!(answer_timeout(seconds(1), &range), CALL);
+    }
+
+    fn client_of(endpoints: Vec<String>) -> EtcdClient {
+        let settings = EtcdConfig {
+            endpoints,
+            ..EtcdConfig::default()
+        };
+        EtcdClient::new(&settings).expect("a client")
+    }
+
+    /// A leader of a real etcd with a lease of 10 s, and the client of its calls.
     fn leader(
         thread: &EtcdThread,
         endpoints: Vec<String>,
         id: &str,
     ) -> (StateWriter, Leadership, EtcdClient) {
         let lease = Duration::from_secs(10);
-        let settings = EtcdConfig {
-            endpoints,
-            prefix: "/test".into(),
-            ..EtcdConfig::default()
-        };
-        let client = EtcdClient::new(&settings).expect("a client");
-        let keys = EtcdKeys::new(&settings.prefix);
+        let client = client_of(endpoints);
+        let keys = EtcdKeys::new("/test");
         let record = ManagerRecord {
             id: id.to_owned(),
             ..ManagerRecord::default()
@@ -486,6 +537,40 @@ mod tests {
         assert_eq!(
             thread.wait(read(client)),
             Some(vec![("app/1".to_owned(), Some(vec![3]))])
+        );
+    }
+
+    #[test]
+    fn a_silent_member_is_left_after_half_the_lease() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let etcd = EtcdCluster::start(dir.path(), 1).expect("etcd runs");
+        let thread = EtcdThread::start().expect("a thread");
+        let (leading, _won, client) = leader(&thread, etcd.endpoints(), "a");
+        // Connections wait in the backlog of a listener that accepts none.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let silent = format!("http://{}", listener.local_addr().expect("an address"));
+        let mut writer = leading;
+        writer.client = client_of([vec![silent], etcd.endpoints()].concat());
+        writer.fence.lease = Duration::from_secs(1);
+        let created = writer.fence.created;
+
+        let (first, repeating) = (writer.clone(), writer.clone());
+        let value = vec![put(writer.keys.entry(b"app/1"), vec![1])];
+        let again = value.clone();
+        let sent = thread.wait(async move { first.send(&value, false).await });
+        let unanswered = sent.expect("runs").err().expect("no answer");
+        assert!(
+            unanswered.to_string().contains("no answer within 500 ms"),
+            "{unanswered}"
+        );
+        // The first sending may still arrive, so the fence moves before the second one.
+        let sent = thread.wait(async move { repeating.send(&again, true).await });
+        let sent = sent.expect("runs").expect("the other member answers");
+        assert!(matches!(sent, SendEnd::Committed));
+        assert!(writer.fence.modified.load(Ordering::Acquire) > created);
+        assert_eq!(
+            thread.wait(read(client)),
+            Some(vec![("app/1".to_owned(), Some(vec![1]))])
         );
     }
 
