@@ -56,14 +56,14 @@ pub(crate) fn choose(
     if user.uid == 0 && !policy.allow_root {
         bail!(LaunchError::new(
             LaunchFailureKind::RootNotAllowed,
-            "the program would run as root, which this node does not allow",
+            "root may not run programs on this node",
         ));
     }
     if user.uid != 0 && user.uid < policy.min_uid && !named {
         bail!(LaunchError::new(
             LaunchFailureKind::UidTooLow,
             format!(
-                "the user {name:?} has the uid {}, below the min_uid of the node, {}",
+                "the uid of {name:?}, {}, is below the min_uid of this node, {}",
                 user.uid, policy.min_uid
             ),
         ));

@@ -12,6 +12,7 @@
 
 mod access;
 mod activation;
+mod app_diagnostics;
 mod attempt_metrics;
 mod audit;
 mod call_reply;

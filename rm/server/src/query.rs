@@ -10,7 +10,7 @@ use headroom_wire::v1::apps::{ContainerView, NodeReservation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 
 use crate::input::{ClusterQuery, ContainerFilter, HELD, HeldContainer, WaitingRequest};
-use crate::{reports, to_wire, uploads, view};
+use crate::{app_diagnostics, reports, to_wire, uploads, view};
 
 /// Processes one query. The caller may have dropped its receiver.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
@@ -43,7 +43,8 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
         ClusterQuery::Requests(app, reply) => _ = reply.send(requests(cluster, &app)),
         ClusterQuery::Containers(wanted, reply) => _ = reply.send(containers(cluster, &wanted)),
         ClusterQuery::Attempts(app, reply) => {
-            _ = reply.send(cluster.app(&app).map(to_wire::attempts).unwrap_or_default())
+            let attempts = cluster.app(&app).map(|app| to_wire::attempts(cluster, app));
+            _ = reply.send(attempts.unwrap_or_default())
         }
         ClusterQuery::Container(id, reply) => _ = reply.send(one_container(cluster, &id)),
         ClusterQuery::Held(nodes, reply) => {
@@ -115,7 +116,7 @@ fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<WaitExplanation>>
     let app = cluster.app(id)?;
     let mut rows = cluster.why(id, now)?;
     if let (Some(sentence), Some(size), Ok(request)) = (
-        cluster.master_sentence(app, now),
+        app_diagnostics::wait_sentence(cluster, app, now),
         &app.master,
         "master".parse::<RequestId>(),
     ) {

@@ -17,6 +17,7 @@ use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueuesView;
 
+use crate::app_diagnostics;
 use crate::statistics::ClusterStatistics;
 use crate::to_wire;
 
@@ -320,20 +321,13 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::ClusterNode) -> NodeView
 /// View of one application.
 pub(crate) fn app_view(cluster: &Cluster, app: &ClusterApplication, now: Tick) -> AppView {
     let share = cluster.ledger().app(&app.id).cloned().unwrap_or_default();
-    let waiting = cluster
-        .master_sentence(app, now)
-        .map(|why| format!("its master waits: {why}"));
     AppView {
         id: app.id.clone(),
         queue: app.queue.clone(),
         priority: app.priority,
         user: app.spec.user.clone(),
         state: to_wire::app_state(app.state),
-        diagnostics: if app.diagnostics.is_empty() {
-            waiting.unwrap_or_default()
-        } else {
-            app.diagnostics.clone()
-        },
+        diagnostics: app_diagnostics::sentence(cluster, app, now),
         master_url: app.master_url.clone(),
         attempt: app.attempt,
         until: app.until,

@@ -258,6 +258,42 @@ async fn a_waiting_master_is_explained() {
     );
 }
 
+/// The cause is in the part of the sentence that `rmctl ps` shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_was_not_started_names_the_cause() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut node = FakeNode::join(&client, "n1", 512).await;
+    for (orders, max_attempts, rest) in [
+        (1, 1, "its master failed 1 times"),
+        (2, 2, "the next attempt starts in "),
+    ] {
+        let submitted = client
+            .submit(&managed("job", mib(128), max_attempts))
+            .await
+            .expect("submits");
+        let ordered = node.until_orders(orders).await;
+        let container = ordered.iter().find(|c| c.app == submitted.app);
+        let cause = "the program could not be started: root may not run programs on this node";
+        node.end_not_started(container.expect("an order"), cause);
+        node.report().await.expect("reports");
+        let view = until("the end of the attempt", || async {
+            let view = client.app(&submitted.app).await.expect("known");
+            (!view.diagnostics.is_empty()).then_some(view)
+        })
+        .await;
+        let not_started = "not started on n1: root may not run programs on this node";
+        let (found, after) = view.diagnostics.split_once("; ").expect("two parts");
+        assert_eq!(found, not_started);
+        assert!(after.starts_with(rest), "{after}");
+        assert_eq!(view.attempts[0].diagnostics, not_started);
+        if max_attempts > 1 {
+            let why = client.why(&submitted.app).await.expect("answers");
+            assert!(why[0].sentence.starts_with(not_started), "{why:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_stopped_and_a_request_is_withdrawn() {
     let dir = tempfile::tempdir().expect("a directory");

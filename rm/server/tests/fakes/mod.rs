@@ -14,8 +14,9 @@ use std::time::Duration;
 use headroom_client::{Client, ClientError, JsonLineStream};
 use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason,
-    ExitReport, LaunchSpec, NodeId, Resource, StoreBackend, UnixMillis,
+    AppId, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, EnforcerKind, Epoch,
+    Evidence, ExitReason, ExitReport, LaunchSpec, NodeId, Resource, StoreBackend, SubCause,
+    UnixMillis,
 };
 use headroom_wire::v1::application_master::{
     ApplicationUpdate, ApplicationUpdateKind, FinishApplicationRequest, MasterSync,
@@ -371,6 +372,17 @@ impl FakeNode {
             tasks: Vec::new(),
         };
         self.exits.insert(container.clone(), report);
+    }
+
+    /// Ends a container whose program was not started, for this reason; the next report contains it.
+    pub(crate) fn end_not_started(&mut self, container: &ContainerId, cause: &str) {
+        self.end(container, ExitReason::LaunchFailed);
+        if let Some(report) = self.exits.get_mut(container) {
+            let diagnosis =
+                Diagnosis::new(SubCause::NotStarted, Certainty::Certain, cause, "its fix");
+            report.diagnosis.push(diagnosis);
+            report.started = None;
+        }
     }
 
     /// Sends a heartbeat with all containers. Exits are repeated until the resource manager
