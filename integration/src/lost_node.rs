@@ -4,13 +4,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_rm_store::check::check;
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView};
 
-use crate::cluster::{Cluster, ContainerOwner, NodeShape, SOON, until};
+use crate::cluster::{
+    Cluster, ContainerOwner, EtcdSetup, IN_RESOURCE_MANAGER, NodeShape, SOON, until,
+};
 use crate::jobs::{JobFile, WorkLog};
 use crate::sweep;
 
@@ -22,6 +25,8 @@ pub const RUNNING: u32 = 4;
 pub const GATED: u32 = 8;
 /// Directory of shared journals, in that of the cluster.
 pub const JOURNALS: &str = "journals";
+/// The lease of a leader of several resource managers.
+const LEASE: Duration = Duration::from_secs(1);
 /// The daemon that keeps the state.
 const MANAGER: &str = "resourcemanager";
 /// A node is lost after three seconds instead of thirty.
@@ -53,15 +58,27 @@ pub struct LostNode {
 }
 
 impl LostNode {
-    /// Starts a cluster and the job. `journals` is [`JOURNALS`],
-    /// [`crate::cluster::IN_RESOURCE_MANAGER`], or `None` for journals on each node.
+    /// Starts a cluster and the job. `journals` is [`JOURNALS`], [`IN_RESOURCE_MANAGER`], or `None` for
+    /// journals on each node.
     pub fn begin(name: &str, journals: Option<&str>) -> Result<Self> {
-        // A master and one executor fit.
-        let shape = NodeShape {
-            memory: Bytes::from_mib(250),
-            ..NodeShape::default()
+        let cluster = Cluster::start_sharing_journals(&nodes(), IMPATIENT, journals)?;
+        LostNode::begin_on(cluster, name)
+    }
+
+    /// Starts a cluster of two resource managers, and the job. Journals are in the state of the
+    /// managers: in an etcd with TLS, client certificates and users.
+    pub fn begin_in_secured_etcd(name: &str) -> Result<Self> {
+        let setup = EtcdSetup {
+            secured: true,
+            manager_keys: IMPATIENT.to_owned(),
+            agent_keys: format!("[masters]\njournals = {IN_RESOURCE_MANAGER:?}\n"),
+            ..EtcdSetup::default()
         };
-        let cluster = Cluster::start_sharing_journals(&[shape, shape], IMPATIENT, journals)?;
+        let cluster = Cluster::start_replicated_with(&nodes(), (2, 1), LEASE, &setup)?;
+        LostNode::begin_on(cluster, name)
+    }
+
+    fn begin_on(cluster: Cluster, name: &str) -> Result<Self> {
         let log = WorkLog::at(cluster.dir().join("work.log"));
         let gate = cluster.dir().join("gate");
         let path = gate.to_str().context("UTF-8")?;
@@ -92,6 +109,20 @@ impl LostNode {
     pub fn restart_manager(&mut self) -> Result<()> {
         self.cluster.kill_daemon(MANAGER)?;
         self.cluster.start_resource_manager()?;
+        self.until_registered_again()
+    }
+
+    /// Kills the resource manager that leads, while all running tasks continue. Another one leads
+    /// when this returns.
+    pub fn replace_leader(&mut self) -> Result<()> {
+        let leader = self.cluster.leading_manager()?;
+        self.cluster.kill_daemon(&format!("rm-{leader}"))?;
+        let next = self.cluster.leading_manager()?;
+        ensure!(next != leader, "rm-{leader} was killed and leads");
+        self.until_registered_again()
+    }
+
+    fn until_registered_again(&mut self) -> Result<()> {
         self.cluster.until_ready()?;
         let registered = |view: &AppView| view.master_url.is_some().then_some(());
         let what = "the master to register again";
@@ -125,6 +156,13 @@ impl LostNode {
         ensure!(report.problems.is_empty(), "{:?}", report.problems);
         let groups = report.records.get("groups in journals of masters");
         Ok(groups.copied().unwrap_or_default())
+    }
+
+    /// Number of groups in journals of masters that etcd has.
+    pub fn groups_in_etcd(&mut self) -> Result<usize> {
+        let state = ["get", "--prefix", "--keys-only", "/headroom/state/"];
+        let keys = self.cluster.etcd()?.etcdctl(0, &state)?;
+        Ok(keys.lines().filter(|key| key.contains("/journal/")).count())
     }
 
     /// Kills all processes of the master's node at once, as the end of its host does, and waits for
@@ -173,6 +211,15 @@ impl LostNode {
         let of_stage = starts.filter(|(task, _)| task.starts_with(stage));
         of_stage.map(|(_, n)| n - 1).sum()
     }
+}
+
+/// Two nodes, in each of which a master and one executor fit.
+fn nodes() -> [NodeShape; 2] {
+    let shape = NodeShape {
+        memory: Bytes::from_mib(250),
+        ..NodeShape::default()
+    };
+    [shape; 2]
 }
 
 fn is_alive(pid: &i32) -> bool {

@@ -258,6 +258,7 @@ fn secured() -> Result<()> {
             TOKEN.as_secs()
         )],
         keys: "compact = \"1s\"\n".into(),
+        ..EtcdSetup::default()
     };
     let mut cluster =
         Cluster::start_replicated_with(&[NodeShape::default()], (2, 1), LEASE, &setup)?;

@@ -50,6 +50,28 @@ fn a_journal_in_the_resource_manager_survives_kills_of_both_hosts() {
 }
 
 #[test]
+fn a_journal_in_a_secured_etcd_survives_the_leader_and_the_node() {
+    let mut job = LostNode::begin_in_secured_etcd("replicated").expect("the job runs");
+    let groups = job.groups_in_etcd().expect("etcd answers");
+    assert!(groups > 0, "the journal is not in etcd");
+    job.replace_leader().expect("the other manager continues");
+    let lost = job.lose_node().expect("the job ends well");
+    let (before, after) = lost.on_other_node;
+    assert_eq!(after, before, "the other executor and its tasks run on");
+    assert_eq!(lost.rerun_finished, 0, "no finished task ran again");
+    assert_eq!(
+        lost.rerun_running,
+        RUNNING / 2,
+        "only the tasks of the lost node"
+    );
+    assert_eq!(lost.end.job.expect("a job").totals.done, QUICK + GATED);
+    until("the journal to be removed", SOON, || {
+        Ok((job.groups_in_etcd()? == 0).then_some(()))
+    })
+    .expect("nothing is left of an ended job");
+}
+
+#[test]
 fn without_the_resource_manager_no_task_starts_and_none_runs_twice() {
     let mut job = LostNode::begin("waits", Some(IN_RESOURCE_MANAGER)).expect("the job runs");
     let (started, repeated) = job.end_without_manager().expect("the job ends well");

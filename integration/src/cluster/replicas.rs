@@ -30,6 +30,10 @@ pub struct EtcdSetup {
     pub arguments: Vec<String>,
     /// More keys of `[etcd]` of each manager.
     pub keys: String,
+    /// Keys of each manager outside `[etcd]`.
+    pub manager_keys: String,
+    /// Keys of each node agent.
+    pub agent_keys: String,
 }
 
 impl EtcdSetup {
@@ -70,11 +74,12 @@ fn configuration(
     dir: &Path,
     n: usize,
     (endpoints, lease): (&[String], Duration),
-    keys: &str,
+    (keys, manager_keys): (&str, &str),
 ) -> Result<PathBuf> {
     let file = dir.join(format!("rm-{n}.toml"));
     let lease = lease.as_millis();
-    let text = format!("[etcd]\nendpoints = {endpoints:?}\nlease = \"{lease}ms\"\n{keys}");
+    let text =
+        format!("{manager_keys}[etcd]\nendpoints = {endpoints:?}\nlease = \"{lease}ms\"\n{keys}");
     fs::write(&file, text)?;
     Ok(file)
 }
@@ -92,7 +97,7 @@ impl ManagerReplicas {
         let mut replicas = Vec::new();
         for n in 1..=managers {
             let etcd = CutProxy::start(&etcd.endpoints())?;
-            let file = configuration(dir, n, (etcd.urls(), lease), &keys)?;
+            let file = configuration(dir, n, (etcd.urls(), lease), (&keys, &setup.manager_keys))?;
             replicas.push(ManagerReplica {
                 listen: format!("127.0.0.1:{}", free_port()?),
                 file,
@@ -119,7 +124,7 @@ impl ManagerReplicas {
         let etcd = EtcdCluster::start_on(data, members)?;
         let mut replicas = Vec::new();
         for n in 1..=hosts {
-            let file = configuration(dir, n, (&etcd.endpoints(), lease), "")?;
+            let file = configuration(dir, n, (&etcd.endpoints(), lease), ("", ""))?;
             replicas.push(ManagerReplica {
                 listen: format!("{}:{PORT}", network::address(n)),
                 file,
@@ -160,7 +165,7 @@ impl Cluster {
     ) -> Result<Self> {
         let dir = cluster_dir()?;
         let replicas = ManagerReplicas::start(dir.path(), (managers, members), lease, setup)?;
-        Cluster::start_with_replicas(dir, shapes, (replicas, None), "")
+        Cluster::start_with_replicas(dir, shapes, (replicas, None), &setup.agent_keys)
     }
 
     /// One resource manager, one member of etcd and one node on each host of a network. Masters keep
