@@ -1,6 +1,6 @@
 package org.apache.spark.scheduler.headroom
 
-import java.io.{BufferedReader, IOException}
+import java.io.IOException
 import java.util.concurrent.{LinkedBlockingQueue, TimeUnit}
 import java.util.concurrent.atomic.AtomicBoolean
 
@@ -91,7 +91,7 @@ private[headroom] final class ApplicationSession(
   @volatile private var epoch = 0L
   @volatile private var ended = false
   @volatile private var largestMiB = Long.MaxValue
-  @volatile private var stream: BufferedReader = _
+  @volatile private var stream: LineStream = _
   private var app: String = _
   private var attempt: String = _
   private var attemptNumber = 1

@@ -28,6 +28,21 @@ private[headroom] final class ManagerRefusal(
   def isFinal: Boolean = status < 500 && status != 429 && !isStandby
 }
 
+/** The lines of a stream. */
+private[headroom] final class LineStream(input: InputStream) extends AutoCloseable {
+
+  private val reader = new BufferedReader(new InputStreamReader(input, UTF_8))
+
+  /** The next line; null at the end. */
+  def readLine(): String = reader.readLine()
+
+  /**
+   * Ends the stream, also for a thread that waits in `readLine`. That thread holds the lock of the
+   * reader, whose own `close` would wait for a manager that is silent.
+   */
+  override def close(): Unit = input.close()
+}
+
 /** None of several resource managers answered as the leader. */
 private[headroom] final class NoLeader(failures: Seq[(URI, IOException)])
     extends IOException(
@@ -73,15 +88,15 @@ private[headroom] final class ResourceManagerClient(
     }
   }
 
-  /** The lines of a stream, until it ends or the reader closes it. */
-  def lines(path: String): BufferedReader = send(repeatable = true) { (base, deadline) =>
+  /** The lines of a stream, until it ends or is closed. */
+  def lines(path: String): LineStream = send(repeatable = true) { (base, deadline) =>
     val call = http.sendAsync(
       request(base, path).GET().build(), HttpResponse.BodyHandlers.ofInputStream())
     val response = leaderChange.answerOf(call, base, deadline)
     if (response.statusCode() != 200) {
       throw refusal(response, readAll(response.body()))
     }
-    new BufferedReader(new InputStreamReader(response.body(), UTF_8))
+    new LineStream(response.body())
   }
 
   /**

@@ -63,6 +63,7 @@ private[headroom] final class FakeManager {
     val path = exchange.getRequestURI.getPath
     exchange.getRequestBody.readAllBytes()
     if (path == "/v1/leader") answerLeader(exchange)
+    else if (path == "/v1/stream") beginStream(exchange)
     else {
       synchronized {
         calls :+= s"${exchange.getRequestMethod} $path"
@@ -70,6 +71,15 @@ private[headroom] final class FakeManager {
       }
       reply(exchange, s"""{"of":"$address"}""")
     }
+  }
+
+  /** A stream with one line, which has no end before the manager is closed. */
+  private def beginStream(exchange: HttpExchange): Unit = {
+    exchange.sendResponseHeaders(200, 0)
+    exchange.getResponseBody.write(s"$address\n".getBytes(UTF_8))
+    exchange.getResponseBody.flush()
+    synchronized { while (!isClosed) wait() }
+    exchange.close()
   }
 
   private def answerLeader(exchange: HttpExchange): Unit = {

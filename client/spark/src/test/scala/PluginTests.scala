@@ -212,6 +212,24 @@ object PluginTests {
       check("the question names the former leader")(
         other.otherThan == Seq("", silent.address.toString))
     }
+    withManagers { (silent, _, client) =>
+      val stream = client.lines("/v1/stream")
+      val first = stream.readLine()
+      val rest = new java.util.concurrent.FutureTask[Option[String]](() =>
+        try Option(stream.readLine())
+        catch { case _: java.io.IOException => None })
+      val reader = new Thread(rest)
+      reader.setDaemon(true)
+      reader.start()
+      while (reader.isAlive && reader.getState != Thread.State.WAITING) Thread.onSpinWait()
+      val closing = new Thread(() => stream.close())
+      closing.setDaemon(true)
+      closing.start()
+      closing.join(10000)
+      check("a stream of a silent manager is closed while a thread waits for its next line")(
+        first == silent.address.toString && !closing.isAlive &&
+          rest.get(10, java.util.concurrent.TimeUnit.SECONDS).isEmpty)
+    }
     withManagers { (slow, other, client) =>
       // The second question shows that the call stayed after the first one.
       other.leader = slow.address
