@@ -154,12 +154,47 @@ impl SparkInstallation {
 
 /// The master URL of a cluster.
 pub fn master_url(cluster: &Cluster) -> String {
-    let (scheme, address) = match cluster.url().split_once("://") {
-        Some(("https", address)) => ("spark-headroom+https", address.to_owned()),
-        Some((_, address)) => ("spark-headroom", address.to_owned()),
-        None => ("spark-headroom", cluster.url()),
+    let url = cluster.url();
+    let scheme = if url.starts_with("https://") {
+        "spark-headroom+https"
+    } else {
+        "spark-headroom"
     };
-    format!("{scheme}://{address}")
+    let places = url.replace("https://", "").replace("http://", "");
+    format!("{scheme}://{places}")
+}
+
+/// A job of short stages that goes on until it is ended.
+#[derive(Debug)]
+pub struct WaitingJob {
+    /// The driver.
+    pub driver: BackgroundProgram,
+    dir: tempfile::TempDir,
+}
+
+impl WaitingJob {
+    /// Starts the job, and waits for its first results.
+    pub fn start(
+        spark: &SparkInstallation,
+        cluster: &Cluster,
+        settings: &[&str],
+    ) -> Result<WaitingJob> {
+        let dir = tempfile::tempdir()?;
+        let (started, end) = (dir.path().join("started"), dir.path().join("end"));
+        let files = [started.display().to_string(), end.display().to_string()];
+        let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
+        let driver = spark.start(&master_url(cluster), settings, "waiting.py", &arguments)?;
+        until("the first round", APPLICATION, || {
+            Ok(started.exists().then_some(()))
+        })?;
+        Ok(WaitingJob { driver, dir })
+    }
+
+    /// Lets the job end, and returns the output of its driver.
+    pub fn end(self) -> Result<ProgramOutput> {
+        fs::write(self.dir.path().join("end"), "")?;
+        self.driver.wait(APPLICATION)
+    }
 }
 
 /// The application that was submitted last.

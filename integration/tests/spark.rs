@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result, ensure};
 use headroom_types::{AppId, Bytes, Dimension, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView, AttemptView};
 use headroom_wire::v1::job::TaskRow;
-use integration::background::{BackgroundProgram, last_lines};
-use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, free_port, until};
+use integration::background::last_lines;
+use integration::cluster::{Cluster, NodeShape, SOON, free_port, until};
 use integration::spark::{
-    APPLICATION, SparkInstallation, VERSIONS, ended_clean, job_file, lines_of, master_url,
-    only_app, two_nodes, versions_with, with_memory_failures, without_containers,
+    APPLICATION, SparkInstallation, VERSIONS, WaitingJob, ended_clean, job_file, lines_of,
+    master_url, only_app, two_nodes, versions_with, with_memory_failures, without_containers,
 };
 
 /// Enough for two executors of 896 MiB and a larger one beside them.
@@ -25,37 +25,6 @@ fn shape() -> NodeShape {
         memory: Bytes::from_mib(6144),
         cpus: 8,
         enforcer: None,
-    }
-}
-
-/// A job of short stages that goes on until it is ended.
-struct WaitingJob {
-    driver: BackgroundProgram,
-    dir: tempfile::TempDir,
-}
-
-impl WaitingJob {
-    /// Starts the job, and waits for its first results.
-    fn start(
-        spark: &SparkInstallation,
-        cluster: &Cluster,
-        settings: &[&str],
-    ) -> Result<WaitingJob> {
-        let dir = tempfile::tempdir()?;
-        let (started, end) = (dir.path().join("started"), dir.path().join("end"));
-        let files = [started.display().to_string(), end.display().to_string()];
-        let arguments: Vec<&str> = files.iter().map(String::as_str).collect();
-        let driver = spark.start(&master_url(cluster), settings, "waiting.py", &arguments)?;
-        until("the first round", APPLICATION, || {
-            Ok(started.exists().then_some(()))
-        })?;
-        Ok(WaitingJob { driver, dir })
-    }
-
-    /// Lets the job end, and returns the output of its driver.
-    fn end(self) -> Result<ProgramOutput> {
-        fs::write(self.dir.path().join("end"), "")?;
-        self.driver.wait(APPLICATION)
     }
 }
 
