@@ -36,7 +36,7 @@ impl Disk {
                 self.apps.insert(app, (spec, submitted));
             }
             DurableRecord::State { app, state } => {
-                self.states.insert(app, state);
+                self.states.insert(app, *state);
             }
             DurableRecord::AppGone(app) => {
                 self.apps.remove(&app);
@@ -68,7 +68,7 @@ impl Disk {
                 self.marks.remove(&node);
             }
             DurableRecord::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
-            DurableRecord::Tags { node, tags } => drop(self.tags.insert(node, tags)),
+            DurableRecord::Tags { node, tags } => drop(self.tags.insert(node, *tags)),
         }
     }
     /// The initial state of the next incarnation. Its epoch is durable before it acts.

@@ -206,7 +206,7 @@ impl SimTenant {
             count: ended.saturating_add(self.owed(want)),
             ended,
             priority: want.priority,
-            place: want.place.clone(),
+            place: want.place.clone().into(),
             deadline: want.deadline,
             waited: std::time::Duration::ZERO,
             launch: Arc::new(launch),

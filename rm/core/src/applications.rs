@@ -196,7 +196,7 @@ impl Applications {
         if let Some(app) = self.get(id) {
             ctx.save(DurableRecord::State {
                 app: id.clone(),
-                state: app.saved(),
+                state: Box::new(app.saved()),
             });
         }
     }

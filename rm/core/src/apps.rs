@@ -191,7 +191,7 @@ impl Cluster {
     /// Drops all requests and stops all containers; the master's container may linger for a moment.
     fn wind_down(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         self.drop_requests(id);
-        self.queue.remove(id, None, self.allocations.ledger());
+        self.queue.remove(id, None);
         self.attempt_event(id, attempt::AttemptEvent::Stop, ctx);
         self.timers.cancel(&TimerKey::Relaunch(id.clone()));
         self.timers.cancel(&TimerKey::Master(id.clone()));
@@ -312,9 +312,8 @@ impl Cluster {
         };
         app.spots = None; // no placement rule refers to these containers any more
         self.scheduler.reservations.mark_all_dirty();
-        for request in std::mem::take(&mut app.requests).into_keys() {
-            self.queue
-                .remove(id, Some(&request), self.allocations.ledger());
+        for row in std::mem::take(&mut app.requests).positions() {
+            self.queue.remove(id, Some(row));
         }
     }
 

@@ -31,6 +31,7 @@ use crate::save::{SavedDrainMark, SavedState};
 use crate::sched::scheduler_state::SchedulerState;
 use crate::settings::ClusterSettings;
 use crate::step_context::StepContext;
+use crate::table::RowPosition;
 use crate::timer::{TimerKey, TimerQueue};
 
 /// Most unacknowledged updates of a master; beyond it, the application gets no more containers.
@@ -92,10 +93,18 @@ pub struct Cluster {
 pub(crate) enum PendingReply {
     /// The answer is complete.
     Ready(CallAnswer),
-    /// The verdict of one request follows from the pass.
-    Verdict(AppId, RequestId),
-    /// The verdicts of these requests follow from the pass; `Some` for infeasible requests.
-    Verdicts(AppId, Vec<(RequestId, Option<RequestVerdict>)>),
+    /// The verdict of one request of the application in this row.
+    Verdict(RowPosition, PendingVerdict),
+    /// The verdicts of requests of the application in this row.
+    Verdicts(RowPosition, Vec<(RequestId, PendingVerdict)>),
+}
+
+/// Verdict on a request before the scheduling pass that follows it.
+pub(crate) enum PendingVerdict {
+    /// The pass does not change the verdict.
+    Known(RequestVerdict),
+    /// The verdict on the request in this row follows from the pass.
+    Row(RowPosition),
 }
 
 impl Cluster {
@@ -249,15 +258,14 @@ impl Cluster {
     ) {
         let answer = reply.map(|reply| match reply {
             PendingReply::Ready(answer) => answer,
-            PendingReply::Verdict(app, request) => CallAnswer::Asked {
-                verdict: self.decided(&app, &request, &mut SentenceCache::default(), ctx.now),
+            PendingReply::Verdict(app, verdict) => CallAnswer::Asked {
+                verdict: self.final_verdict(app, verdict, &mut SentenceCache::default(), ctx.now),
             },
             PendingReply::Verdicts(app, asks) => {
-                let stop = self.apps.get(&app).is_none_or(|a| a.state.is_ending());
+                let stop = self.apps.at(app).is_none_or(|a| a.state.is_ending());
                 let mut said = SentenceCache::default();
-                let verdicts = asks.into_iter().map(|(request, known)| {
-                    let verdict =
-                        known.unwrap_or_else(|| self.decided(&app, &request, &mut said, ctx.now));
+                let verdicts = asks.into_iter().map(|(request, verdict)| {
+                    let verdict = self.final_verdict(app, verdict, &mut said, ctx.now);
                     (request, verdict)
                 });
                 CallAnswer::Synced {
@@ -267,6 +275,20 @@ impl Cluster {
             }
         });
         ctx.out.push(ClusterEffect::Answer { call, answer });
+    }
+
+    /// Verdict on a request after the scheduling pass.
+    fn final_verdict(
+        &mut self,
+        app: RowPosition,
+        verdict: PendingVerdict,
+        said: &mut SentenceCache,
+        now: Tick,
+    ) -> RequestVerdict {
+        match verdict {
+            PendingVerdict::Known(verdict) => verdict,
+            PendingVerdict::Row(request) => self.decided(app, request, said, now),
+        }
     }
 
     fn fire(&mut self, ctx: &mut StepContext<'_>) {

@@ -84,7 +84,7 @@ impl ContainerTable {
 /// Part of the hash of an id. Four consecutive grants have adjacent entries in the index: they are
 /// often of one node, which reports them together.
 #[allow(clippy::cast_possible_truncation)] // the upper half of the bits, and two low bits
-fn tag(id: &ContainerId) -> u32 {
+pub(crate) fn tag(id: &ContainerId) -> u32 {
     let number = id.seq ^ (u64::from(id.epoch.0) << 40);
     let group = ((number >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
     (group & !3) | (number & 3) as u32

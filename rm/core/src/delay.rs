@@ -11,47 +11,47 @@ use crate::cluster::Cluster;
 use crate::event::{LogSeverity, UpdateKind};
 use crate::placement::LocalityLevel;
 use crate::step_context::StepContext;
+use crate::table::RowPosition;
 use crate::timer::TimerKey;
 
 impl Cluster {
     /// Starts the wait for the next container of a request.
-    pub(crate) fn begin_wait(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
+    pub(crate) fn begin_wait(&mut self, app: RowPosition, request: RowPosition, now: Tick) {
         let served = self.allocations.latest();
-        let Some(asked) = self.apps.request_mut(app_id, request) else {
+        let Some(app) = self.apps.at_mut(app) else {
+            return;
+        };
+        let Some(asked) = app.requests.at_mut(request) else {
             return;
         };
         (asked.waiting, asked.served) = (now, served);
         asked.reach = LocalityLevel::first(&asked.ask.place);
         if asked.reach.next(&asked.ask.place).is_some() {
-            self.arm_reach(app_id, request, now);
+            let (app, request) = (app.id.clone(), asked.ask.request.clone());
+            self.arm_reach(&app, &request, now);
         }
     }
 
-    /// Restarts a request that needs more containers after all were granted.
-    pub(crate) fn want_again(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
-        if let Some(asked) = self.apps.request_mut(app_id, request) {
+    /// Restarts a request that needs more containers after all were granted. The caller sets its
+    /// deadline.
+    pub(crate) fn want_again(&mut self, app: RowPosition, request: RowPosition, now: Tick) {
+        let record = self.apps.at_mut(app);
+        if let Some(asked) = record.and_then(|app| app.requests.at_mut(request)) {
             (asked.wanting, asked.before) = (now, Duration::ZERO);
         }
-        self.begin_want(app_id, request, now);
-    }
-
-    /// Starts the waiting time and the deadline of a request.
-    pub(crate) fn begin_want(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
-        self.begin_wait(app_id, request, now);
-        self.arm_deadline(app_id, request);
+        self.begin_wait(app, request, now);
     }
 
     /// Sets the deadline timer, counted from the time when the request began to wait for
     /// containers.
-    pub(crate) fn arm_deadline(&mut self, app_id: &AppId, request: &RequestId) {
-        let Some(asked) = self
-            .apps
-            .get(app_id)
-            .and_then(|app| app.requests.get(request))
-        else {
+    pub(crate) fn arm_deadline(&mut self, app: RowPosition, request: RowPosition) {
+        let Some(app) = self.apps.at(app) else {
             return;
         };
-        let key = TimerKey::Deadline(app_id.clone(), request.clone());
+        let Some((request, asked)) = app.requests.entry_at(request) else {
+            return;
+        };
+        let key = TimerKey::Deadline(app.id.clone(), request.clone());
         match asked.ask.deadline.filter(|_| asked.expired.is_none()) {
             Some(after) => self
                 .timers

@@ -200,7 +200,10 @@ impl Cluster {
             asks: asked.ask.resource.clone(),
             missing: app.missing(request),
             waiting: now.since(asked.waiting),
-            ahead: self.queue.ahead(&app.id, request, self.ledger()),
+            ahead: app
+                .requests
+                .row_of(request)
+                .map_or(0, |row| self.queue.ahead(&app.id, row, self.ledger())),
             sentence: self.sentence(app, request, now)?,
             nodes: self.why_nodes(need, now),
         })

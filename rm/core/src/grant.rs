@@ -16,6 +16,7 @@ use crate::event::{
 };
 use crate::placement::LocalityLevel;
 use crate::request::GrantIncarnation;
+use crate::sched::QueueAttempt;
 use crate::sched::node_ix::NodeNumber;
 use crate::step_context::StepContext;
 use crate::table::RowPosition;
@@ -26,22 +27,23 @@ impl Cluster {
     /// Grants one container of a request on a node with enough free resources.
     pub(crate) fn grant_request(
         &mut self,
-        app_id: &AppId,
-        request: &RequestId,
+        home: RowPosition,
+        row: RowPosition,
         number: NodeNumber,
         ctx: &mut StepContext<'_>,
     ) {
-        let id = self.allocations.next_id(app_id, self.epoch);
-        let (Some(home), Some(node)) = (self.apps.row_of(app_id), self.nodes.at(number)) else {
+        let Some(app) = self.apps.at(home) else {
             return;
         };
-        let node = node.id.clone();
-        let app = self.apps.at(home);
-        let Some(row) = app.and_then(|app| app.requests.row_of(request)) else {
+        let id = self.allocations.next_id(&app.id, self.epoch);
+        let (Some(node), Some((request, asked))) =
+            (self.nodes.at(number), app.requests.entry_at(row))
+        else {
             return;
         };
-        let asked = app.and_then(|app| app.requests.at(row));
-        if !asked.is_some_and(|it| self.may_take(app_id, request, &it.ask.resource, number)) {
+        let (node, request) = (node.id.clone(), request.clone());
+        let is_kept = self.scheduler.reservations.of(&app.id, &request).is_some();
+        if !self.may_take(&app.id, &request, &asked.ask.resource, number) {
             ctx.illegal(format!(
                 "{id} is placed on {node}, into resources that are set aside for another request"
             ));
@@ -77,39 +79,75 @@ impl Cluster {
         ctx.log(EventLogLine {
             level: LogSeverity::Normal,
             reason: Reason::RequestGranted,
-            object: LogObject::App(app_id.clone()),
+            object: LogObject::App(c.id.app.clone()),
             words: LogMessage::Granted(request.clone(), c.id.clone(), waited),
             node: Some(node),
         });
-        let what = UpdateKind::Allocated(c.granted_for(request.clone()));
-        let row = self.enter_grant(c, ctx);
+        let what = UpdateKind::Allocated(c.granted_for(request));
+        let container = self.enter_grant(c, ctx);
         if let Some(app) = self.apps.at_mut(home) {
-            app.queue_container_update(KeptUpdate::Allocated(row), what, ctx);
+            app.queue_container_update(KeptUpdate::Allocated(container), what, ctx);
         }
-        if let Some((kept, _)) = self.scheduler.reservations.of(app_id, request) {
+        if is_kept || gives_way {
+            self.after_special_grant(home, row, gives_way, ctx);
+        }
+        self.requeue_at(home, row, QueueAttempt::IfNew);
+    }
+
+    /// Grants one container of a request, or of the master when no request is named.
+    pub(crate) fn grant_by_id(
+        &mut self,
+        app: &AppId,
+        request: Option<&RequestId>,
+        node: NodeNumber,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let Some(home) = self.apps.row_of(app) else {
+            return;
+        };
+        let Some(request) = request else {
+            return self.grant_master(home, node, ctx);
+        };
+        let app = self.apps.at(home);
+        if let Some(row) = app.and_then(|app| app.requests.row_of(request)) {
+            self.grant_request(home, row, node, ctx);
+        }
+    }
+
+    /// Ends the reservation of a granted request, and restarts the wait for a preferred place.
+    fn after_special_grant(
+        &mut self,
+        home: RowPosition,
+        row: RowPosition,
+        gives_way: bool,
+        ctx: &mut StepContext<'_>,
+    ) {
+        let app = self.apps.at(home);
+        let Some((app, request)) =
+            app.and_then(|app| Some((app.id.clone(), app.requests.entry_at(row)?.0.clone())))
+        else {
+            return;
+        };
+        if let Some((kept, _)) = self.scheduler.reservations.of(&app, &request) {
             self.unreserve(kept, "the request was granted", ctx);
         }
         if gives_way {
-            self.arm_reach(app_id, request, ctx.now);
+            self.arm_reach(&app, &request, ctx.now);
         }
-        self.requeue(app_id, request);
     }
 
     /// Grants the container of a managed master.
     pub(crate) fn grant_master(
         &mut self,
-        app_id: &AppId,
+        home: RowPosition,
         number: NodeNumber,
         ctx: &mut StepContext<'_>,
     ) {
+        let (Some(app), Some(node)) = (self.apps.at_mut(home), self.nodes.at(number)) else {
+            return;
+        };
+        let (app_id, node) = (&app.id.clone(), &node.id.clone());
         let id = self.allocations.next_id(app_id, self.epoch);
-        let (Some(home), Some(node)) = (self.apps.row_of(app_id), self.nodes.at(number)) else {
-            return;
-        };
-        let node = &node.id.clone();
-        let Some(app) = self.apps.at_mut(home) else {
-            return;
-        };
         let (Some(size), MasterKind::Managed { launch, .. }) =
             (app.master.clone(), &app.spec.master)
         else {
@@ -140,7 +178,7 @@ impl Cluster {
             ctx,
         );
         let order = Box::new(c.order());
-        self.queue.remove(app_id, None, self.allocations.ledger());
+        self.queue.remove(app_id, None);
         self.enter_grant(c, ctx);
         self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
         self.apps.save(app_id, ctx);

@@ -6,14 +6,17 @@ use headroom_types::{AppId, AttemptId, Epoch, NodeId, Reason, RequestId, StopCau
 
 use crate::app::ClusterApplication;
 use crate::attempt;
-use crate::cluster::{Cluster, MAX_REQUESTS, PendingReply};
+use crate::cluster::{Cluster, MAX_REQUESTS, PendingReply, PendingVerdict};
 use crate::event::{
     ApplicationOutcome, CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat,
     RequestVerdict,
 };
 use crate::ledger::ContainerRole;
 use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
+use crate::sched::QueueAttempt;
+use crate::sched::locality::looks_around;
 use crate::step_context::StepContext;
+use crate::table::RowPosition;
 
 impl Cluster {
     pub(crate) fn register_master(
@@ -118,17 +121,23 @@ impl Cluster {
                 self.stop(container, StopCause::Asked, ctx);
             }
         }
+        let Some(home) = self.apps.row_of(&id) else {
+            return Err(CallRefusal::NoSuchApp(id));
+        };
         let mut verdicts = Vec::with_capacity(sync.asks.len());
         for ask in sync.asks {
             let request = ask.request.clone();
-            let never = if holds(self.apps.get(&id), &request) {
-                None
+            let verdict = if holds(self.apps.at(home), &request) {
+                let app = self.apps.at(home);
+                let row = app.and_then(|app| app.requests.row_of(&request));
+                let fits = PendingVerdict::Known(RequestVerdict::Fits);
+                row.map_or(fits, PendingVerdict::Row)
             } else {
-                self.take_ask(&id, ask, accuracy, ctx)?
+                self.take_ask(home, ask, accuracy, ctx)?
             };
-            verdicts.push((request, never));
+            verdicts.push((request, verdict));
         }
-        Ok(PendingReply::Verdicts(id, verdicts))
+        Ok(PendingReply::Verdicts(home, verdicts))
     }
 
     /// Whether all containers are reported that the master of a restored application knows: on
@@ -153,18 +162,21 @@ impl Cluster {
         if !app.run.is_registered() {
             return Err(CallRefusal::MasterNotRegistered(id.clone()));
         }
-        let request = ask.request.clone();
         match how {
             DryRun::Really => {}
             DryRun::DryRun => return self.dry_run_request(id, ask, ctx).map(PendingReply::Ready),
         }
-        match self.take_ask(id, ask, CountAccuracy::AtLeast, ctx)? {
-            Some(RequestVerdict::Never { sentence, largest }) => {
+        let Some(home) = self.apps.row_of(id) else {
+            return Err(CallRefusal::NoSuchApp(id.clone()));
+        };
+        match self.take_ask(home, ask, CountAccuracy::AtLeast, ctx)? {
+            PendingVerdict::Known(RequestVerdict::Never { sentence, largest }) => {
                 Err(CallRefusal::NeverFits { sentence, largest })
             }
-            Some(RequestVerdict::Fits | RequestVerdict::Waits { .. }) | None => {
-                Ok(PendingReply::Verdict(id.clone(), request))
-            }
+            verdict @ (PendingVerdict::Known(
+                RequestVerdict::Fits | RequestVerdict::Waits { .. },
+            )
+            | PendingVerdict::Row(_)) => Ok(PendingReply::Verdict(home, verdict)),
         }
     }
 
@@ -182,11 +194,16 @@ impl Cluster {
             out: &mut out,
         };
         let request = ask.request.clone();
-        let never = trial.take_ask(id, ask, CountAccuracy::AtLeast, &mut ctx)?;
-        let verdict = never.unwrap_or_else(|| {
-            trial.schedule(&mut ctx);
-            trial.verdict(id, &request, ctx.now)
-        });
+        let Some(home) = trial.apps.row_of(id) else {
+            return Err(CallRefusal::NoSuchApp(id.clone()));
+        };
+        let verdict = match trial.take_ask(home, ask, CountAccuracy::AtLeast, &mut ctx)? {
+            PendingVerdict::Known(verdict) => verdict,
+            PendingVerdict::Row(_) => {
+                trial.schedule(&mut ctx);
+                trial.verdict(id, &request, ctx.now)
+            }
+        };
         Ok(CallAnswer::Asked { verdict })
     }
 
@@ -224,83 +241,127 @@ impl Cluster {
         Ok(CallAnswer::Done)
     }
 
-    /// Accepts a request. `Some(Verdict::Never)` means that it was not accepted.
+    /// Accepts a request. A known verdict means that it was not accepted.
     fn take_ask(
         &mut self,
-        id: &AppId,
+        home: RowPosition,
         ask: ContainerRequest,
         accuracy: CountAccuracy,
         ctx: &mut StepContext<'_>,
-    ) -> Result<Option<RequestVerdict>, CallRefusal> {
-        let leaf = self.queue.leaf_of(id);
-        let never = self.nodes.never_fits(&ask);
-        if let Some((sentence, largest)) = never.or_else(|| {
+    ) -> Result<PendingVerdict, CallRefusal> {
+        let Some(app) = self.apps.at_mut(home) else {
+            return Ok(PendingVerdict::Known(RequestVerdict::Fits));
+        };
+        if let Some((sentence, largest)) = self.nodes.never_fits(&ask).or_else(|| {
+            let leaf = self.queue.leaf_of(&app.id)?;
+            let ledger = self.allocations.ledger();
             self.queue
-                .never_in_queue(leaf?, ContainerRole::Work, &ask.resource, self.ledger())
+                .never_in_queue(leaf, ContainerRole::Work, &ask.resource, ledger)
         }) {
             let message = format!("{}: {sentence}", ask.request);
-            ctx.log_app(LogSeverity::Warning, Reason::RequestRefused, id, message);
-            return Ok(Some(RequestVerdict::Never { sentence, largest }));
+            let reason = Reason::RequestRefused;
+            ctx.log_app(LogSeverity::Warning, reason, &app.id, message);
+            let verdict = RequestVerdict::Never { sentence, largest };
+            return Ok(PendingVerdict::Known(verdict));
         }
-        let app = self.apps.known_mut(id)?;
-        if app.requests.len() >= MAX_REQUESTS && !app.requests.contains_key(&ask.request) {
+        let Some(row) = app.requests.row_of(&ask.request) else {
+            return self.take_new_ask(home, ask, accuracy, ctx);
+        };
+        let ClusterApplication {
+            requests, tallies, ..
+        } = app;
+        let Some(known) = requests.at_mut(row) else {
+            return Ok(PendingVerdict::Row(row));
+        };
+        let granted = tallies.at_mut(known.counts).map_or(0, |counts| {
+            counts.apply_reported_ends(ask.ended, accuracy);
+            counts.granted()
+        });
+        let idle = known.expired.is_some() || known.ask.count <= granted;
+        let (placed, deadline) = (
+            known.ask.place != ask.place,
+            known.ask.deadline != ask.deadline,
+        );
+        let same =
+            !placed && (known.ask.priority, &known.ask.resource) == (ask.priority, &ask.resource);
+        // without a deadline before and now, there is no timer
+        let timed = deadline || ask.deadline.is_some();
+        known.ask = ask;
+        if same && !idle && !deadline {
+            // only the count has changed: the request keeps its position
+            self.requeue_at(home, row, QueueAttempt::IfNew);
+            return Ok(PendingVerdict::Row(row));
+        }
+        if idle {
+            self.want_again(home, row, ctx.now);
+        } else if placed {
+            self.begin_wait(home, row, ctx.now);
+        }
+        if timed && (idle || deadline) {
+            self.arm_deadline(home, row);
+        }
+        self.try_ask(home, row);
+        Ok(PendingVerdict::Row(row))
+    }
+
+    /// Accepts a request whose id is new.
+    fn take_new_ask(
+        &mut self,
+        home: RowPosition,
+        ask: ContainerRequest,
+        accuracy: CountAccuracy,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<PendingVerdict, CallRefusal> {
+        let Some(app) = self.apps.at_mut(home) else {
+            return Ok(PendingVerdict::Known(RequestVerdict::Fits));
+        };
+        if app.requests.len() >= MAX_REQUESTS {
             return Err(CallRefusal::TooMany {
-                what: format!("requests of {id}"),
+                what: format!("requests of {}", app.id),
                 most: MAX_REQUESTS,
             });
         }
         let request = ask.request.clone();
-        let row = app.tallies.row_or_default(&request);
-        let granted = app.counts_at(Some(row)).map_or(0, |counts| {
+        let counts = app.tallies.row_or_default(&request);
+        if let Some(counts) = app.counts_at(Some(counts)) {
             counts.apply_reported_ends(ask.ended, accuracy);
-            counts.granted()
-        });
-        match app.requests.get_mut(&request) {
-            Some(known) => {
-                let idle = known.expired.is_some() || known.ask.count <= granted;
-                let (placed, deadline) = (
-                    known.ask.place != ask.place,
-                    known.ask.deadline != ask.deadline,
-                );
-                let same = !placed
-                    && (known.ask.priority, &known.ask.resource) == (ask.priority, &ask.resource);
-                known.ask = ask;
-                if same && !idle && !deadline {
-                    // only the count has changed: the request keeps its position
-                    self.requeue(id, &request);
-                    return Ok(None);
-                }
-                if idle {
-                    self.want_again(id, &request, ctx.now);
-                } else if placed {
-                    self.begin_wait(id, &request, ctx.now);
-                }
-                if deadline {
-                    self.arm_deadline(id, &request);
-                }
-            }
-            None => {
-                let arrival = self.queue.next_arrival();
-                let message = format!("{request}: {} × {}", ask.count, ask.resource);
-                ctx.log_app(LogSeverity::Normal, Reason::RequestCreated, id, message);
-                app.requests.insert(
-                    request.clone(),
-                    PendingRequest::new(ask, row, arrival, ctx.now),
-                );
-                self.begin_want(id, &request, ctx.now);
-            }
         }
-        self.place_changed(id, &request);
-        self.try_again(id, &request);
-        Ok(None)
+        let arrival = self.queue.next_arrival();
+        let message = format!("{request}: {} × {}", ask.count, ask.resource);
+        let reason = Reason::RequestCreated;
+        ctx.log_app(LogSeverity::Normal, reason, &app.id, message);
+        let asked = PendingRequest::new(ask, counts, arrival, ctx.now);
+        let row = app.requests.add(request, asked);
+        self.begin_wait(home, row, ctx.now);
+        self.arm_deadline(home, row);
+        self.try_ask(home, row);
+        Ok(PendingVerdict::Row(row))
+    }
+
+    /// Updates the placement data of an accepted request, and lets the next pass try it.
+    fn try_ask(&mut self, home: RowPosition, row: RowPosition) {
+        let Some(app) = self.apps.at(home) else {
+            return;
+        };
+        let asked = app.requests.entry_at(row);
+        if let Some((request, asked)) = asked
+            && (app.spots.is_some() || looks_around(&asked.ask.place))
+        {
+            let (app, request) = (app.id.clone(), request.clone());
+            self.place_changed(&app, &request);
+        }
+        self.requeue_at(home, row, QueueAttempt::Always);
     }
 
     fn drop_request(&mut self, id: &AppId, request: &RequestId) {
-        if let Some(app) = self.apps.get_mut(id) {
+        if let Some(app) = self.apps.get_mut(id)
+            && let Some(row) = app.requests.row_of(request)
+        {
+            self.queue.remove(id, Some(row));
             app.requests.remove(request);
         }
         self.place_changed(id, request);
-        self.requeue(id, request);
+        self.scheduler.reservations.mark_request_dirty(id, request);
     }
 }
 

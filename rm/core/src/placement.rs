@@ -5,6 +5,8 @@
 //! [`crate::sched`] applies the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 pub use headroom_types::placement::{
@@ -50,6 +52,57 @@ impl PlacementRules {
     }
 }
 
+/// A placement without rules.
+pub(crate) static ANYWHERE: PlacementRules = PlacementRules {
+    nodes: Vec::new(),
+    racks: Vec::new(),
+    avoid_nodes: Vec::new(),
+    avoid_racks: Vec::new(),
+    prefer_nodes: Vec::new(),
+    prefer_racks: Vec::new(),
+    relax: RelaxationPolicy::AtOnce,
+    labels: BTreeSet::new(),
+    attributes: BTreeMap::new(),
+    tolerate: BTreeMap::new(),
+    apart: None,
+    spread: None,
+};
+
+/// Placement rules as a request stores them. Without rules, which is the usual case, they take one
+/// machine word.
+#[derive(Clone, Default)]
+pub struct RequestPlacement(Option<Box<PlacementRules>>);
+
+impl Deref for RequestPlacement {
+    type Target = PlacementRules;
+    #[inline]
+    fn deref(&self) -> &PlacementRules {
+        self.0.as_deref().unwrap_or(&ANYWHERE)
+    }
+}
+impl DerefMut for RequestPlacement {
+    fn deref_mut(&mut self) -> &mut PlacementRules {
+        self.0.get_or_insert_default()
+    }
+}
+impl From<PlacementRules> for RequestPlacement {
+    fn from(rules: PlacementRules) -> Self {
+        RequestPlacement((rules != ANYWHERE).then(|| Box::new(rules)))
+    }
+}
+impl PartialEq for RequestPlacement {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        (self.0.is_none() && other.0.is_none()) || **self == **other
+    }
+}
+impl Eq for RequestPlacement {}
+impl fmt::Debug for RequestPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
 /// Locality level: how far from its preference a container may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LocalityLevel {
@@ -92,5 +145,21 @@ impl LocalityLevel {
             LocalityLevel::Racks => Some((LocalityLevel::Anywhere, wait)),
             LocalityLevel::Anywhere => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_without_rules_takes_no_memory_and_equals_the_default() {
+        assert_eq!(PlacementRules::default(), ANYWHERE);
+        let mut place = RequestPlacement::from(PlacementRules::default());
+        assert!(place.0.is_none());
+        place.spread = Some(PlacementLevel::Node);
+        assert!(place.0.is_some() && place != RequestPlacement::default());
+        place.spread = None;
+        assert_eq!(place, RequestPlacement::default());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headroom_types::{LaunchSpec, RequestId, Resource, Tick};
 
-use crate::placement::{LocalityLevel, PlacementRules};
+use crate::placement::{LocalityLevel, RequestPlacement};
 use crate::table::RowPosition;
 
 /// Container request of a master.
@@ -25,7 +25,7 @@ pub struct ContainerRequest {
     /// Priority within the application; higher goes first.
     pub priority: i32,
     /// Placement rules.
-    pub place: PlacementRules,
+    pub place: RequestPlacement,
     /// Longest wait, counted from the first acceptance. Containers that are missing then are not
     /// granted any more.
     pub deadline: Option<Duration>,

@@ -27,8 +27,8 @@ pub enum DurableRecord {
     State {
         /// The application.
         app: AppId,
-        /// State.
-        state: SavedState,
+        /// State. Boxed, because records of ended containers are far more frequent.
+        state: Box<SavedState>,
     },
     /// An ended application was removed from the history.
     AppGone(AppId),
@@ -61,7 +61,7 @@ pub enum DurableRecord {
         /// The node.
         node: NodeId,
         /// All tags.
-        tags: NodeTags,
+        tags: Box<NodeTags>,
     },
 }
 

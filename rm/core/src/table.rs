@@ -289,6 +289,11 @@ impl<K: StableHash, V> SortedTable<K, V> {
     pub fn at_mut(&mut self, row: RowPosition) -> Option<&mut V> {
         self.table.at_mut(row)
     }
+    /// Key and value at a position.
+    #[inline]
+    pub fn entry_at(&self, row: RowPosition) -> Option<(&K, &V)> {
+        self.table.row(row.0).map(|(key, value)| (key, value))
+    }
     /// Inserts a row or replaces its value; returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         if !self.table.contains_key(&key) {
@@ -315,6 +320,11 @@ impl<K: StableHash, V> SortedTable<K, V> {
         self.names.insert(key.clone(), ());
         RowPosition(self.table.add(key.clone(), V::default()))
     }
+    /// Adds a row whose key does not exist; returns its position.
+    pub(crate) fn add(&mut self, key: K, value: V) -> RowPosition {
+        self.names.insert(key.clone(), ());
+        RowPosition(self.table.add(key, value))
+    }
     /// Removes a row and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let value = self.table.remove(key)?;
@@ -324,6 +334,10 @@ impl<K: StableHash, V> SortedTable<K, V> {
     /// All keys, in order.
     pub fn into_keys(self) -> impl Iterator<Item = K> {
         self.names.into_keys()
+    }
+    /// Positions of all rows, by key.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = RowPosition> {
+        self.names.keys().filter_map(|key| self.table.row_of(key))
     }
     /// All keys, in order.
     pub fn keys(&self) -> impl Iterator<Item = &K> {

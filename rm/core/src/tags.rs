@@ -55,7 +55,7 @@ impl Cluster {
     ) {
         ctx.save(DurableRecord::Tags {
             node: id.clone(),
-            tags: after.clone(),
+            tags: Box::new(after.clone()),
         });
         match (&before.cordon, &after.cordon) {
             (None, Some(reason)) => ctx.log_node(

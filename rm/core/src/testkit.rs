@@ -73,7 +73,7 @@ impl FakeStore {
                 self.apps.insert(app, (spec, submitted));
             }
             DurableRecord::State { app, state } => {
-                self.states.insert(app, state);
+                self.states.insert(app, *state);
             }
             DurableRecord::AppGone(app) => {
                 self.apps.remove(&app);
@@ -97,7 +97,7 @@ impl FakeStore {
                 self.marks.remove(&node);
             }
             DurableRecord::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
-            DurableRecord::Tags { node, tags } => drop(self.tags.insert(node, tags)),
+            DurableRecord::Tags { node, tags } => drop(self.tags.insert(node, *tags)),
         }
     }
     fn load(&self, epoch: Epoch) -> RestoredCluster {
@@ -636,7 +636,7 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> ContainerRequest {
         count,
         ended: 0,
         priority: 0,
-        place: crate::placement::PlacementRules::default(),
+        place: crate::placement::RequestPlacement::default(),
         deadline: None,
         waited: Duration::ZERO,
         launch: Arc::new(LaunchSpec {

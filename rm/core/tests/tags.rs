@@ -65,7 +65,7 @@ fn nodes_of(s: &ClusterScenario, app: &AppId) -> Vec<String> {
 }
 fn placed(s: &mut ClusterScenario, app: &AppId, request: &str, place: PlacementRules) {
     let mut ask = ask(request, 1, size(1, 1));
-    ask.place = place;
+    ask.place = place.into();
     s.call(ClusterCall::Ask {
         app: app.clone(),
         ask: Box::new(ask),
@@ -225,7 +225,7 @@ fn a_new_label_admits_requests_and_its_removal_stops_no_containers() {
         app: app.clone(),
         ask: Box::new({
             let mut ask = ask("gpu", 1, size(1, 1));
-            ask.place = labelled("gpu");
+            ask.place = labelled("gpu").into();
             ask
         }),
         how: DryRun::Really,
@@ -296,7 +296,7 @@ fn the_wait_sentence_of_a_tolerant_request_names_tainted_nodes() {
     let app = s.app("job");
     really(&mut s, "n1", taint("etl", Some("")));
     let mut large = ask("large", 1, size(4, 1));
-    large.place = tolerant("etl", None);
+    large.place = tolerant("etl", None).into();
     s.call(ClusterCall::Ask {
         app: app.clone(),
         ask: Box::new(large.clone()),
@@ -322,7 +322,7 @@ fn the_wait_sentence_of_a_tolerant_request_names_tainted_nodes() {
         "a taint does not make a request infeasible"
     );
     let mut labelled = ask("labelled", 1, size(1, 1));
-    labelled.place = self::labelled("gpu");
+    labelled.place = self::labelled("gpu").into();
     really(
         &mut s,
         "n1",

@@ -158,7 +158,7 @@ pub(crate) fn ask(ask: PlacementRequest) -> ProblemResult<core::request::Contain
         count: ask.count,
         ended: ask.ended,
         priority: ask.priority,
-        place: placement(*ask.placement, ask.nodes, ask.avoid_nodes),
+        place: placement(*ask.placement, ask.nodes, ask.avoid_nodes).into(),
         deadline: ask.deadline_ms.map(Duration::from_millis),
         waited: Duration::from_millis(ask.waited_ms),
         launch: Arc::from(ask.launch),

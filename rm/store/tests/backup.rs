@@ -70,7 +70,7 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
         journal
             .append(&DurableRecord::State {
                 app: app(n),
-                state: state.clone(),
+                state: Box::new(state.clone()),
             })
             .expect("appends");
         journal

@@ -134,7 +134,7 @@ fn an_application_is_restored_unchanged(backend: StoreBackend) {
         journal
             .append(&DurableRecord::State {
                 app: id("job.7"),
-                state: state(SavedStage::Running),
+                state: Box::new(state(SavedStage::Running)),
             })
             .expect("appends");
         journal
@@ -198,7 +198,7 @@ fn all_stages_of_applications_are_restored(backend: StoreBackend) {
             journal
                 .append(&DurableRecord::State {
                     app,
-                    state: state(*stage),
+                    state: Box::new(state(*stage)),
                 })
                 .expect("appends");
         }
@@ -274,7 +274,7 @@ fn operator_tags_are_restored(backend: StoreBackend) {
             journal
                 .append(&DurableRecord::Tags {
                     node: node.clone(),
-                    tags: tags.clone(),
+                    tags: Box::new(tags.clone()),
                 })
                 .expect("appends");
         }
@@ -282,7 +282,7 @@ fn operator_tags_are_restored(backend: StoreBackend) {
         journal
             .append(&DurableRecord::Tags {
                 node: n2,
-                tags: NodeTags::default(),
+                tags: Box::default(),
             })
             .expect("appends");
         journal.commit().expect("commits");
@@ -350,7 +350,7 @@ fn removed_records_stay_removed_and_their_numbers_are_not_reused(backend: StoreB
         journal
             .append(&DurableRecord::State {
                 app: id("job.7"),
-                state: state(SavedStage::Running),
+                state: Box::new(state(SavedStage::Running)),
             })
             .expect("appends");
         journal

@@ -12,6 +12,7 @@ use crate::sched::constraint::{
 use crate::sched::fit::{self, PlacementNeed};
 use crate::sched::index::{FreeIndex, IndexedNode};
 use crate::sched::locality::ExcludedPlaces;
+use crate::sched::node_ix::NodeNumber;
 use crate::sched::reservation::Reservation;
 use crate::timer::{TimerKey, TimerQueue};
 
@@ -50,12 +51,17 @@ impl Cluster {
                 "{node} is reserved for this request since {since} s, {short}{frees}"
             ));
         }
-        let would = |kept: &&Reservation| {
-            let slot = self.nodes.slot_of(&kept.node);
-            free(kept).is_some_and(|free| need.size.fits(&free))
-                && slot.is_some_and(|slot| misfit(need.place, slot).is_none())
+        let would = |node: NodeNumber| {
+            let account = self.ledger().account(node);
+            account.is_some_and(|account| need.size.fits(&account.free()))
+                && self
+                    .nodes
+                    .index()
+                    .slot(node)
+                    .is_some_and(|slot| misfit(need.place, slot).is_none())
         };
-        let kept = self.reservations().find(would)?;
+        let mut all = self.scheduler.reservations.all();
+        let (_, kept) = all.find(|(node, _)| would(*node))?;
         Some(format!(
             "{} has enough free resources and is {}",
             kept.node,

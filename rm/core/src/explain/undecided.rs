@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
-use headroom_types::{AppId, RequestId, Resource, Tick};
+use headroom_types::{AppId, Tick};
 
 use super::sentence_cache::SentenceCache;
-use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
 use crate::event::RequestVerdict;
 use crate::sched::fit::PlacementNeed;
-use crate::sched::scheduler_state::SchedulerState;
+use crate::table::RowPosition;
 
 /// Most requests that one review records; later reviews record the rest.
 const AT_ONCE: usize = 256;
@@ -22,15 +21,25 @@ impl Cluster {
     /// without specific reasons share the first sentence in `said`.
     pub(crate) fn decided(
         &mut self,
-        id: &AppId,
-        request: &RequestId,
+        home: RowPosition,
+        row: RowPosition,
         said: &mut SentenceCache,
         now: Tick,
     ) -> RequestVerdict {
-        let Some(app) = self.apps.get(id) else {
+        let app = self.apps.at(home);
+        let Some((app, (request, asked))) =
+            app.and_then(|app| Some((app, app.requests.entry_at(row)?)))
+        else {
             return RequestVerdict::Fits;
         };
-        let size = size_to_explain(&self.scheduler, app, request);
+        let missing = app.missing_of(asked);
+        if missing == 0 && asked.expired.is_none() {
+            return RequestVerdict::Fits;
+        }
+        let need = PlacementNeed::of_asked(app, request, asked);
+        // Only the size explains the wait, without placement rules, a reservation or a claim.
+        let is_usual = missing > 0 && need.is_plain() && !self.scheduler.serves(&app.id, request);
+        let size = is_usual.then_some(need.size);
         let known = size.and_then(|size| said.of(size));
         let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from))
         else {
@@ -40,7 +49,9 @@ impl Cluster {
             said.keep(size, &sentence);
         }
         let wall = self.wall(now);
-        if let Some(app) = self.apps.get_mut(id) {
+        if let Some(app) = self.apps.at_mut(home)
+            && let Some((request, _)) = app.requests.entry_at(row)
+        {
             app.undecided.note(wall, request, sentence.clone());
         }
         RequestVerdict::Waits { sentence }
@@ -51,8 +62,11 @@ impl Cluster {
         let from = self.scheduler.reviewed.take();
         for (app, requests, last) in self.some_waiting(from.as_ref()) {
             let mut said = SentenceCache::default();
-            for request in &requests {
-                self.decided(&app, request, &mut said, now);
+            let Some(home) = self.apps.row_of(&app) else {
+                continue;
+            };
+            for request in requests {
+                self.decided(home, request, &mut said, now);
             }
             self.scheduler.reviewed = Some((app, last));
         }
@@ -61,7 +75,7 @@ impl Cluster {
     /// Next waiting requests by application, after the position where the last review ended; the
     /// list wraps around after the last application. Each entry contains the number of its requests
     /// that are reviewed.
-    fn some_waiting(&self, from: Option<&(AppId, usize)>) -> Vec<(AppId, Vec<RequestId>, usize)> {
+    fn some_waiting(&self, from: Option<&(AppId, usize)>) -> Vec<(AppId, Vec<RowPosition>, usize)> {
         let (first, done) = from.map_or((None, 0), |(app, done)| (Some(app), *done));
         let before = self
             .apps
@@ -83,7 +97,11 @@ impl Cluster {
             }
             let waiting = self.queue.requests_of(app);
             let take = waiting.len().min(end).saturating_sub(skip).min(left);
-            let turn: Vec<RequestId> = waiting.into_iter().skip(skip).take(take).cloned().collect();
+            let record = self.apps.get(app);
+            let rows = waiting.into_iter().skip(skip).take(take);
+            let turn: Vec<RowPosition> = rows
+                .filter_map(|request| record?.requests.row_of(request))
+                .collect();
             left -= turn.len();
             if !turn.is_empty() {
                 some.push((app.clone(), turn, skip + take));
@@ -91,16 +109,4 @@ impl Cluster {
         }
         some
     }
-}
-
-/// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
-/// a reservation or a claim.
-fn size_to_explain<'a>(
-    scheduler: &SchedulerState,
-    app: &'a ClusterApplication,
-    request: &RequestId,
-) -> Option<&'a Resource> {
-    let need = PlacementNeed::of(app, Some(request))
-        .filter(|need| need.is_plain() && app.missing(request) > 0)?;
-    (!scheduler.serves(&app.id, request)).then_some(need.size)
 }

@@ -28,29 +28,36 @@ pub struct WaitReason {
 
 /// Recent reasons of one application; the number is limited.
 #[derive(Clone, Debug, Default)]
-pub struct WaitReasonLog(VecDeque<WaitReason>);
+pub struct WaitReasonLog {
+    reasons: VecDeque<WaitReason>,
+    /// Part of the hash of each reason's request, which avoids most comparisons of ids.
+    tags: VecDeque<u32>,
+}
 
 impl WaitReasonLog {
     /// All kept reasons, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &WaitReason> {
-        self.0.iter()
+        self.reasons.iter()
     }
     /// Records a reason.
     pub(crate) fn note(&mut self, at: UnixMillis, request: &RequestId, sentence: Arc<str>) {
-        for last in self.0.iter_mut().rev() {
-            if last.request == *request {
-                if last.sentence == sentence {
-                    last.at = at;
-                    last.times = last.times.saturating_add(1);
-                    return;
-                }
-                break;
-            }
+        let tag = tag(request);
+        let reasons = self.reasons.iter_mut().zip(&self.tags).rev();
+        let same = reasons.filter(|(_, known)| **known == tag);
+        let mut same = same.map(|(reason, _)| reason);
+        if let Some(last) = same.find(|last| last.request == *request)
+            && last.sentence == sentence
+        {
+            last.at = at;
+            last.times = last.times.saturating_add(1);
+            return;
         }
-        if self.0.len() >= MOST {
-            self.0.pop_front();
+        if self.reasons.len() >= MOST {
+            self.reasons.pop_front();
+            self.tags.pop_front();
         }
-        self.0.push_back(WaitReason {
+        self.tags.push_back(tag);
+        self.reasons.push_back(WaitReason {
             since: at,
             at,
             times: 1,
@@ -58,6 +65,11 @@ impl WaitReasonLog {
             sentence,
         });
     }
+}
+
+#[allow(clippy::cast_possible_truncation)] // the lower half of the bits
+fn tag(request: &RequestId) -> u32 {
+    request.fingerprint() as u32
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use super::sibling_order::{SiblingOrder, SiblingRank, SizeClass};
 use super::spec::QueueDefinition;
 use super::waiter::PlacementWaiter;
 use super::waits::{LineSharing, RequestLineHead, WaitingRequests};
+use crate::app::ClusterApplication;
 use crate::event::QueuesFrom;
 use crate::ledger::ResourceLedger;
 use crate::queue::QueueTree;
-use crate::table::HashedTable;
+use crate::table::{HashedTable, RowPosition};
 
 /// One queue.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ pub(crate) struct ActiveApplication {
     waits: WaitingRequests,
     seat: Option<(SizeClass, SiblingRank)>,
     failed: u64,
+    /// True when it is in the list of moved applications.
+    moved: bool,
 }
 
 /// All queues and their waiting applications.
@@ -90,6 +93,11 @@ pub struct SchedulerQueues {
     source: QueuesFrom,
     /// Number of requests that have arrived.
     arrivals: u64,
+    /// Applications whose waiting requests have changed since the last update of the order.
+    moved: Vec<u32>,
+    /// Leaves with such an application or with changed resources. Empty between updates of the
+    /// order; kept for its allocation.
+    leaves: Vec<QueueNumber>,
 }
 
 /// Next object of a pass, in scheduling order.
@@ -102,7 +110,7 @@ pub(crate) enum PassTarget {
 }
 
 /// Object that failed in this round and is not tried again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum FailedCandidate {
     /// All waiters below a queue.
     Queue(QueueNumber),
@@ -138,6 +146,8 @@ impl SchedulerQueues {
             room_changed: false,
             source,
             arrivals: 0,
+            moved: Vec::new(),
+            leaves: Vec::new(),
         };
         queues.plant(QueuePath::root(), tree.root(), None);
         queues.tree = tree;
@@ -193,7 +203,7 @@ impl SchedulerQueues {
         for (number, mut member) in members.into_rows() {
             let path = self.slots.get(member.leaf.index()).map(|slot| &slot.path);
             member.leaf = path.and_then(|path| next.leaf(path)).unwrap_or(fallback);
-            member.seat = None;
+            (member.seat, member.moved) = (None, false);
             next.seat_member(number, member);
         }
         next.round = self.round + 1;
@@ -283,6 +293,11 @@ impl SchedulerQueues {
     pub fn leaf_of(&self, app: &AppId) -> Option<QueueNumber> {
         self.members.get(&app.seq()).map(|member| member.leaf)
     }
+    /// Leaf of an application that has not ended, and whether it counts against `max_running`.
+    pub(crate) fn leaf_and_run_of(&self, app: &AppId) -> Option<(QueueNumber, bool)> {
+        let member = self.members.get(&app.seq())?;
+        Some((member.leaf, member.running))
+    }
     /// True when the application counts against `max_running`.
     pub fn is_running(&self, app: &AppId) -> bool {
         self.members
@@ -301,6 +316,7 @@ impl SchedulerQueues {
             waits,
             seat: None,
             failed: 0,
+            moved: false,
         };
         self.seat_member(app.seq(), member);
     }
@@ -337,6 +353,7 @@ impl SchedulerQueues {
         };
         self.close(app, ledger);
         (member.leaf, member.priority, member.seat, member.failed) = (leaf, priority, None, 0);
+        member.moved = false;
         self.seat_member(app.seq(), member);
         self.reseat_app(app.seq(), ledger);
         self.round += 1;
@@ -365,29 +382,24 @@ impl SchedulerQueues {
     }
 
     /// Adds the waiting master of an application.
-    pub fn put_master(&mut self, app: &AppId, size: &Resource, ledger: &ResourceLedger) {
-        self.put(app, ledger, |waits| waits.put_master(size));
+    pub fn put_master(&mut self, app: &AppId, size: &Resource) {
+        self.put(app, |waits| waits.put_master(size));
     }
     /// Adds a waiting request; the next pass tries it even when no resources became free.
     pub fn put_request(
         &mut self,
-        waiter: (&AppId, &RequestId),
+        app: &AppId,
+        request: (RowPosition, &RequestId),
         size: &Resource,
         at: (i32, u64),
         whereto: LineSharing,
-        ledger: &ResourceLedger,
     ) {
-        let ((app, request), (priority, arrival)) = (waiter, at);
-        self.put(app, ledger, |waits| {
+        let (priority, arrival) = at;
+        self.put(app, |waits| {
             waits.put(request, size, priority, arrival, whereto)
         });
     }
-    fn put(
-        &mut self,
-        app: &AppId,
-        ledger: &ResourceLedger,
-        what: impl FnOnce(&mut WaitingRequests),
-    ) {
+    fn put(&mut self, app: &AppId, what: impl FnOnce(&mut WaitingRequests)) {
         let Some(member) = self.members.get_mut(&app.seq()) else {
             return;
         };
@@ -395,17 +407,19 @@ impl SchedulerQueues {
         what(&mut member.waits);
         member.failed = 0;
         let (leaf, more) = (member.leaf, member.waits.len().saturating_sub(before));
-        self.wait_more(leaf, more);
+        if !std::mem::replace(&mut member.moved, true) {
+            self.moved.push(app.seq());
+        }
         let mut at = Some(leaf);
         while let Some(slot) = at.and_then(|ix| self.slots.get_mut(ix.index())) {
             slot.failed = 0;
+            slot.waiting = slot.waiting.saturating_add(more);
             at = slot.parent;
         }
         self.fresh = true;
-        self.reseat_app(app.seq(), ledger);
     }
-    /// Removes a waiting request, or the waiting master when `request` is `None`.
-    pub fn remove(&mut self, app: &AppId, request: Option<&RequestId>, ledger: &ResourceLedger) {
+    /// Removes a waiting request by its row, or the waiting master when `request` is `None`.
+    pub fn remove(&mut self, app: &AppId, request: Option<RowPosition>) {
         let Some(member) = self.members.get_mut(&app.seq()) else {
             return;
         };
@@ -413,15 +427,31 @@ impl SchedulerQueues {
         member.waits.remove(request);
         let (leaf, less) = (member.leaf, before - member.waits.len());
         if less > 0 {
+            if !std::mem::replace(&mut member.moved, true) {
+                self.moved.push(app.seq());
+            }
             self.wait_less(leaf, less);
-            self.reseat_app(app.seq(), ledger);
         }
     }
-    /// True when the request waits, or the master when `request` is `None`.
-    pub fn contains(&self, app: &AppId, request: Option<&RequestId>) -> bool {
+    /// True when the request of a row waits, or the master when `request` is `None`.
+    pub fn contains(&self, app: &AppId, request: Option<RowPosition>) -> bool {
         self.members
             .get(&app.seq())
             .is_some_and(|member| member.waits.contains(request))
+    }
+    /// Like [`SchedulerQueues::contains`], for the id of a request.
+    pub(crate) fn contains_request(
+        &self,
+        app: &ClusterApplication,
+        request: Option<&RequestId>,
+    ) -> bool {
+        match request {
+            None => self.contains(&app.id, None),
+            Some(request) => app
+                .requests
+                .row_of(request)
+                .is_some_and(|row| self.contains(&app.id, Some(row))),
+        }
     }
     /// Waiting requests of an application in scheduling order.
     pub(crate) fn requests_of(&self, app: &AppId) -> Vec<&RequestId> {
@@ -514,7 +544,7 @@ impl SchedulerQueues {
         ranks.into_iter().map(|rank| rank.who).collect()
     }
     /// Number of waiters of the same leaf that precede this request.
-    pub fn ahead(&self, app: &AppId, request: &RequestId, ledger: &ResourceLedger) -> usize {
+    pub fn ahead(&self, app: &AppId, request: RowPosition, ledger: &ResourceLedger) -> usize {
         let number = app.seq();
         let Some((member, leaf)) = self
             .members
@@ -531,7 +561,7 @@ impl SchedulerQueues {
             .filter_map(|other| self.members.get(&other))
             .map(|other| other.waits.len())
             .sum();
-        others + member.waits.ahead(Some(request))
+        others + member.waits.ahead(request)
     }
 
     fn wait_more(&mut self, leaf: QueueNumber, by: usize) {

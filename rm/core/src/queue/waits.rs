@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use headroom_types::{Bytes, Cpus, RequestId, Resource};
 
 use super::sibling_order::SizeClass;
-use crate::table::HashedTable;
+use crate::table::RowPosition;
 
 /// Whether a request can share a line with others of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,18 @@ struct RequestLineKey {
     alone: Option<u64>,
 }
 
+/// A request in its line.
+#[derive(Clone, Debug)]
+struct WaitingRequest {
+    /// Row in the table of the application's requests.
+    row: RowPosition,
+    id: RequestId,
+}
+
 #[derive(Clone, Debug, Default)]
 struct RequestLine {
     /// Requests by arrival.
-    requests: BTreeMap<u64, RequestId>,
+    requests: BTreeMap<u64, WaitingRequest>,
     failed: u64,
 }
 
@@ -48,14 +56,18 @@ pub struct WaitingRequests {
     master: Option<(SizeClass, u64)>,
     lines: BTreeMap<RequestLineKey, RequestLine>,
     heads: BTreeMap<RequestPosition, RequestLineKey>,
-    of: HashedTable<RequestId, (u64, RequestLineKey)>,
+    /// Arrival and line of each waiting request, by its row in the table of the application's
+    /// requests.
+    of: Vec<Option<(u64, RequestLineKey)>>,
+    /// Number of waiting requests.
+    count: usize,
 }
 
 /// A line of an application during a pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLineHead {
-    /// First request of the line; `None` for the master.
-    pub request: Option<RequestId>,
+    /// Row of the first request of the line; `None` for the master.
+    pub request: Option<RowPosition>,
     /// Position after which the iteration continues.
     pub at: Option<(i32, u64)>,
 }
@@ -72,16 +84,15 @@ impl WaitingRequests {
             0,
         ));
     }
-    /// Adds a request.
+    /// Adds a request, by its row in the table of the application's requests.
     pub fn put(
         &mut self,
-        request: &RequestId,
+        (row, request): (RowPosition, &RequestId),
         size: &Resource,
         priority: i32,
         arrival: u64,
         whereto: LineSharing,
     ) {
-        self.remove(Some(request));
         let alone = match whereto {
             LineSharing::Anywhere if size.extra.is_empty() => None,
             LineSharing::Anywhere | LineSharing::Somewhere => Some(arrival),
@@ -92,9 +103,17 @@ impl WaitingRequests {
             cpus: size.cpus,
             alone,
         };
+        if self.place_of(row) == Some((arrival, key)) {
+            if let Some(line) = self.lines.get_mut(&key) {
+                line.failed = 0;
+            }
+            return;
+        }
+        self.remove(Some(row));
         let line = self.lines.entry(key).or_default();
         let head = line.requests.first_key_value().map(|(arrival, _)| *arrival);
-        line.requests.insert(arrival, request.clone());
+        let id = request.clone();
+        line.requests.insert(arrival, WaitingRequest { row, id });
         line.failed = 0;
         if head.is_none_or(|head| arrival < head) {
             if let Some(head) = head {
@@ -102,39 +121,48 @@ impl WaitingRequests {
             }
             self.heads.insert((key.priority, arrival), key);
         }
-        self.of.insert(request.clone(), (arrival, key));
+        if self.of.len() <= row.index() {
+            self.of.resize(row.index() + 1, None);
+        }
+        if let Some(place) = self.of.get_mut(row.index()) {
+            *place = Some((arrival, key));
+            self.count += 1;
+        }
     }
-    /// Removes a waiter.
-    pub fn remove(&mut self, request: Option<&RequestId>) {
-        let Some(request) = request else {
+    /// Removes a waiter: a request by its row, or the master.
+    pub fn remove(&mut self, request: Option<RowPosition>) {
+        let Some(row) = request else {
             self.master = None;
             return;
         };
-        let Some((arrival, key)) = self.of.remove(request) else {
+        let Some((arrival, key)) = self.of.get_mut(row.index()).and_then(Option::take) else {
             return;
         };
+        self.count -= 1;
         let Some(line) = self.lines.get_mut(&key) else {
             return;
         };
+        let first = line.requests.first_key_value().map(|(arrival, _)| *arrival);
         line.requests.remove(&arrival);
-        if self.heads.remove(&(key.priority, arrival)).is_some()
-            && let Some((next, _)) = line.requests.first_key_value()
-        {
-            self.heads.insert((key.priority, *next), key);
-        }
-        if line.requests.is_empty() {
-            self.lines.remove(&key);
+        if first == Some(arrival) {
+            self.heads.remove(&(key.priority, arrival));
+            match line.requests.first_key_value() {
+                Some((next, _)) => drop(self.heads.insert((key.priority, *next), key)),
+                None => drop(self.lines.remove(&key)),
+            }
         }
     }
-    /// True when the waiter waits.
-    pub fn contains(&self, request: Option<&RequestId>) -> bool {
-        request.map_or(self.master.is_some(), |request| {
-            self.of.contains_key(request)
-        })
+    /// Arrival and line of a request that waits.
+    fn place_of(&self, row: RowPosition) -> Option<(u64, RequestLineKey)> {
+        *self.of.get(row.index())?
+    }
+    /// True when the waiter waits: a request by its row, or the master.
+    pub fn contains(&self, request: Option<RowPosition>) -> bool {
+        request.map_or(self.master.is_some(), |row| self.place_of(row).is_some())
     }
     /// Number of waiters.
     pub fn len(&self) -> usize {
-        self.of.len() + usize::from(self.master.is_some())
+        self.count + usize::from(self.master.is_some())
     }
     /// True when there are no waiters.
     pub fn is_empty(&self) -> bool {
@@ -173,17 +201,18 @@ impl WaitingRequests {
             .filter_map(|(at, key)| Some((at, self.lines.get(key)?)));
         let (at, line) = lines.into_iter().find(|(_, line)| line.failed != round)?;
         Some(RequestLineHead {
-            request: line.requests.get(&at.1).cloned(),
+            request: line.requests.get(&at.1).map(|waiting| waiting.row),
             at: Some((at.0.0, at.1)),
         })
     }
-    /// All requests of a line, in order.
-    pub fn line(&self, head: &RequestLineHead) -> impl Iterator<Item = &RequestId> {
+    /// Rows of all requests of a line, in order.
+    pub fn line(&self, head: &RequestLineHead) -> impl Iterator<Item = RowPosition> {
         let at = head
             .at
             .map(|(priority, arrival)| (Reverse(priority), arrival));
         let line = at.and_then(|at| self.lines.get(self.heads.get(&at)?));
-        line.into_iter().flat_map(|line| line.requests.values())
+        let waiting = line.into_iter().flat_map(|line| line.requests.values());
+        waiting.map(|waiting| waiting.row)
     }
     /// Marks a line as failed in this round.
     pub fn fail(&mut self, head: &RequestLineHead, round: u64) {
@@ -209,10 +238,12 @@ impl WaitingRequests {
             self.merge(&mut all);
             return all;
         }
-        let mut requests: Vec<(RequestPosition, &RequestId)> = self
-            .of
-            .iter()
-            .map(|(request, (arrival, key))| ((key.priority, *arrival), request))
+        let lines = self.lines.iter();
+        let mut requests: Vec<(RequestPosition, &RequestId)> = lines
+            .flat_map(|(key, line)| {
+                let waiting = line.requests.iter();
+                waiting.map(|(arrival, waiting)| ((key.priority, *arrival), &waiting.id))
+            })
             .collect();
         requests.sort_unstable_by_key(|(at, _)| *at);
         all.extend(requests.into_iter().map(|(_, request)| Some(request)));
@@ -223,7 +254,7 @@ impl WaitingRequests {
         let begin = |(key, line): (&RequestLineKey, &'a RequestLine)| {
             let mut rest = line.requests.iter();
             rest.next()
-                .map(|(arrival, request)| ((key.priority, *arrival), request, rest))
+                .map(|(arrival, waiting)| ((key.priority, *arrival), &waiting.id, rest))
         };
         let mut lines: Vec<_> = self.lines.iter().filter_map(begin).collect();
         while let Some((at, (first, ..))) = lines
@@ -235,20 +266,19 @@ impl WaitingRequests {
             let (first, request, rest) = &mut lines[at];
             all.push(Some(*request));
             match rest.next() {
-                Some((arrival, next)) => (*first, *request) = ((priority, *arrival), next),
+                Some((arrival, next)) => (*first, *request) = ((priority, *arrival), &next.id),
                 None => drop(lines.swap_remove(at)),
             }
         }
     }
-    /// Number of waiters that precede this one.
-    pub fn ahead(&self, request: Option<&RequestId>) -> usize {
-        let Some((arrival, key)) = request.and_then(|request| self.of.get(request)) else {
+    /// Number of waiters that precede this request.
+    pub fn ahead(&self, request: RowPosition) -> usize {
+        let Some((arrival, key)) = self.place_of(request) else {
             return 0;
         };
-        let at = (key.priority, *arrival);
-        let before = self
-            .of
-            .values()
+        let at = (key.priority, arrival);
+        let waiting = self.of.iter().flatten();
+        let before = waiting
             .filter(|(arrival, key)| (key.priority, *arrival) < at)
             .count();
         before + usize::from(self.master.is_some())
@@ -265,15 +295,20 @@ mod tests {
     fn size(gib: u64) -> Resource {
         Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1))
     }
+    /// Row of the request with this letter.
+    fn row(text: &str) -> RowPosition {
+        let letter = text.bytes().next().expect("a letter");
+        RowPosition::new(u32::from(letter - b'a'))
+    }
+    fn put(waits: &mut WaitingRequests, text: &str, gib: u64, at: (i32, u64), way: LineSharing) {
+        waits.put((row(text), &id(text)), &size(gib), at.0, at.1, way);
+    }
     fn walk(waits: &WaitingRequests, round: u64) -> Vec<String> {
         let mut seen = Vec::new();
         let mut at = None;
         while let Some(head) = waits.next(at.as_ref(), round) {
-            seen.push(
-                head.request
-                    .as_ref()
-                    .map_or("master".to_owned(), ToString::to_string),
-            );
+            let letter = |row: RowPosition| char::from(b'a' + row.number() as u8).to_string();
+            seen.push(head.request.map_or("master".to_owned(), letter));
             at = Some(head);
         }
         seen
@@ -282,20 +317,20 @@ mod tests {
     #[test]
     fn requests_are_tried_by_priority_and_arrival_and_fail_once_per_group() {
         let mut waits = WaitingRequests::default();
-        waits.put(&id("a"), &size(1), 0, 1, LineSharing::Anywhere);
-        waits.put(&id("b"), &size(2), 0, 2, LineSharing::Anywhere);
-        waits.put(&id("c"), &size(1), 0, 3, LineSharing::Anywhere);
-        waits.put(&id("d"), &size(4), 7, 4, LineSharing::Somewhere);
+        put(&mut waits, "a", 1, (0, 1), LineSharing::Anywhere);
+        put(&mut waits, "b", 2, (0, 2), LineSharing::Anywhere);
+        put(&mut waits, "c", 1, (0, 3), LineSharing::Anywhere);
+        put(&mut waits, "d", 4, (7, 4), LineSharing::Somewhere);
         assert_eq!(walk(&waits, 1), ["d", "a", "b"], "c waits behind a");
         assert_eq!(waits.all().len(), 4);
         assert_eq!(
-            (waits.ahead(Some(&id("c"))), waits.least()),
+            (waits.ahead(row("c")), waits.least()),
             (3, Some(SizeClass::ANY)),
             "d may fit on some node"
         );
         waits.fail(
             &RequestLineHead {
-                request: Some(id("a")),
+                request: Some(row("a")),
                 at: Some((0, 1)),
             },
             1,
@@ -306,13 +341,13 @@ mod tests {
             ["d", "a", "b"],
             "a failure holds for one pass"
         );
-        waits.put(&id("d"), &size(4), 7, 4, LineSharing::Anywhere);
-        waits.remove(Some(&id("a")));
+        put(&mut waits, "d", 4, (7, 4), LineSharing::Anywhere);
+        waits.remove(Some(row("a")));
         assert_eq!(walk(&waits, 2), ["d", "b", "c"], "and b came before c");
         waits.put_master(&size(1));
         assert_eq!(walk(&waits, 2)[0], "master");
         for request in ["b", "c", "d"] {
-            waits.remove(Some(&id(request)));
+            waits.remove(Some(row(request)));
         }
         waits.remove(None);
         assert!(waits.is_empty() && waits.heads.is_empty() && waits.lines.is_empty());

@@ -149,11 +149,10 @@ impl Cluster {
 
     /// Reason why a claim is obsolete.
     fn is_vain(&self, number: u64, claim: &PreemptionClaim) -> Option<&'static str> {
-        let Some(app) = self
-            .apps
-            .get(&claim.waiter.app)
-            .filter(|app| self.queue.contains(&app.id, claim.waiter.request.as_ref()))
-        else {
+        let Some(app) = self.apps.get(&claim.waiter.app).filter(|app| {
+            self.queue
+                .contains_request(app, claim.waiter.request.as_ref())
+        }) else {
             return Some("the request does not wait any more");
         };
         let request = claim.waiter.request.as_ref();
@@ -187,10 +186,7 @@ impl Cluster {
         let Some(node) = self.nodes.number(&claim.node) else {
             return;
         };
-        match &request {
-            Some(request) => self.grant_request(&id, request, node, ctx),
-            None => self.grant_master(&id, node, ctx),
-        }
+        self.grant_by_id(&id, request.as_ref(), node, ctx);
         self.drop_claim(number); // the remaining resources are free for all requests
         self.queue.run(&id);
     }

@@ -3,7 +3,7 @@
 //! Pure functions: they compare a placement with the properties of a node and return mismatches.
 //! They never read free resources, containers or the time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use headroom_types::{Name, NodeId, Resource};
@@ -12,23 +12,8 @@ use super::index::{FreeIndex, IndexedNode};
 use super::node_ix::NodeNumber;
 use crate::event::{Exclusive, NodeProperties};
 use crate::phrase::{either, pair};
+pub(crate) use crate::placement::ANYWHERE;
 use crate::placement::{AttributeMatch, PlacementRules, RelaxationPolicy};
-
-/// A placement without rules.
-pub(crate) static ANYWHERE: PlacementRules = PlacementRules {
-    nodes: Vec::new(),
-    racks: Vec::new(),
-    avoid_nodes: Vec::new(),
-    avoid_racks: Vec::new(),
-    prefer_nodes: Vec::new(),
-    prefer_racks: Vec::new(),
-    relax: RelaxationPolicy::AtOnce,
-    labels: BTreeSet::new(),
-    attributes: BTreeMap::new(),
-    tolerate: BTreeMap::new(),
-    apart: None,
-    spread: None,
-};
 
 /// Reason why a placement excludes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,8 @@ use super::locality::{ExcludedPlaces, looks_around, places_by_count, preferred_r
 use super::node_ix::NodeNumber;
 use crate::app::ClusterApplication;
 use crate::placement::{AttributeMatch, LocalityLevel, PlacementRules};
+use crate::request::PendingRequest;
+use crate::table::RowPosition;
 
 /// Requirements of one container.
 #[derive(Clone, Copy, Debug)]
@@ -49,25 +51,40 @@ impl<'a> PlacementNeed<'a> {
             });
         };
         let (request, asked) = app.requests.get_key_value(request)?;
+        Some(PlacementNeed::of_asked(app, request, asked))
+    }
+    /// Like [`PlacementNeed::of`], for the row of a request.
+    pub(crate) fn at(app: &'a ClusterApplication, request: Option<RowPosition>) -> Option<Self> {
+        let Some(row) = request else {
+            return PlacementNeed::of(app, None);
+        };
+        let (request, asked) = app.requests.entry_at(row)?;
+        Some(PlacementNeed::of_asked(app, request, asked))
+    }
+    /// Requirements of the next container of a request that the caller has looked up.
+    #[inline]
+    pub(crate) fn of_asked(
+        app: &'a ClusterApplication,
+        request: &'a RequestId,
+        asked: &'a PendingRequest,
+    ) -> Self {
         let place = &asked.ask.place;
-        let (avoid, prefer, reach) = (
-            place.avoid_nodes.as_slice(),
-            place.prefer_nodes.as_slice(),
-            asked.reach,
-        );
-        Some(PlacementNeed {
+        PlacementNeed {
             size: &asked.ask.resource,
             place,
-            avoid,
-            prefer,
-            reach,
+            avoid: place.avoid_nodes.as_slice(),
+            prefer: place.prefer_nodes.as_slice(),
+            reach: asked.reach,
             of: Some((app, request)),
-        })
+        }
     }
     /// True when every schedulable node with enough free resources is suitable. If such a need does
     /// not fit, no larger one fits.
     pub fn is_anywhere(&self) -> bool {
         let p = self.place;
+        if std::ptr::eq(p, &ANYWHERE) {
+            return self.reach == LocalityLevel::Anywhere && !self.has_shy_neighbours();
+        }
         let rules =
             p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len() + p.tolerate.len();
         rules == 0
@@ -78,6 +95,9 @@ impl<'a> PlacementNeed<'a> {
     /// True when only the size decides.
     pub(crate) fn is_plain(&self) -> bool {
         let p = self.place;
+        if std::ptr::eq(p, &ANYWHERE) {
+            return self.avoid.len() + self.prefer.len() == 0 && self.is_anywhere();
+        }
         let preferences =
             self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
         preferences == 0 && self.is_anywhere() && p.spread.is_none()

@@ -36,7 +36,7 @@ impl SchedulerQueues {
         size: &Resource,
         ledger: &ResourceLedger,
     ) -> Option<GrantLimit> {
-        let leaf = self.leaf_of(&app.id)?;
+        let (leaf, running) = self.leaf_and_run_of(&app.id)?;
         if let Some((path, state)) = self.barred(leaf) {
             return Some(GrantLimit::QueueState(path.clone(), state));
         }
@@ -44,7 +44,7 @@ impl SchedulerQueues {
             self.slot(queue)
                 .map_or_else(QueuePath::root, |slot| slot.path.clone())
         };
-        if !self.is_running(&app.id) && self.is_full(leaf) {
+        if !running && self.is_full(leaf) {
             return Some(GrantLimit::Running(path(leaf)));
         }
         for (queue, slot) in self.path_of(leaf) {

@@ -39,7 +39,10 @@ impl Cluster {
             return;
         };
         let place = app.requests.get(request).map(|r| &r.ask.place);
-        let wanted = place.is_some_and(looks_around);
+        let wanted = place.is_some_and(|place| looks_around(place));
+        if app.spots.is_none() && !wanted {
+            return; // the usual case
+        }
         let fresh = (app.spots.is_none() && wanted).then(|| locations_of(app, &self.allocations));
         let Some(app) = self.apps.get_mut(app_id) else {
             return;
@@ -52,7 +55,8 @@ impl Cluster {
         if spots.is_shy(request) {
             self.queue.note_room();
         }
-        spots.says(request, app.requests.get(request).map(|r| &r.ask.place));
+        let asked = app.requests.get(request);
+        spots.says(request, asked.map(|asked| &*asked.ask.place));
     }
 }
 

@@ -21,4 +21,4 @@ pub mod reservation;
 pub(crate) mod reserve;
 pub mod scheduler_state;
 
-pub(crate) use pass::{GrantBlock, grant_block};
+pub(crate) use pass::{GrantBlock, QueueAttempt, grant_block};

@@ -13,11 +13,21 @@ use crate::app::{ApplicationOrigin, ClusterApplication};
 use crate::cluster::{Cluster, MAX_UNACKED};
 use crate::ledger::ContainerRole;
 use crate::node_table::NodeTable;
+use crate::queue::QueueNumber;
 use crate::queue::sibling_order::{SiblingRank, SizeClass};
 use crate::queue::tree::{FailedCandidate, PassTarget};
 use crate::queue::waits::{LineSharing, RequestLineHead};
-use crate::queue::{PlacementWaiter, QueueNumber};
 use crate::step_context::StepContext;
+use crate::table::RowPosition;
+
+/// Whether the next pass tries a request that waits already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueAttempt {
+    /// Only a request that did not wait.
+    IfNew,
+    /// Every request that waits.
+    Always,
+}
 
 /// Intermediate results of one pass.
 #[derive(Default)]
@@ -30,6 +40,16 @@ struct PassProgress {
     open: Vec<(SizeClass, Resource, NodeNumber)>,
     /// Failures to record before the next iteration.
     failed: Vec<FailedCandidate>,
+}
+
+/// Waiter that can be granted, with its node.
+#[derive(Clone, Copy, Debug)]
+struct PlacedWaiter {
+    /// Row of the application.
+    app: RowPosition,
+    /// Row of the request in the record of the application; `None` for the master.
+    request: Option<RowPosition>,
+    node: NodeNumber,
 }
 
 impl PassProgress {
@@ -73,22 +93,20 @@ impl Cluster {
             for failed in walk.failed.drain(..) {
                 self.queue.fail(failed);
             }
-            let Some((waiter, node)) = next else { break };
-            match &waiter.request {
-                Some(request) => self.grant_request(&waiter.app, request, node, ctx),
-                None => self.grant_master(&waiter.app, node, ctx),
+            let Some(waiter) = next else { break };
+            match waiter.request {
+                Some(request) => self.grant_request(waiter.app, request, waiter.node, ctx),
+                None => self.grant_master(waiter.app, waiter.node, ctx),
             }
-            self.queue.run(&waiter.app);
+            if let Some(app) = self.apps.at(waiter.app) {
+                self.queue.run(&app.id);
+            }
             self.queue.update_order(self.allocations.ledger_mut());
         }
     }
 
     /// First waiter below a queue that can be granted, with its node.
-    fn next_in(
-        &self,
-        queue: QueueNumber,
-        walk: &mut PassProgress,
-    ) -> Option<(PlacementWaiter, NodeNumber)> {
+    fn next_in(&self, queue: QueueNumber, walk: &mut PassProgress) -> Option<PlacedWaiter> {
         let mut after: Option<SiblingRank> = None;
         while let Some((rank, seat)) = self.queue.next(queue, after, |class| {
             walk.has_room(class, self.nodes.index())
@@ -110,29 +128,23 @@ impl Cluster {
     }
 
     /// First waiter of an application that can be granted, with its node.
-    fn next_of(
-        &self,
-        number: u32,
-        walk: &mut PassProgress,
-    ) -> Option<(PlacementWaiter, NodeNumber)> {
+    fn next_of(&self, number: u32, walk: &mut PassProgress) -> Option<PlacedWaiter> {
         let (id, _) = self.queue.member(number)?;
+        let row = self.apps.row_of(id)?;
         let app = self
             .apps
-            .get(id)
+            .at(row)
             .filter(|app| grant_block(app, &self.nodes).is_none())?;
         let mut after: Option<RequestLineHead> = None;
         while let Some((_, head)) = self.queue.next_line(number, after.as_ref()) {
             if let Some((request, node)) = self.try_line(app, number, &head, walk) {
-                return Some((
-                    PlacementWaiter {
-                        app: app.id.clone(),
-                        request,
-                    },
+                return Some(PlacedWaiter {
+                    app: row,
+                    request,
                     node,
-                ));
+                });
             }
-            walk.failed
-                .push(FailedCandidate::Line(number, head.clone()));
+            walk.failed.push(FailedCandidate::Line(number, head));
             after = Some(head);
         }
         None
@@ -146,38 +158,34 @@ impl Cluster {
         number: u32,
         head: &RequestLineHead,
         walk: &mut PassProgress,
-    ) -> Option<(Option<RequestId>, NodeNumber)> {
-        if let Some(node) = self.try_place(app, head.request.as_ref(), walk) {
-            return Some((head.request.clone(), node));
+    ) -> Option<(Option<RowPosition>, NodeNumber)> {
+        let need = PlacementNeed::at(app, head.request)?;
+        if let Some(node) = self.try_place(app, need, walk) {
+            return Some((head.request, node));
         }
-        if PlacementNeed::of(app, head.request.as_ref())?.is_anywhere() {
+        if need.is_anywhere() {
             return None;
         }
-        let behind = self.queue.line(number, head).skip(1);
-        behind.into_iter().find_map(|request| {
-            Some((
-                Some(request.clone()),
-                self.try_place(app, Some(request), walk)?,
-            ))
+        let mut behind = self.queue.line(number, head).skip(1);
+        behind.find_map(|request| {
+            let need = PlacementNeed::at(app, Some(request))?;
+            Some((Some(request), self.try_place(app, need, walk)?))
         })
     }
 
     fn try_place(
         &self,
         app: &ClusterApplication,
-        request: Option<&RequestId>,
+        need: PlacementNeed<'_>,
         walk: &mut PassProgress,
     ) -> Option<NodeNumber> {
-        let need = PlacementNeed::of(app, request)?;
         let anywhere = need.is_anywhere();
         if anywhere && walk.blocked_sizes.covers(need.size) {
             return None;
         }
-        if self
-            .queue
-            .limit(app, ContainerRole::of(request), need.size, self.ledger())
-            .is_some()
-        {
+        let role = ContainerRole::of(need.of.map(|(_, request)| request));
+        let limit = self.queue.limit(app, role, need.size, self.ledger());
+        if limit.is_some() {
             return None;
         }
         let chosen = fit::choose(self.nodes.index(), need);
@@ -189,54 +197,74 @@ impl Cluster {
 
     /// Adds a request to its queue or removes it, by the number of missing containers.
     pub(crate) fn requeue(&mut self, app_id: &AppId, request: &RequestId) {
-        let Some(app) = self.apps.get(app_id) else {
+        let Some(row) = self.apps.row_of(app_id) else {
             return;
         };
-        self.scheduler
-            .reservations
-            .mark_request_dirty(app_id, request);
-        let asked = app
-            .requests
-            .get(request)
-            .filter(|asked| app.missing_of(asked) > 0);
-        match (self.queue.contains(app_id, Some(request)), asked) {
-            (true, Some(_)) | (false, None) => {}
-            (false, Some(asked)) if !app.state.is_ending() => {
-                let anywhere =
-                    PlacementNeed::of(app, Some(request)).is_some_and(|need| need.is_anywhere());
-                let whereto = if anywhere {
-                    LineSharing::Anywhere
-                } else {
-                    LineSharing::Somewhere
-                };
-                let at = (asked.ask.priority, asked.arrival);
-                self.queue.put_request(
-                    (app_id, request),
-                    &asked.ask.resource,
-                    at,
-                    whereto,
-                    self.allocations.ledger(),
-                );
+        let app = self.apps.at(row);
+        match app.and_then(|app| app.requests.row_of(request)) {
+            Some(request) => self.requeue_at(row, request, QueueAttempt::IfNew),
+            None => {
+                let reservations = &mut self.scheduler.reservations;
+                reservations.mark_request_dirty(app_id, request);
             }
-            (true, None) => self
-                .queue
-                .remove(app_id, Some(request), self.allocations.ledger()),
-            (false, Some(_)) => {}
         }
     }
 
-    /// Removes a request from its queue and adds it again, so that the next pass tries it.
-    pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
+    /// Like [`Cluster::requeue`], for the rows of the application and the request. With
+    /// [`QueueAttempt::Always`], the next pass also tries a request that waits already.
+    pub(crate) fn requeue_at(
+        &mut self,
+        app: RowPosition,
+        request: RowPosition,
+        attempt: QueueAttempt,
+    ) {
+        let Some(app) = self.apps.at(app) else {
+            return;
+        };
+        let Some((id, asked)) = app.requests.entry_at(request) else {
+            return;
+        };
+        let reservations = &mut self.scheduler.reservations;
+        reservations.mark_request_dirty(&app.id, id);
+        if app.missing_of(asked) == 0 {
+            self.queue.remove(&app.id, Some(request));
+            return;
+        }
+        let waits = self.queue.contains(&app.id, Some(request));
+        match attempt {
+            QueueAttempt::IfNew if waits => return,
+            QueueAttempt::IfNew | QueueAttempt::Always => {}
+        }
+        if app.state.is_ending() {
+            self.queue.remove(&app.id, Some(request));
+            return;
+        }
+        let anywhere = PlacementNeed::of_asked(app, id, asked).is_anywhere();
+        let whereto = if anywhere {
+            LineSharing::Anywhere
+        } else {
+            LineSharing::Somewhere
+        };
+        let at = (asked.ask.priority, asked.arrival);
+        let size = &asked.ask.resource;
         self.queue
-            .remove(app_id, Some(request), self.allocations.ledger());
-        self.requeue(app_id, request);
+            .put_request(&app.id, (request, id), size, at, whereto);
+    }
+
+    /// Lets the next pass try a request again.
+    pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
+        let row = self.apps.row_of(app_id);
+        let app = row.and_then(|row| self.apps.at(row));
+        let request = app.and_then(|app| app.requests.row_of(request));
+        if let (Some(row), Some(request)) = (row, request) {
+            self.requeue_at(row, request, QueueAttempt::Always);
+        }
     }
 
     /// Adds a managed master to its queue.
     pub(crate) fn enqueue_master(&mut self, app_id: &AppId) {
         if let Some(size) = self.apps.get(app_id).and_then(|app| app.master.as_ref()) {
-            self.queue
-                .put_master(app_id, &size.resource, self.allocations.ledger());
+            self.queue.put_master(app_id, &size.resource);
         }
     }
 }

@@ -176,7 +176,7 @@ impl Cluster {
             .filter_map(|id| self.apps.get(id));
         for app in apps.filter(|app| grant_block(app, &self.nodes).is_none()) {
             let mut add = |request: Option<&RequestId>, priority: i64, arrival: u64| {
-                if self.queue.contains(&app.id, request) {
+                if self.queue.contains_request(app, request) {
                     let waiter = PlacementWaiter::new(&app.id, request);
                     all.push((
                         (

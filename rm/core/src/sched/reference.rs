@@ -205,7 +205,7 @@ fn world(
     for (request, (place, size)) in REQUESTS.into_iter().zip(asks) {
         let mut ask = ask(request, 1, size);
         spots.says(&id(request), Some(&place));
-        ask.place = place;
+        ask.place = place.into();
         let counts = app.tallies.row_or_default(&id(request));
         app.requests
             .insert(id(request), PendingRequest::new(ask, counts, 0, Tick(0)));

@@ -33,6 +33,8 @@ pub struct Reservations {
     of: BTreeMap<(AppId, RequestId), NodeNumber>,
     /// Numbers of the applications with reservations; there are only a few.
     apps: Vec<u32>,
+    /// Filter for the numbers: bit `n % 512` is set for each number `n` in the list.
+    filter: [u64; 8],
     /// True when reservations must be checked: a node, a request or a limit has changed.
     doubted: bool,
     pub(crate) recent_grants: RecentGrants,
@@ -65,7 +67,8 @@ impl Reservations {
         app: &AppId,
         request: &RequestId,
     ) -> Option<(NodeNumber, &Reservation)> {
-        if !self.apps.contains(&app.seq()) {
+        let (word, bit) = filter_bit(app.seq());
+        if self.filter[word] & bit == 0 || !self.apps.contains(&app.seq()) {
             return None; // the usual case
         }
         let ix = *self.of.get(&(app.clone(), request.clone()))?;
@@ -90,6 +93,7 @@ impl Reservations {
     /// Adds a reservation.
     pub(crate) fn put(&mut self, ix: NodeNumber, reservation: Reservation) {
         self.apps.push(reservation.app.seq());
+        self.fill_filter();
         self.of
             .insert((reservation.app.clone(), reservation.request.clone()), ix);
         self.on.insert(ix, reservation);
@@ -102,9 +106,23 @@ impl Reservations {
         let app = reservation.app.seq();
         if let Some(at) = self.apps.iter().position(|known| *known == app) {
             self.apps.swap_remove(at);
+            self.fill_filter();
         }
         Some(reservation)
     }
+    fn fill_filter(&mut self) {
+        self.filter = [0; 8];
+        for app in &self.apps {
+            let (word, bit) = filter_bit(*app);
+            self.filter[word] |= bit;
+        }
+    }
+}
+
+/// Word and bit of an application in the filter.
+#[inline]
+fn filter_bit(app: u32) -> (usize, u64) {
+    ((app / 64 % 8) as usize, 1 << (app % 64))
 }
 
 #[cfg(any(test, feature = "testkit"))]
@@ -126,6 +144,9 @@ impl Reservations {
         apps.sort_unstable();
         listed.sort_unstable();
         assert_eq!(listed, apps, "the applications with reservations");
+        let mut filled = self.clone();
+        filled.fill_filter();
+        assert_eq!(self.filter, filled.filter, "the filter of applications");
     }
 }
 

@@ -396,7 +396,7 @@ impl Cluster {
                 .account(ix)
                 .is_some_and(|account| reservation.size.fits(&account.free()))
             {
-                self.grant_request(&reservation.app, &reservation.request, ix, ctx);
+                self.grant_by_id(&reservation.app, Some(&reservation.request), ix, ctx);
                 self.queue.run(&reservation.app);
                 self.queue.update_order(self.allocations.ledger_mut());
             }

@@ -20,7 +20,7 @@ use crate::event::{
     ContainerPhase, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat,
     NodeProperties, NodeRegistration, ReportedContainer, UpdateKind,
 };
-use crate::placement::PlacementRules;
+use crate::placement::RequestPlacement;
 use crate::queue::QueueTree;
 use crate::queue::spec::QueueDefinition;
 use crate::request::ContainerRequest;
@@ -305,7 +305,7 @@ impl ClusterLoad {
                 count: entry.count,
                 ended: entry.ended,
                 priority: 0,
-                place: PlacementRules::default(),
+                place: RequestPlacement::default(),
                 deadline: None,
                 waited: Duration::ZERO,
                 launch: launch.clone(),

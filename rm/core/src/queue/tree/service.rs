@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use headroom_types::{AppId, QueuePath, RequestId, Resource};
+use headroom_types::{AppId, QueuePath, Resource};
 
 use super::{ActiveApplication, FailedCandidate, PassTarget, QueueEntry, SchedulerQueues};
 use crate::ledger::ResourceLedger;
@@ -11,6 +11,7 @@ use crate::queue::bound::{DominantShare, ResourceBound};
 use crate::queue::sibling_order::{GuaranteePosition, SiblingRank, SizeClass};
 use crate::queue::spec::{LeafOrder, QueueState};
 use crate::queue::waits::RequestLineHead;
+use crate::table::RowPosition;
 
 impl SchedulerQueues {
     /// Starts a new round: something that failed may succeed, because resources became free or a
@@ -41,28 +42,48 @@ impl SchedulerQueues {
             self.total = ledger.total().clone();
             self.resolve();
             self.rerank_all(ledger);
-        } else {
-            for app in ledger.changed() {
-                self.used(*app, ledger);
-            }
+        } else if !(self.moved.is_empty() && ledger.changed().is_empty()) {
+            self.update_moved(ledger);
         }
         ledger.clear_changed();
         std::mem::take(&mut self.fresh) && !self.is_empty()
     }
-    /// Updates the order after a change of an application's resources.
-    pub(super) fn used(&mut self, app: u32, ledger: &ResourceLedger) {
-        let Some(member) = self.members.get(&app) else {
-            return;
+    /// Updates the order after changes of waiting requests and of applications' resources. Each
+    /// leaf and its ancestors are updated once.
+    fn update_moved(&mut self, ledger: &ResourceLedger) {
+        let mut leaves = std::mem::take(&mut self.leaves);
+        let mut note = |leaf: QueueNumber| {
+            if leaves.last() != Some(&leaf) {
+                leaves.push(leaf);
+            }
         };
-        let leaf = member.leaf;
-        let fair = self
-            .slot(leaf)
-            .is_some_and(|slot| slot.spec.order == LeafOrder::Fair);
-        if fair && member.seat.is_some() {
-            self.reseat_app(app, ledger);
-        } else {
+        let mut moved = std::mem::take(&mut self.moved);
+        for app in moved.drain(..) {
+            let member = self.members.get_mut(&app);
+            if let Some(member) = member.filter(|member| member.moved) {
+                member.moved = false;
+                note(member.leaf);
+                self.reseat_member(app, ledger);
+            }
+        }
+        self.moved = moved;
+        for app in ledger.changed() {
+            let Some(member) = self.members.get(app) else {
+                continue;
+            };
+            note(member.leaf);
+            let fair = member.seat.is_some()
+                && self
+                    .slot(member.leaf)
+                    .is_some_and(|slot| slot.spec.order == LeafOrder::Fair);
+            if fair {
+                self.reseat_member(*app, ledger);
+            }
+        }
+        for leaf in leaves.drain(..) {
             self.reseat_path(leaf, ledger);
         }
+        self.leaves = leaves;
     }
     /// Resolves all limits against the total resources, and discards all computed ranks.
     pub(super) fn resolve(&mut self) {
@@ -92,6 +113,12 @@ impl SchedulerQueues {
         }
     }
     pub(super) fn rerank_all(&mut self, ledger: &ResourceLedger) {
+        for app in std::mem::take(&mut self.moved) {
+            if let Some(member) = self.members.get_mut(&app) {
+                member.moved = false;
+            }
+            self.reseat_member(app, ledger);
+        }
         let waiting: Vec<u32> = self
             .members
             .iter()
@@ -302,12 +329,12 @@ impl SchedulerQueues {
         let member = self.members.get(&number)?;
         Some((&member.id, member.waits.next(after, self.round)?))
     }
-    /// All requests of a line, in order.
+    /// Rows of all requests of a line, in order.
     pub(crate) fn line(
         &self,
         number: u32,
         head: &RequestLineHead,
-    ) -> impl Iterator<Item = &RequestId> {
+    ) -> impl Iterator<Item = RowPosition> {
         self.members
             .get(&number)
             .into_iter()
