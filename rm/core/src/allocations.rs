@@ -27,12 +27,8 @@ use crate::step_context::StepContext;
 use crate::table::RowPosition;
 
 /// Container that has left the table: where it is still listed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RetiredContainer {
-    /// Its id.
-    pub(crate) id: ContainerId,
-    /// Its node.
-    pub(crate) node: NodeId,
     /// Number of its node.
     pub(crate) node_number: NodeNumber,
     /// Row of its application.
@@ -202,6 +198,7 @@ impl Allocations {
         }
     }
     /// Adds a container and its size; returns its position.
+    #[inline]
     pub(crate) fn insert(&mut self, c: Container, ctx: &mut StepContext<'_>) -> RowPosition {
         take(&mut self.ledger, &c, c.counted(), ctx);
         self.containers.insert(c)
@@ -275,7 +272,7 @@ impl Allocations {
         give(&mut self.ledger, c, c.counted(), ctx);
         Some(c)
     }
-    /// Moves an acknowledged container to the history.
+    /// Moves an acknowledged container to the history, and orders its node to forget it.
     pub(crate) fn retire(
         &mut self,
         row: RowPosition,
@@ -283,8 +280,6 @@ impl Allocations {
     ) -> Option<RetiredContainer> {
         let c = self.containers.at(row)?;
         let retired = RetiredContainer {
-            id: c.id.clone(),
-            node: c.node.clone(),
             node_number: c.node_number,
             home: c.home,
             place: c.place,
@@ -297,6 +292,7 @@ impl Allocations {
             }
         }
         no_longer_stopping(&mut self.stopping, c);
+        ctx.send_command(&c.node, &c.id, ContainerCommand::Forget);
         self.containers.remove(row);
         Some(retired)
     }

@@ -436,6 +436,7 @@ impl ClusterApplication {
 
     /// Queues an update about a container whose record contains the whole content of the update
     /// until its acknowledgement.
+    #[inline]
     pub(crate) fn queue_container_update(
         &mut self,
         kept: KeptUpdate,
@@ -498,6 +499,15 @@ impl UpdateQueue {
         let done = self.log.pop_front()?;
         self.acked += 1;
         Some(done)
+    }
+    /// Rows of the containers whose end an acknowledgement up to `cursor` covers.
+    pub(crate) fn ended_until(&self, cursor: u64) -> impl Iterator<Item = RowPosition> {
+        let count = usize::try_from(cursor.saturating_sub(self.acked)).unwrap_or(usize::MAX);
+        let ended = |kept: &KeptUpdate| match kept {
+            KeptUpdate::Exited(row) => Some(*row),
+            KeptUpdate::Allocated(_) | KeptUpdate::Running(_) | KeptUpdate::Other(_) => None,
+        };
+        self.log.iter().take(count).filter_map(ended)
     }
     /// Kept updates after `cursor`, with their cursors.
     pub(crate) fn after(&self, cursor: u64) -> impl Iterator<Item = (u64, &KeptUpdate)> {

@@ -258,6 +258,13 @@ pub struct Container {
 }
 
 impl Container {
+    /// Reads one field of each cache line of the record; see `Cluster::prefetch_containers`.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        let seen = self.seen.map_or(0, |seen| seen.0);
+        let ends = self.granted.0 ^ self.size_sent.0 ^ u64::from(self.attempt);
+        self.id.seq ^ u64::from(self.place) ^ seen ^ self.resource.memory.get() ^ ends
+    }
     /// Order for its node: the ordered size, or else the current one.
     pub fn order(&self) -> LaunchOrder {
         let (resource, version, launch) = match self.sizing.order() {

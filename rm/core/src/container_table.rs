@@ -45,16 +45,17 @@ impl ContainerTable {
         self.rows.get_mut(row.index())?.as_mut()
     }
     /// Adds a container that is not in the table; returns its position, which does not change.
+    #[inline] // a container is large, and a call copies it
     pub(crate) fn insert(&mut self, c: Container) -> RowPosition {
         let tag = tag(&c.id);
         let row = self.free.pop().unwrap_or_else(|| {
             self.rows.push(None);
             RowPosition::new(u32::try_from(self.rows.len() - 1).unwrap_or(u32::MAX))
         });
+        self.index.insert(tag, row.number());
         if let Some(slot) = self.rows.get_mut(row.index()) {
             *slot = Some(c);
         }
-        self.index.insert(tag, row.number());
         row
     }
     /// Removes the container at a position.

@@ -186,12 +186,14 @@ impl Cluster {
         ctx.send_command(node, &id, ContainerCommand::Run(order));
     }
 
+    #[inline] // a container is large, and a call copies it
     fn enter_grant(&mut self, c: Container, ctx: &mut StepContext<'_>) -> RowPosition {
         let grants = &mut self.scheduler.reservations.recent_grants;
         grants.granted(c.id.seq, &c.resource);
         self.enter(c, ctx)
     }
 
+    #[inline]
     fn enter(&mut self, mut c: Container, ctx: &mut StepContext<'_>) -> RowPosition {
         let (home, node) = (c.home, c.node_number);
         if let Some(app) = self.apps.at_mut(home) {
@@ -434,8 +436,20 @@ impl Cluster {
         {
             self.allocations.note_place(moved, retired.place);
         }
-        ctx.send_command(&retired.node, &retired.id, ContainerCommand::Forget);
         self.advance_drain_at(retired.node_number, ctx);
+    }
+
+    /// Reads the records that the end of these containers will need. The reads do not depend on each
+    /// other, so the processor waits for the memory of many containers at once. Without this, each
+    /// container would wait alone.
+    pub(crate) fn prefetch_containers(&self, rows: impl Iterator<Item = RowPosition>) {
+        let touch = |row: RowPosition| {
+            let c = self.allocations.at(row)?;
+            let app = self.apps.at(c.home)?;
+            let counts = c.counts.and_then(|counts| app.tallies.at(counts));
+            Some(c.touch() ^ u64::from(counts.map_or(0, |counts| counts.live)))
+        };
+        std::hint::black_box(rows.filter_map(touch).fold(0, |all, one| all ^ one));
     }
 
     /// Processes a master's acknowledgement of every update up to `cursor`.
@@ -443,10 +457,11 @@ impl Cluster {
         let Some(row) = self.apps.row_of(app_id) else {
             return;
         };
-        let was_held = self
-            .apps
-            .at(row)
-            .is_some_and(|app| app.updates.len() >= MAX_UNACKED);
+        let Some(app) = self.apps.at(row) else {
+            return;
+        };
+        let was_held = app.updates.len() >= MAX_UNACKED;
+        self.prefetch_containers(app.updates.ended_until(cursor));
         while let Some(update) = self
             .apps
             .at_mut(row)
@@ -548,6 +563,7 @@ struct ContainerHome {
     counts: Option<RowPosition>,
 }
 
+#[inline]
 fn new_container(
     id: ContainerId,
     (node, node_number): (&NodeId, NodeNumber),

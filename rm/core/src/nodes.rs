@@ -72,6 +72,10 @@ impl Cluster {
         let Some(number) = self.nodes.note_heartbeat(id, report.host_used, ctx.now) else {
             return Err(CallRefusal::NodeNotRegistered(id.clone()));
         };
+        let seen = report.seen.iter().map(|seen| &seen.container);
+        let ended = report.exits.iter().map(|exit| &exit.container);
+        let known = seen.chain(ended);
+        self.prefetch_containers(known.filter_map(|id| self.allocations.row_of(id)));
         self.note_unattributed(number, id, report.unattributed, ctx);
         self.node_event_at(number, id, node::NodeEvent::Heard(report.health), ctx);
         for seen in &report.seen {

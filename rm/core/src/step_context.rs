@@ -19,9 +19,11 @@ pub(crate) struct StepContext<'a> {
 }
 
 impl StepContext<'_> {
+    #[inline]
     pub(crate) fn save(&mut self, save: DurableRecord) {
         self.out.push(ClusterEffect::Save(Box::new(save)));
     }
+    #[inline]
     pub(crate) fn send_command(
         &mut self,
         node: &NodeId,
@@ -34,6 +36,7 @@ impl StepContext<'_> {
             want,
         });
     }
+    #[inline]
     pub(crate) fn update(&mut self, app: &AppId, update: MasterUpdate) {
         self.out.push(ClusterEffect::Update {
             app: app.clone(),
@@ -43,6 +46,7 @@ impl StepContext<'_> {
     pub(crate) fn illegal(&mut self, what: String) {
         self.out.push(ClusterEffect::Illegal { what });
     }
+    #[inline]
     pub(crate) fn log(&mut self, line: EventLogLine) {
         self.out.push(ClusterEffect::Log(line));
     }

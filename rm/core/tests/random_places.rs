@@ -200,7 +200,7 @@ impl World {
     fn named(&self, n: u8) -> ContainerRequest {
         let (place, size) = self.asks[usize::from(n)].clone();
         ContainerRequest {
-            place,
+            place: place.into(),
             ..ask(&format!("q{n}"), 0, size)
         }
     }

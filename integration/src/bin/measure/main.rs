@@ -91,6 +91,9 @@ struct Cli {
     /// adopt, master-restart: seed of the random choices; a new one for each run if absent
     #[arg(long)]
     seed: Option<u64>,
+    /// rm-core: only run the steps whose instructions valgrind counts
+    #[arg(long, hide = true)]
+    only_steps: bool,
     /// Output format
     #[arg(short = 'o', default_value = "table")]
     format: Format,
@@ -185,6 +188,10 @@ fn main() -> Result<ExitCode> {
             figures(&kill_to_retry::loaded::measure(cli.rounds.unwrap_or(4))?)?
         }
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
+        Measurement::RmCore if cli.only_steps => {
+            rm_core::run_steps();
+            return Ok(ExitCode::SUCCESS);
+        }
         Measurement::RmCore => figures(&rm_core::measure()?)?,
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::AskToRunning => {

@@ -3,17 +3,23 @@
 //! Nodes report running and ended containers, masters acknowledge and request again; each granted
 //! container goes through its whole life cycle. The measured time is that of `step` alone, the same
 //! function that the daemon calls; the simulation of nodes and masters is not counted. For the
-//! comparison of 10,000 nodes with 1,000, each node has the same load and each queue has the same
-//! number of nodes.
+//! comparison of 10,000 nodes with 1,000 and 100,000, each node has the same load and each queue has
+//! the same number of nodes.
+
+mod instructions;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use headroom_rm_core::testkit::load::{ClusterLoad, LoadShape};
-use headroom_rm_core::{Cluster, ClusterEvent, RestoredCluster};
+use headroom_rm_core::{
+    Cluster, ClusterCall, ClusterEffect, ClusterEvent, ContainerCommand, RestoredCluster,
+};
 use headroom_types::{Epoch, Tick};
 use serde::Serialize;
+
+pub(crate) use instructions::run_steps;
 
 /// Repetitions; the median counts.
 const ROUNDS: usize = 5;
@@ -23,6 +29,7 @@ const DECISIONS: u64 = 100_000;
 const NODES_PER_QUEUE: u32 = 10;
 /// Requests of each application.
 const REQUESTS: u32 = 100;
+const HUGE: u32 = 100_000;
 const LARGE: u32 = 10_000;
 const SMALL: u32 = 1000;
 
@@ -32,6 +39,13 @@ pub(crate) struct ManagerCoreResults {
     decisions_per_s: u64,
     p99_event_us: f64,
     growth_1k_to_10k: f64,
+    /// Time of a decision with 100,000 nodes, divided by the time with 10,000.
+    growth_10k_to_100k: f64,
+    /// Granted containers per second while the empty cluster fills, from the request to the effects
+    /// of the grant. Only this part of a container's life is counted here.
+    allocations_per_s: u64,
+    /// Instructions for one decision with 1,000 nodes; `None` when valgrind is not installed.
+    instructions_per_decision: Option<u64>,
     nodes: u32,
     pending: u64,
     live: usize,
@@ -49,6 +63,47 @@ struct Run {
     cluster: Cluster,
     load: ClusterLoad,
     shape: LoadShape,
+    first: FirstGrants,
+}
+
+/// Grants to the first requests of all applications.
+#[derive(Default)]
+struct FirstGrants {
+    granted: u32,
+    spent: Duration,
+}
+
+impl FirstGrants {
+    /// Counts a step, if the step granted all containers of its requests. The last requests find no
+    /// room in the full cluster, so their steps are not counted.
+    fn add(&mut self, asked: u32, effects: &[ClusterEffect], spent: Duration) {
+        let runs = |effect: &&ClusterEffect| {
+            matches!(
+                effect,
+                ClusterEffect::SendCommand {
+                    want: ContainerCommand::Run(_),
+                    ..
+                }
+            )
+        };
+        let granted = u32::try_from(effects.iter().filter(runs).count()).unwrap_or(u32::MAX);
+        if asked > 0 && granted == asked {
+            self.granted += granted;
+            self.spent += spent;
+        }
+    }
+}
+
+/// Containers that an event requests.
+fn asked(event: &ClusterEvent) -> u32 {
+    if let ClusterEvent::Call {
+        what: ClusterCall::Sync(sync),
+        ..
+    } = event
+    {
+        return sync.asks.iter().map(|ask| ask.count).sum();
+    }
+    0
 }
 
 pub(crate) fn measure() -> Result<ManagerCoreResults> {
@@ -66,15 +121,37 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
     let per_decision = median(at_large.iter().map(|round| round.per_decision).collect());
     let before = median(at_small.iter().map(|round| round.per_decision).collect());
     let p99 = median(at_large.iter().map(|round| round.p99).collect());
+    ensure!(
+        large.first.granted > 0,
+        "the first requests were not granted"
+    );
+    let allocation = large.first.spent / large.first.granted;
+    drop(small);
+    let growth_10k_to_100k = growth(&mut large)?;
     Ok(ManagerCoreResults {
         decisions_per_s: per_second(per_decision),
         p99_event_us: micros(p99),
         growth_1k_to_10k: hundredths(per_decision.as_secs_f64() / before.as_secs_f64()),
+        growth_10k_to_100k,
+        allocations_per_s: per_second(allocation),
+        instructions_per_decision: instructions::per_decision()?,
         nodes: large.shape.nodes,
         pending: large.load.pending(),
         live: large.load.live(),
         tree_moves_per_s: tree_moves(large.load.pending()),
     })
+}
+
+/// Time of a decision with [`HUGE`] nodes, divided by the time in `large`.
+fn growth(large: &mut Run) -> Result<f64> {
+    let mut huge = Run::new(HUGE);
+    let (mut at_huge, mut at_large) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        at_large.push(large.round()?.per_decision);
+        at_huge.push(huge.round()?.per_decision);
+    }
+    let (before, after) = (median(at_large), median(at_huge));
+    Ok(hundredths(after.as_secs_f64() / before.as_secs_f64()))
 }
 
 impl Run {
@@ -92,15 +169,19 @@ impl Run {
         };
         let mut cluster = Cluster::new(ClusterLoad::settings(shape), restored, Tick(0));
         let mut load = ClusterLoad::new(shape, epoch);
+        let mut first = FirstGrants::default();
         load.register_all(|event| {
-            let mut out = Vec::new();
+            let (asked, mut out) = (asked(&event), Vec::new());
+            let begin = Instant::now();
             cluster.step(Tick(1), event, &mut out);
+            first.add(asked, &out, begin.elapsed());
             out
         });
         let mut run = Run {
             cluster,
             load,
             shape,
+            first,
         };
         // Runs until the cluster is full and all containers have been replaced.
         let enough = run.load.granted + u64::from(nodes) * 20;

@@ -42,15 +42,15 @@ impl WaitReasonLog {
     /// Records a reason.
     pub(crate) fn note(&mut self, at: UnixMillis, request: &RequestId, sentence: Arc<str>) {
         let tag = tag(request);
-        let reasons = self.reasons.iter_mut().zip(&self.tags).rev();
-        let same = reasons.filter(|(_, known)| **known == tag);
-        let mut same = same.map(|(reason, _)| reason);
-        if let Some(last) = same.find(|last| last.request == *request)
-            && last.sentence == sentence
-        {
-            last.at = at;
-            last.times = last.times.saturating_add(1);
-            return;
+        if self.tags.contains(&tag) {
+            let mut reasons = self.reasons.iter_mut().rev();
+            if let Some(last) = reasons.find(|last| last.request == *request)
+                && last.sentence == sentence
+            {
+                last.at = at;
+                last.times = last.times.saturating_add(1);
+                return;
+            }
         }
         if self.reasons.len() >= MOST {
             self.reasons.pop_front();

@@ -3,8 +3,8 @@
 //! Siblings are sorted by rank within size classes. One check of a class skips all waiters that
 //! need more than any node has free.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use headroom_types::{Bytes, Cpus, Resource};
@@ -12,7 +12,7 @@ use headroom_types::{Bytes, Cpus, Resource};
 use super::bound::DominantShare;
 
 /// Position among siblings: priority, guarantee, share, then a unique number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiblingRank {
     /// Higher goes first.
     pub priority: Reverse<i32>,
@@ -22,6 +22,33 @@ pub struct SiblingRank {
     pub share: DominantShare,
     /// Number of the sibling; unique among siblings.
     pub who: u32,
+}
+
+impl SiblingRank {
+    /// Priority and guarantee as one number that compares in the same order.
+    #[inline]
+    fn group(&self) -> i64 {
+        let below = match self.standing {
+            GuaranteePosition::Below => 0,
+            GuaranteePosition::Above => 1,
+        };
+        -2 * i64::from(self.priority.0) + below
+    }
+}
+
+impl Ord for SiblingRank {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        let groups = self.group().cmp(&other.group());
+        let shares = groups.then_with(|| self.share.cmp(&other.share));
+        shares.then_with(|| self.who.cmp(&other.who))
+    }
+}
+impl PartialOrd for SiblingRank {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Position of a queue relative to its guarantee.
@@ -86,39 +113,53 @@ fn edge(step: u16) -> u64 {
 /// Waiting siblings of one queue.
 #[derive(Clone, Debug, Default)]
 pub struct SiblingOrder {
-    classes: BTreeMap<SizeClass, BTreeSet<SiblingRank>>,
+    /// By class; there are only a few. Lists may be empty.
+    classes: Vec<(SizeClass, BTreeSet<SiblingRank>)>,
 }
 
 impl SiblingOrder {
     /// Adds a sibling.
     pub fn put(&mut self, class: SizeClass, rank: SiblingRank) {
-        self.classes.entry(class).or_default().insert(rank);
+        let place = match self.place_of(class) {
+            Ok(place) => place,
+            Err(_) => {
+                // classes without siblings are kept for their allocation until a new one appears
+                self.classes.retain(|(_, ranks)| !ranks.is_empty());
+                let place = self.place_of(class).unwrap_or_else(|place| place);
+                self.classes.insert(place, (class, BTreeSet::new()));
+                place
+            }
+        };
+        if let Some((_, ranks)) = self.classes.get_mut(place) {
+            ranks.insert(rank);
+        }
+    }
+    fn place_of(&self, class: SizeClass) -> Result<usize, usize> {
+        self.classes.binary_search_by_key(&class, |(of, _)| *of)
     }
     /// Removes a sibling.
     pub fn remove(&mut self, class: SizeClass, rank: &SiblingRank) {
-        let Some(ranks) = self.classes.get_mut(&class) else {
-            return;
-        };
-        ranks.remove(rank);
-        if ranks.is_empty() {
-            self.classes.remove(&class);
+        let place = self.place_of(class).ok();
+        if let Some((_, ranks)) = place.and_then(|place| self.classes.get_mut(place)) {
+            ranks.remove(rank);
         }
     }
     /// Number of siblings.
     #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn len(&self) -> usize {
-        self.classes.values().map(BTreeSet::len).sum()
+        self.classes.iter().map(|(_, ranks)| ranks.len()).sum()
     }
     /// True when the sibling is present.
     #[cfg(any(test, feature = "testkit"))]
     pub(crate) fn has(&self, class: SizeClass, rank: &SiblingRank) -> bool {
         self.classes
-            .get(&class)
-            .is_some_and(|ranks| ranks.contains(rank))
+            .iter()
+            .any(|(of, ranks)| *of == class && ranks.contains(rank))
     }
     /// Minimum of all classes. `None` when no sibling waits.
     pub fn least(&self) -> Option<SizeClass> {
-        self.classes.keys().copied().reduce(SizeClass::least)
+        let waiting = self.classes.iter().filter(|(_, ranks)| !ranks.is_empty());
+        waiting.map(|(class, _)| *class).reduce(SizeClass::least)
     }
     /// First rank after `after` in a class that is `open`, unless `passed` skips it.
     pub fn next(
@@ -129,14 +170,22 @@ impl SiblingOrder {
     ) -> Option<SiblingRank> {
         let mut first: Option<SiblingRank> = None;
         for (class, ranks) in &self.classes {
-            if !open(*class) {
+            if ranks.is_empty() || !open(*class) {
                 continue;
             }
-            let from = after.map_or(Unbounded, Excluded);
-            let mut rest = ranks
-                .range((from, Unbounded))
-                .take_while(|rank| first.is_none_or(|f| **rank < f));
-            first = rest.find(|rank| !passed(rank)).copied().or(first);
+            let is_earlier = |rank: &&SiblingRank| first.is_none_or(|f| **rank < f);
+            let found = match after {
+                None => {
+                    let mut rest = ranks.iter().take_while(is_earlier);
+                    rest.find(|rank| !passed(rank)).copied()
+                }
+                Some(after) => {
+                    let rest = ranks.range((Excluded(after), Unbounded));
+                    let mut rest = rest.take_while(is_earlier);
+                    rest.find(|rank| !passed(rank)).copied()
+                }
+            };
+            first = found.or(first);
         }
         first
     }

@@ -7,6 +7,8 @@
 //! search costs log(n) for the first block, an inspection of later heads (n / 32 of them, of which
 //! 16 at a time are skipped by one inspection), and two blocks.
 
+use std::cmp::Ordering;
+
 use headroom_types::{Bytes, Cpus};
 
 use super::node_ix::NodeNumber;
@@ -37,7 +39,29 @@ impl FreeMemoryEntry {
 #[derive(Clone, Copy, Debug)]
 struct BlockSummary {
     last: (Bytes, NodeNumber),
+    /// Most free processors of an entry.
     cpus: Cpus,
+    /// Number of entries with so many free processors.
+    most: u32,
+}
+
+impl BlockSummary {
+    /// Adds an entry to the summary.
+    fn add(&mut self, cpus: Cpus) {
+        match cpus.cmp(&self.cpus) {
+            Ordering::Less => {}
+            Ordering::Equal => self.most += 1,
+            Ordering::Greater => (self.cpus, self.most) = (cpus, 1),
+        }
+    }
+    /// Removes an entry from the summary. Returns false when the summary must be computed again.
+    #[must_use]
+    fn remove(&mut self, cpus: Cpus) -> bool {
+        if cpus == self.cpus {
+            self.most -= 1;
+        }
+        self.most > 0
+    }
 }
 
 /// Nodes sorted by free memory.
@@ -70,6 +94,7 @@ impl FreeMemoryIndex {
             self.heads.push(BlockSummary {
                 last: entry.key(),
                 cpus: entry.cpus,
+                most: 0,
             });
             self.tops.push(entry.cpus);
         }
@@ -79,7 +104,7 @@ impl FreeMemoryIndex {
         block.insert(place, entry);
         let head = &mut self.heads[at];
         head.last = head.last.max(entry.key());
-        head.cpus = head.cpus.max(entry.cpus);
+        head.add(entry.cpus);
         self.tops[at / GROUP] = self.tops[at / GROUP].max(entry.cpus);
         if block.len() > MOST {
             let rest = block.split_off(block.len() / 2);
@@ -117,11 +142,14 @@ impl FreeMemoryIndex {
             block[to] = entry;
         }
         let head = &mut self.heads[at];
-        if last || (gone == head.cpus && entry.cpus < gone) {
+        let before = head.cpus;
+        head.add(entry.cpus);
+        if !head.remove(gone) {
             *head = head_of(block);
-            self.top_of(at);
-        } else if entry.cpus > head.cpus {
-            head.cpus = entry.cpus;
+        } else if last {
+            head.last = block.last().map_or(new, FreeMemoryEntry::key);
+        }
+        if head.cpus != before {
             self.top_of(at);
         }
     }
@@ -160,9 +188,11 @@ impl FreeMemoryIndex {
             return;
         }
         let head = &mut self.heads[at];
-        if gone.cpus == head.cpus || place == block.len() {
+        if !head.remove(gone.cpus) {
             *head = head_of(block);
             self.top_of(at);
+        } else if place == block.len() {
+            head.last = block.last().map_or(head.last, FreeMemoryEntry::key);
         }
         let left = self.blocks.get(at).map_or(0, Vec::len);
         let small = left + self.blocks.get(at + 1).map_or(MERGE, Vec::len) <= MERGE;
@@ -182,7 +212,8 @@ impl FreeMemoryIndex {
         cpus: Cpus,
         mut pass: impl FnMut(NodeNumber) -> bool,
     ) -> Option<FreeMemoryEntry> {
-        let mut at = self.heads.partition_point(|head| head.last.0 < memory);
+        let first = self.heads.partition_point(|head| head.last.0 < memory);
+        let mut at = first;
         while let Some(head) = self.heads.get(at) {
             if at.is_multiple_of(GROUP) && self.tops.get(at / GROUP).is_some_and(|top| *top < cpus)
             {
@@ -190,11 +221,14 @@ impl FreeMemoryIndex {
                 continue;
             }
             if head.cpus >= cpus {
-                let enough = self
-                    .blocks
-                    .get(at)?
-                    .iter()
-                    .filter(|e| e.memory >= memory && e.cpus >= cpus);
+                let block = self.blocks.get(at)?;
+                // only the first block has entries with too little memory
+                let from = if at == first {
+                    block.partition_point(|e| e.memory < memory)
+                } else {
+                    0
+                };
+                let enough = block.iter().skip(from).filter(|e| e.cpus >= cpus);
                 for entry in enough {
                     if pass(entry.node) {
                         return Some(*entry);
@@ -282,10 +316,13 @@ fn head_of(block: &[FreeMemoryEntry]) -> BlockSummary {
     let last = block
         .last()
         .map_or((Bytes::ZERO, NodeNumber::FIRST), FreeMemoryEntry::key);
-    BlockSummary {
+    let mut head = BlockSummary {
         last,
-        cpus: block.iter().map(|e| e.cpus).max().unwrap_or(Cpus::ZERO),
-    }
+        cpus: Cpus::ZERO,
+        most: 0,
+    };
+    block.iter().for_each(|entry| head.add(entry.cpus));
+    head
 }
 
 #[cfg(test)]
@@ -320,6 +357,8 @@ mod tests {
             for (head, block) in list.heads.iter().zip(&list.blocks) {
                 prop_assert_eq!(Some(head.last), block.last().map(FreeMemoryEntry::key));
                 prop_assert_eq!(Some(head.cpus), block.iter().map(|e| e.cpus).max());
+                let most = block.iter().filter(|e| e.cpus == head.cpus).count();
+                prop_assert_eq!(usize::try_from(head.most), Ok(most));
             }
             let tops: Vec<Cpus> = list.heads.chunks(GROUP).filter_map(|heads| heads.iter().map(|head| head.cpus).max()).collect();
             prop_assert_eq!(&list.tops, &tops);
