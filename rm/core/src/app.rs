@@ -500,6 +500,16 @@ impl UpdateQueue {
         self.acked += 1;
         Some(done)
     }
+    /// Reads the cursor and the latest update; see `Cluster::prefetch_containers`.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.acked
+            ^ u64::from(
+                self.log
+                    .back()
+                    .is_some_and(|kept| matches!(kept, KeptUpdate::Other(_))),
+            )
+    }
     /// Rows of the containers whose end an acknowledgement up to `cursor` covers.
     pub(crate) fn ended_until(&self, cursor: u64) -> impl Iterator<Item = RowPosition> {
         let count = usize::try_from(cursor.saturating_sub(self.acked)).unwrap_or(usize::MAX);

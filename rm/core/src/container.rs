@@ -263,7 +263,11 @@ impl Container {
     pub(crate) fn touch(&self) -> u64 {
         let seen = self.seen.map_or(0, |seen| seen.0);
         let ends = self.granted.0 ^ self.size_sent.0 ^ u64::from(self.attempt);
-        self.id.seq ^ u64::from(self.place) ^ seen ^ self.resource.memory.get() ^ ends
+        let report = self.state.report().map_or(0, |report| {
+            let lists = report.tasks.len() ^ report.timeline.len() ^ report.diagnosis.len();
+            (lists ^ report.log_tail.len() ^ report.evidence.missing.len()) as u64
+        });
+        report ^ self.id.seq ^ u64::from(self.place) ^ seen ^ self.resource.memory.get() ^ ends
     }
     /// Order for its node: the ordered size, or else the current one.
     pub fn order(&self) -> LaunchOrder {

@@ -447,7 +447,8 @@ impl Cluster {
             let c = self.allocations.at(row)?;
             let app = self.apps.at(c.home)?;
             let counts = c.counts.and_then(|counts| app.tallies.at(counts));
-            Some(c.touch() ^ u64::from(counts.map_or(0, |counts| counts.live)))
+            let live = counts.map_or(0, |counts| counts.live);
+            Some(c.touch() ^ app.updates.touch() ^ u64::from(live))
         };
         std::hint::black_box(rows.filter_map(touch).fold(0, |all, one| all ^ one));
     }
@@ -462,6 +463,8 @@ impl Cluster {
         };
         let was_held = app.updates.len() >= MAX_UNACKED;
         self.prefetch_containers(app.updates.ended_until(cursor));
+        let ended = app.updates.ended_until(cursor).count();
+        self.allocations.history().prefetch_oldest(ended);
         while let Some(update) = self
             .apps
             .at_mut(row)

@@ -144,6 +144,21 @@ impl ContainerHistory {
         self.kept.iter().map(Arc::as_ref)
     }
 
+    /// Reads the oldest containers, which the next containers replace; see
+    /// `Cluster::prefetch_containers`.
+    pub(crate) fn prefetch_oldest(&self, count: usize) {
+        if self.kept.len() < self.most {
+            return; // none is replaced
+        }
+        let touch = |ended: &Arc<EndedContainer>| {
+            ended.container.seq
+                ^ ended.granted.0
+                ^ u64::from(ended.attempt)
+                ^ ended.why.len() as u64
+        };
+        let oldest = self.kept.iter().take(count).map(touch);
+        std::hint::black_box(oldest.fold(0, |all, one| all ^ one));
+    }
     /// Adds a container that is not kept.
     fn add(&mut self, finished: Arc<EndedContainer>) {
         let len = u32::try_from(self.kept.len()).unwrap_or(NUMBER);

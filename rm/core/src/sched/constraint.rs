@@ -312,6 +312,8 @@ impl fmt::Display for ConstraintMismatch<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::testkit::id;
 
