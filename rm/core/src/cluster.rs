@@ -145,6 +145,7 @@ impl Cluster {
         for app in restored.apps {
             cluster.restore_app(app, now);
         }
+        cluster.queue.update_moved(cluster.allocations.ledger());
         cluster
     }
 

@@ -307,7 +307,10 @@ mod tests {
         let mut seen = Vec::new();
         let mut at = None;
         while let Some(head) = waits.next(at.as_ref(), round) {
-            let letter = |row: RowPosition| char::from(b'a' + row.number() as u8).to_string();
+            let letter = |row: RowPosition| {
+                let letter = char::from_digit(10 + row.number(), 36);
+                letter.expect("a letter").to_string()
+            };
             seen.push(head.request.map_or("master".to_owned(), letter));
             at = Some(head);
         }

@@ -50,7 +50,7 @@ impl SchedulerQueues {
     }
     /// Updates the order after changes of waiting requests and of applications' resources. Each
     /// leaf and its ancestors are updated once.
-    fn update_moved(&mut self, ledger: &ResourceLedger) {
+    pub(crate) fn update_moved(&mut self, ledger: &ResourceLedger) {
         let mut leaves = std::mem::take(&mut self.leaves);
         let mut note = |leaf: QueueNumber| {
             if leaves.last() != Some(&leaf) {
