@@ -196,7 +196,13 @@ pub(crate) async fn desired(
         .await?;
     let mailbox = mailbox.map_err(|refusal| to_wire::problem(&refusal))?;
     let tokens = web.asks.then(|| web.reader.shared.access.subscribe());
-    Ok(stream::desired(web.reader.epoch, mailbox, tokens))
+    let heartbeat = web.reader.shared.heartbeat.clone();
+    Ok(stream::desired(
+        web.reader.epoch,
+        mailbox,
+        tokens,
+        heartbeat,
+    ))
 }
 
 /// Drains a node.

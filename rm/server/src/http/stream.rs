@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -21,6 +22,9 @@ use crate::to_wire;
 
 /// Interval of keep-alive messages on a silent stream.
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Longest interval of keep-alive messages to nodes. They give a silent stream up after 20 s.
+const MAX_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Encoding of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +118,13 @@ pub(crate) fn line<T: Serialize>(out: &mut Vec<u8>, message: &T) {
 }
 
 /// Stream of a node's desired state. If callers are authenticated, containers to be started receive
-/// tokens.
+/// tokens. Keep-alive messages are no more frequent than heartbeats; `heartbeat` is their interval.
+/// Milliseconds.
 pub(crate) fn desired(
     epoch: Epoch,
     mailbox: mpsc::Receiver<DesiredStateLine>,
     tokens: Option<watch::Receiver<Arc<AccessControl>>>,
+    heartbeat: Arc<AtomicU64>,
 ) -> Response {
     let alive = DesiredStateLine {
         epoch,
@@ -126,9 +132,11 @@ pub(crate) fn desired(
         containers: Vec::new(),
     };
     let chunks = stream::unfold(
-        (mailbox, alive, tokens),
-        |(mut mailbox, alive, tokens)| async {
-            let message = tokio::time::timeout(KEEP_ALIVE_INTERVAL, mailbox.recv()).await;
+        (mailbox, alive, tokens, heartbeat),
+        |(mut mailbox, alive, tokens, heartbeat)| async {
+            let interval = Duration::from_millis(heartbeat.load(Ordering::Relaxed));
+            let interval = interval.clamp(KEEP_ALIVE_INTERVAL, MAX_KEEP_ALIVE_INTERVAL);
+            let message = tokio::time::timeout(interval, mailbox.recv()).await;
             let mut out = Vec::new();
             match message {
                 Ok(message) => {
@@ -140,7 +148,7 @@ pub(crate) fn desired(
                 }
                 Err(_) => line(&mut out, &alive),
             }
-            Some((Bytes::from(out), (mailbox, alive, tokens)))
+            Some((Bytes::from(out), (mailbox, alive, tokens, heartbeat)))
         },
     );
     endless(StreamEncoding::Lines, chunks)
