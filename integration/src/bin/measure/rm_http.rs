@@ -127,11 +127,7 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
         usize::try_from(count(&crowd.seen.staying)).unwrap_or(0)
     })
     .await?;
-    let each_second = &fleet.totals.each_second;
-    each_second.store(true, std::sync::atomic::Ordering::Relaxed);
-    let (cpus_each_second, _) = idle(daemon, &fleet).await?;
-    each_second.store(false, std::sync::atomic::Ordering::Relaxed);
-    wait("following the set interval", 3 * WARM).await;
+    let cpus_each_second = idle_each_second(daemon, &fleet).await?;
     let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
     crowd.pace(RequestPace::Window(WINDOW));
     let full = watch("pressed", daemon, &crowd).await?;
@@ -177,6 +173,17 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
 
 fn count(figure: &std::sync::atomic::AtomicU64) -> u64 {
     figure.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Measures as [`idle`], with agents that send a heartbeat each second. Returns the processors.
+async fn idle_each_second(daemon: &Daemon, fleet: &AgentFleet) -> Result<f64> {
+    let each_second = &fleet.totals.each_second;
+    each_second.store(true, std::sync::atomic::Ordering::Relaxed);
+    wait("one heartbeat a second", 3 * WARM).await;
+    let (cpus, _) = idle(daemon, fleet).await?;
+    each_second.store(false, std::sync::atomic::Ordering::Relaxed);
+    wait("the set interval", 3 * WARM).await;
+    Ok(cpus)
 }
 
 /// Measures while all agents are connected and only heartbeats occur.
