@@ -189,7 +189,7 @@ fn main() -> Result<ExitCode> {
         }
         Measurement::KillToRetry => figures(&kill_to_retry::measure(usize::from(cli.count))?)?,
         Measurement::RmCore if cli.only_steps => {
-            rm_core::run_steps();
+            rm_core::run_steps()?;
             return Ok(ExitCode::SUCCESS);
         }
         Measurement::RmCore => figures(&rm_core::measure()?)?,

@@ -27,6 +27,8 @@ const ROUNDS: usize = 5;
 const DECISIONS: u64 = 100_000;
 /// Nodes for each queue with its user: a thousand queues at ten thousand nodes.
 const NODES_PER_QUEUE: u32 = 10;
+/// Most queues of a tree, without the root.
+const MAX_LEAVES: u32 = 9_999;
 /// Requests of each application.
 const REQUESTS: u32 = 100;
 const HUGE: u32 = 100_000;
@@ -107,7 +109,7 @@ fn asked(event: &ClusterEvent) -> u32 {
 }
 
 pub(crate) fn measure() -> Result<ManagerCoreResults> {
-    let (mut large, mut small) = (Run::new(LARGE), Run::new(SMALL));
+    let (mut large, mut small) = (Run::new(LARGE)?, Run::new(SMALL)?);
     let (mut at_large, mut at_small) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         at_small.push(small.round()?);
@@ -121,10 +123,6 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
     let per_decision = median(at_large.iter().map(|round| round.per_decision).collect());
     let before = median(at_small.iter().map(|round| round.per_decision).collect());
     let p99 = median(at_large.iter().map(|round| round.p99).collect());
-    ensure!(
-        large.first.granted > 0,
-        "the first requests were not granted"
-    );
     let allocation = large.first.spent / large.first.granted;
     drop(small);
     let growth_10k_to_100k = growth(&mut large)?;
@@ -144,7 +142,7 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
 
 /// Time of a decision with [`HUGE`] nodes, divided by the time in `large`.
 fn growth(large: &mut Run) -> Result<f64> {
-    let mut huge = Run::new(HUGE);
+    let mut huge = Run::new(HUGE)?;
     let (mut at_huge, mut at_large) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         at_large.push(large.round()?.per_decision);
@@ -155,10 +153,10 @@ fn growth(large: &mut Run) -> Result<f64> {
 }
 
 impl Run {
-    fn new(nodes: u32) -> Run {
+    fn new(nodes: u32) -> Result<Run> {
         let shape = LoadShape {
             nodes,
-            queues: nodes / NODES_PER_QUEUE,
+            queues: (nodes / NODES_PER_QUEUE).min(MAX_LEAVES),
             requests: REQUESTS,
             exits: 4,
         };
@@ -177,6 +175,7 @@ impl Run {
             first.add(asked, &out, begin.elapsed());
             out
         });
+        ensure!(first.granted > 0, "the first requests were not granted");
         let mut run = Run {
             cluster,
             load,
@@ -193,7 +192,7 @@ impl Run {
             run.cluster.step(run.load.now(), event, &mut out);
             run.load.take(out.drain(..));
         }
-        run
+        Ok(run)
     }
 
     fn round(&mut self) -> Result<Round> {

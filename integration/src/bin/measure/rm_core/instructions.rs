@@ -51,8 +51,8 @@ fn collected(line: &str) -> Option<u64> {
 }
 
 /// The counted program: fills a cluster of 1,000 nodes and makes [`COUNTED`] decisions.
-pub(crate) fn run_steps() {
-    let mut run = Run::new(SMALL);
+pub(crate) fn run_steps() -> Result<()> {
+    let mut run = Run::new(SMALL)?;
     let enough = run.load.granted + COUNTED;
     let mut out = Vec::new();
     while run.load.granted < enough {
@@ -63,6 +63,7 @@ pub(crate) fn run_steps() {
         counted_step(&mut run.cluster, now, event, &mut out);
         run.load.take(out.drain(..));
     }
+    Ok(())
 }
 
 /// A step under a name that callgrind recognizes.
