@@ -241,7 +241,7 @@ async fn a_refused_user_gets_a_cause_and_a_fix() {
     let rm = FakeRm::start();
     let _node = node(&rm, &["--run-as=submitter"]);
     for (n, user, why) in [
-        (1, Some("root"), "as root"),
+        (1, Some("root"), "root may not"),
         (2, Some("no-such-user"), "not known"),
         (3, Some("daemon"), "min_uid"),
         (4, None, "no submitter"),
