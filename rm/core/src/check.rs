@@ -4,7 +4,7 @@ mod queues;
 
 use std::collections::BTreeMap;
 
-use headroom_types::RequestId;
+use headroom_types::{Bytes, RequestId};
 
 use crate::app::ClusterApplication;
 use crate::cluster::Cluster;
@@ -211,6 +211,15 @@ impl Cluster {
                 timer,
                 node.state.is_member(),
                 "{id}: a member has a heartbeat timer, and no other node has"
+            );
+            let surplus = node.surplus.iter().fold(Bytes::ZERO, |all, (c, memory)| {
+                assert!(self.allocations.get(c).is_none(), "{c} is no surplus");
+                all.saturating_add(*memory)
+            });
+            let charged = self.ledger().node(id).map(|account| account.surplus);
+            assert!(
+                !node.state.is_member() || charged.unwrap_or_default() == surplus,
+                "{id}: {charged:?} is charged for surplus containers of {surplus}"
             );
         }
         for (id, mark) in self.nodes.marks() {

@@ -21,6 +21,8 @@ pub struct NodeAccount {
     pub allocated: Resource,
     /// Memory that ended containers left charged on the node; no container can use it. Bytes.
     pub unattributed: Bytes,
+    /// Memory of surplus containers, whose end is ordered and not yet reported. Bytes.
+    pub surplus: Bytes,
     /// Heap budgets within the allocated memory. Bytes.
     pub heap: Bytes,
     /// True when more is allocated than the node can hold: it registered with too many containers,
@@ -29,10 +31,14 @@ pub struct NodeAccount {
 }
 
 impl NodeAccount {
+    /// Memory that is taken, and that no counted container owns. Bytes.
+    fn uncounted(&self) -> Bytes {
+        self.unattributed.saturating_add(self.surplus)
+    }
     /// Capacity for all containers of the node.
     pub fn capacity(&self) -> Resource {
         Resource {
-            memory: self.offers.memory.saturating_sub(self.unattributed),
+            memory: self.offers.memory.saturating_sub(self.uncounted()),
             ..self.offers.clone()
         }
     }
@@ -52,7 +58,7 @@ impl NodeAccount {
             memory: self
                 .offers
                 .memory
-                .saturating_sub(self.unattributed)
+                .saturating_sub(self.uncounted())
                 .saturating_sub(self.allocated.memory),
             cpus: Cpus::from_milli(
                 self.offers
@@ -145,9 +151,16 @@ impl ResourceLedger {
         account.unattributed = memory;
         update_overdrawn(account);
     }
-    /// Sets the offered resources and the unattributed memory of a node to zero.
+    /// Sets the memory of surplus containers of a node.
+    pub fn set_surplus(&mut self, node: &NodeId, memory: Bytes) {
+        let account = self.nodes.entry(node);
+        account.surplus = memory;
+        update_overdrawn(account);
+    }
+    /// Sets the offered resources and all memory that no counted container owns to zero.
     pub fn close(&mut self, node: &NodeId) {
         self.set_unattributed(node, Bytes::ZERO);
+        self.set_surplus(node, Bytes::ZERO);
         self.offer(node, Resource::default());
     }
     /// Opens an application's account in a leaf.
@@ -514,10 +527,7 @@ fn subtract(sum: &mut Resource, size: &Resource) {
 
 fn update_overdrawn(account: &mut NodeAccount) {
     // Computed at every change without a copy of the resources.
-    let memory = account
-        .allocated
-        .memory
-        .saturating_add(account.unattributed);
+    let memory = account.allocated.memory.saturating_add(account.uncounted());
     account.overdrawn = memory > account.offers.memory || !account.allocated.fits(&account.offers);
 }
 

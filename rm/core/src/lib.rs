@@ -54,6 +54,7 @@ mod phrase;
 mod queues;
 mod resize;
 mod step_context;
+mod surplus;
 mod tags;
 
 pub use cluster::{Cluster, RestoredApp, RestoredCluster};

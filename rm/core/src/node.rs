@@ -17,8 +17,10 @@
 //!   any ── drained to leave ──► Decommissioned (cannot register) ── undrained ──► Lost
 //! ```
 
+use std::collections::BTreeMap;
+
 use headroom_types::exit::LeftoverOwner;
-use headroom_types::{Bytes, EnforcerKind, NodeId, Tick};
+use headroom_types::{Bytes, ContainerId, EnforcerKind, NodeId, Tick};
 
 use crate::container_set::ContainerSet;
 use crate::event::{NodeHealth, NodeProperties};
@@ -303,6 +305,8 @@ pub struct ClusterNode {
     pub host_used: Bytes,
     /// Ended containers to which unattributed memory belonged, largest first.
     pub left_by: Vec<LeftoverOwner>,
+    /// Memory of its surplus containers. Bytes.
+    pub surplus: BTreeMap<ContainerId, Bytes>,
     /// Its containers in the table of allocations.
     pub containers: ContainerSet,
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_types::exit::LeftoverOwner;
-use headroom_types::{Bytes, Cpus, NodeId, Resource, Tick, millis};
+use headroom_types::{Bytes, ContainerId, Cpus, NodeId, Resource, Tick, millis};
 
 use crate::container_set::ContainerSet;
 use crate::event::{AfterDrain, NodeProperties, NodeRegistration};
@@ -203,6 +203,7 @@ impl NodeTable {
             serial: facts.serial,
             host_used: Default::default(),
             left_by: Vec::new(),
+            surplus: BTreeMap::new(),
             containers,
         };
         match self.records.get_mut(number.index()) {
@@ -263,6 +264,27 @@ impl NodeTable {
         heard
             .map(|node| node.heard = node.heard.min(began))
             .is_some()
+    }
+    /// Sets the memory of a surplus container; `None` when it is none. Returns whether that changed.
+    pub(crate) fn set_surplus(
+        &mut self,
+        number: NodeNumber,
+        container: &ContainerId,
+        memory: Option<Bytes>,
+    ) -> bool {
+        let Some(node) = self.records.get_mut(number.index()) else {
+            return false;
+        };
+        match memory {
+            Some(memory) => node.surplus.insert(container.clone(), memory) != Some(memory),
+            None => !node.surplus.is_empty() && node.surplus.remove(container).is_some(),
+        }
+    }
+    /// Memory of all surplus containers of a node. Bytes.
+    pub(crate) fn surplus(&self, number: NodeNumber) -> Bytes {
+        let node = self.records.get(number.index());
+        let sizes = node.into_iter().flat_map(|node| node.surplus.values());
+        sizes.fold(Bytes::ZERO, |all, one| all.saturating_add(*one))
     }
     /// Records the owners of memory that ended containers left charged.
     pub(crate) fn note_leftover_owners(&mut self, number: NodeNumber, owners: Vec<LeftoverOwner>) {

@@ -50,7 +50,10 @@ impl Cluster {
         for seen in &facts.seen {
             self.seen(number, id, seen, ctx);
         }
-        let acked = self.take_exits(number, facts.exits, ctx).over;
+        let exits = self.take_exits(number, facts.exits, ctx);
+        self.count_surplus(number, id, &facts.seen, exits.all.iter());
+        self.charge_surplus(number, id); // an earlier registration may have had others
+        let acked = exits.over;
         self.drop_unseen(id, &facts.seen, ctx);
         self.node_is_back(id, ctx);
         self.advance_drain(id, ctx);
@@ -86,6 +89,7 @@ impl Cluster {
             }
         }
         let exits = self.take_exits(number, report.exits, ctx);
+        self.count_surplus(number, id, &report.seen, exits.all.iter());
         for container in &exits.over {
             ctx.send_command(id, container, ContainerCommand::Forget);
         }

@@ -157,6 +157,28 @@ fn recovery_waits_at_most_ten_seconds_for_a_missing_node() {
 }
 
 #[test]
+fn the_memory_of_a_surplus_container_is_taken_until_its_end() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(4, 4)).node("n2", size(4, 4));
+    let app = s.app("job");
+    s.ask(&app, "work", 2, size(3, 1)).expect("asks");
+    s.settle().restart().register("n1");
+    s.alive_for(secs(11));
+    s.master(&app).expect("registers");
+    s.ask(&app, "work", 1, size(3, 1)).expect("asks");
+    // n2 registers late with a container that nothing needs any more, and that still runs.
+    s.register("n2");
+    s.ask_waits(&app, "more", 1, size(3, 1));
+    s.report("n2").expect("reports");
+    assert_eq!(s.alive(&app).len(), 1, "its container ends first");
+    s.ask(&app, "small", 1, size(1, 1)).expect("asks");
+    assert_eq!(s.alive(&app).len(), 2, "the rest of n2 is free");
+    s.settle();
+    assert_eq!(s.alive(&app).len(), 3);
+    s.check();
+}
+
+#[test]
 fn a_managed_master_survives_a_restart_or_is_replaced() {
     let mut s = ClusterScenario::new();
     s.node("n1", size(4, 4)).node("n2", size(8, 4));
