@@ -212,10 +212,13 @@ impl Cluster {
                 node.state.is_member(),
                 "{id}: a member has a heartbeat timer, and no other node has"
             );
-            let surplus = node.surplus.iter().fold(Bytes::ZERO, |all, (c, memory)| {
-                assert!(self.allocations.get(c).is_none(), "{c} is no surplus");
-                all.saturating_add(*memory)
-            });
+            let surplus = node
+                .surplus
+                .iter()
+                .fold(Bytes::ZERO, |all, (c, (memory, _))| {
+                    assert!(self.allocations.get(c).is_none(), "{c} is no surplus");
+                    all.saturating_add(*memory)
+                });
             let charged = self.ledger().node(id).map(|account| account.surplus);
             assert!(
                 !node.state.is_member() || charged.unwrap_or_default() == surplus,

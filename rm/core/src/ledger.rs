@@ -527,8 +527,9 @@ fn subtract(sum: &mut Resource, size: &Resource) {
 
 fn update_overdrawn(account: &mut NodeAccount) {
     // Computed at every change without a copy of the resources.
-    let memory = account.allocated.memory.saturating_add(account.uncounted());
-    account.overdrawn = memory > account.offers.memory || !account.allocated.fits(&account.offers);
+    let capacity = account.offers.memory.saturating_sub(account.uncounted());
+    account.overdrawn =
+        account.allocated.memory > capacity || !account.allocated.fits(&account.offers);
 }
 
 #[cfg(test)]

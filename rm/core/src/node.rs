@@ -305,8 +305,8 @@ pub struct ClusterNode {
     pub host_used: Bytes,
     /// Ended containers to which unattributed memory belonged, largest first.
     pub left_by: Vec<LeftoverOwner>,
-    /// Memory of its surplus containers. Bytes.
-    pub surplus: BTreeMap<ContainerId, Bytes>,
+    /// Memory of its surplus containers, with the time of the latest report. Bytes.
+    pub surplus: BTreeMap<ContainerId, (Bytes, Tick)>,
     /// Its containers in the table of allocations.
     pub containers: ContainerSet,
 }

@@ -270,21 +270,41 @@ impl NodeTable {
         &mut self,
         number: NodeNumber,
         container: &ContainerId,
-        memory: Option<Bytes>,
+        memory: Option<(Bytes, Tick)>,
     ) -> bool {
         let Some(node) = self.records.get_mut(number.index()) else {
             return false;
         };
         match memory {
-            Some(memory) => node.surplus.insert(container.clone(), memory) != Some(memory),
+            Some(latest) => {
+                let before = node.surplus.insert(container.clone(), latest);
+                before.map(|(memory, _)| memory) != Some(latest.0)
+            }
             None => !node.surplus.is_empty() && node.surplus.remove(container).is_some(),
         }
+    }
+    /// Forgets the surplus containers that a node did not report for longer than `unseen`. Returns
+    /// whether there were any.
+    pub(crate) fn forget_surplus(
+        &mut self,
+        number: NodeNumber,
+        now: Tick,
+        unseen: Duration,
+    ) -> bool {
+        let node = self.records.get_mut(number.index());
+        let Some(node) = node.filter(|node| !node.surplus.is_empty()) else {
+            return false;
+        };
+        let before = node.surplus.len();
+        node.surplus
+            .retain(|_, (_, seen)| now.since(*seen) <= unseen);
+        node.surplus.len() < before
     }
     /// Memory of all surplus containers of a node. Bytes.
     pub(crate) fn surplus(&self, number: NodeNumber) -> Bytes {
         let node = self.records.get(number.index());
         let sizes = node.into_iter().flat_map(|node| node.surplus.values());
-        sizes.fold(Bytes::ZERO, |all, one| all.saturating_add(*one))
+        sizes.fold(Bytes::ZERO, |all, (memory, _)| all.saturating_add(*memory))
     }
     /// Records the owners of memory that ended containers left charged.
     pub(crate) fn note_leftover_owners(&mut self, number: NodeNumber, owners: Vec<LeftoverOwner>) {
@@ -310,6 +330,9 @@ impl NodeTable {
         for node in &mut self.records {
             node.heard = node.heard.plus(by);
             node.reported = node.reported.plus(by);
+            for (_, seen) in node.surplus.values_mut() {
+                *seen = seen.plus(by);
+            }
         }
     }
     /// Adds a container to the list of its node.

@@ -51,7 +51,7 @@ impl Cluster {
             self.seen(number, id, seen, ctx);
         }
         let exits = self.take_exits(number, facts.exits, ctx);
-        self.count_surplus(number, id, &facts.seen, exits.all.iter());
+        self.count_surplus(number, id, &facts.seen, exits.all.iter(), ctx.now);
         self.charge_surplus(number, id); // an earlier registration may have had others
         let acked = exits.over;
         self.drop_unseen(id, &facts.seen, ctx);
@@ -89,7 +89,7 @@ impl Cluster {
             }
         }
         let exits = self.take_exits(number, report.exits, ctx);
-        self.count_surplus(number, id, &report.seen, exits.all.iter());
+        self.count_surplus(number, id, &report.seen, exits.all.iter(), ctx.now);
         for container in &exits.over {
             ctx.send_command(id, container, ContainerCommand::Forget);
         }
