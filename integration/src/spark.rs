@@ -195,6 +195,23 @@ impl WaitingJob {
         fs::write(self.dir.path().join("end"), "")?;
         self.driver.wait(APPLICATION)
     }
+
+    /// Lets the job end, and checks that its result is right and that no executor was lost.
+    pub fn end_undisturbed(self, cluster: &Cluster) -> Result<()> {
+        let output = self.end()?;
+        ended_clean(cluster, &output)?;
+        ensure!(
+            lines_of(&output, "RESULT") == ["780 True"],
+            "{}",
+            output.stdout
+        );
+        ensure!(
+            !output.stderr.contains("Lost executor"),
+            "executors must live on:\n{}",
+            last_lines(&output.stderr, 40)
+        );
+        Ok(())
+    }
 }
 
 /// The application that was submitted last.

@@ -492,19 +492,7 @@ fn a_job_survives_the_kill_of_the_resource_manager_and_of_the_agent() -> Result<
         let all = cluster.call(cluster.client().containers(Some(&app)))?;
         Ok((all.iter().filter(|c| c.state == "running").count() == 2).then_some(()))
     })?;
-    let output = waiting.end()?;
-    ended_clean(&cluster, &output)?;
-    ensure!(
-        lines_of(&output, "RESULT") == ["780 True"],
-        "{}",
-        output.stdout
-    );
-    ensure!(
-        !output.stderr.contains("Lost executor"),
-        "executors must live on:\n{}",
-        last_lines(&output.stderr, 40)
-    );
-    Ok(())
+    waiting.end_undisturbed(&cluster)
 }
 
 /// Two queues with half of the cluster each, and quick preemption.

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::Bytes;
-use integration::background::last_lines;
 use integration::cluster::{Cluster, NodeShape, SOON, until};
-use integration::spark::{SparkInstallation, WaitingJob, ended_clean, lines_of, only_app};
+use integration::spark::{SparkInstallation, WaitingJob, only_app};
 use nix::sys::signal::Signal;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -38,17 +37,5 @@ fn a_driver_leaves_a_paused_leader_when_another_one_leads() -> Result<()> {
     let took = paused.elapsed();
     ensure!(took < CALL_TIMEOUT, "the driver waited for {took:?}");
 
-    let output = waiting.end()?;
-    ended_clean(&cluster, &output)?;
-    ensure!(
-        lines_of(&output, "RESULT") == ["780 True"],
-        "{}",
-        output.stdout
-    );
-    ensure!(
-        !output.stderr.contains("Lost executor"),
-        "executors must live on:\n{}",
-        last_lines(&output.stderr, 40)
-    );
-    Ok(())
+    waiting.end_undisturbed(&cluster)
 }
