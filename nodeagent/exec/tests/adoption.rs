@@ -38,7 +38,9 @@ fn an_orphan_is_adopted_and_reaped() {
     let error = adopt(1).expect_err("no child of this process");
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 
-    let pid = pid_of("true > /dev/null & echo $!");
+    // A process that ends before the shell could be reaped by the shell.
+    let pid = pid_of("sleep 600 > /dev/null & echo $!");
+    adopt(pid).expect("adopts").signal(15).expect("signals");
     let deadline = Instant::now() + Duration::from_secs(60);
     while ended_child().expect("waits") != Some(pid) {
         assert!(Instant::now() < deadline, "the process does not end");
