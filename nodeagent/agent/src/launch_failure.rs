@@ -72,10 +72,7 @@ pub(crate) fn from_step(step: LaunchStep, errno: i32, detail: &str) -> LaunchFai
     } else {
         format!(" {detail}")
     };
-    LaunchFailure::new(
-        kind_of_step(step, errno),
-        format!("the program could not be started: {step}{about}: {why}"),
-    )
+    LaunchFailure::new(kind_of_step(step, errno), format!("{step}{about}: {why}"))
 }
 
 fn kind_of_step(step: LaunchStep, errno: i32) -> LaunchFailureKind {
@@ -197,11 +194,11 @@ mod tests {
         }
         assert_eq!(
             from_step(LaunchStep::Exec, libc::EACCES, "/bin/it").why,
-            "the program could not be started: exec /bin/it: Permission denied (os error 13)"
+            "exec /bin/it: Permission denied (os error 13)"
         );
         assert_eq!(
             from_step(LaunchStep::Session, libc::EPERM, "").why,
-            "the program could not be started: session: Operation not permitted (os error 1)"
+            "session: Operation not permitted (os error 1)"
         );
     }
 }

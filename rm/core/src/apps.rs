@@ -359,7 +359,12 @@ impl Cluster {
         };
         app.master_url = None;
         let silence = self.settings.master_silence;
-        let why = describe(failure, silence, app.start_timeout().unwrap_or(silence));
+        let not_started = app.runs.current().and_then(|run| run.not_started());
+        let why = match not_started {
+            Some(why) => why.to_owned(),
+            None => describe(failure, silence, app.start_timeout().unwrap_or(silence)),
+        };
+        let not_started = not_started.is_some();
         ctx.log_app(
             LogSeverity::Warning,
             Reason::MasterFailed,
@@ -394,14 +399,14 @@ impl Cluster {
                 self.apps.save(id, ctx);
             }
             RelaunchDecision::GiveUp => {
-                app.diagnostics = if app.is_managed() {
-                    format!(
-                        "its master failed {} times; attempt {}: {why}{limit}",
-                        app.charged + app.uncharged,
+                let times = app.charged + app.uncharged;
+                app.diagnostics = match (app.is_managed(), not_started) {
+                    (true, true) => format!("{why}; its master failed {times} times{limit}"),
+                    (true, false) => format!(
+                        "its master failed {times} times; attempt {}: {why}{limit}",
                         app.attempt
-                    )
-                } else {
-                    format!("its master failed: {why}")
+                    ),
+                    (false, _) => format!("its master failed: {why}"),
                 };
                 self.end_app(id, ApplicationOutcome::Failed, ctx);
             }

@@ -34,6 +34,24 @@ use crate::timer::{TimerKey, TimerQueue};
 /// Most nodes that are listed for one request.
 const MAX_NODES: usize = 50;
 
+/// Reason why a managed master waits, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MasterWait {
+    /// The last one was not started, and the next attempt has a backoff.
+    NextAttempt(String),
+    /// Memory, a limit or a block.
+    Room(String),
+}
+
+impl MasterWait {
+    /// The sentence.
+    pub fn into_sentence(self) -> String {
+        match self {
+            MasterWait::NextAttempt(sentence) | MasterWait::Room(sentence) => sentence,
+        }
+    }
+}
+
 /// Reasons why one request waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitExplanation {
@@ -99,18 +117,37 @@ impl Cluster {
     }
 
     /// Reason why a managed master waits for its container. `None` when it does not wait.
-    pub fn master_sentence(&self, app: &ClusterApplication, now: Tick) -> Option<String> {
+    pub fn master_wait(&self, app: &ClusterApplication, now: Tick) -> Option<MasterWait> {
+        let not_started = app.runs.previous().and_then(|run| run.not_started());
         if let Some(at) = self.timers.of(&TimerKey::Relaunch(app.id.clone())) {
             let left = at.since(now).as_millis().div_ceil(1000);
-            return Some(format!(
-                "its master could not be started; the next attempt starts in {left} s"
-            ));
+            let why = not_started.unwrap_or("its master could not be started");
+            return Some(MasterWait::NextAttempt(format!(
+                "{why}; the next attempt starts in {left} s"
+            )));
         }
         if !self.queue.contains(&app.id, None) {
             return None;
         }
         let need = PlacementNeed::of(app, None)?;
-        Some(self.wait_sentence(app, None, need, now))
+        let waits = self.wait_sentence(app, None, need, now);
+        Some(MasterWait::Room(match not_started {
+            Some(why) => format!("{waits}; the last one was {why}"),
+            None => waits,
+        }))
+    }
+
+    /// The sentence about an application for users: the reason of its end, or the reason why its
+    /// master waits. Empty while the master runs.
+    pub fn application_sentence(&self, app: &ClusterApplication, now: Tick) -> String {
+        if !app.diagnostics.is_empty() {
+            return app.diagnostics.clone();
+        }
+        match self.master_wait(app, now) {
+            Some(MasterWait::NextAttempt(sentence)) => sentence,
+            Some(MasterWait::Room(why)) => format!("its master waits: {why}"),
+            None => String::new(),
+        }
     }
 
     /// Block or limit, progress of preemption, or else the missing capacity, with notes on the

@@ -414,7 +414,7 @@ impl Cluster {
                 }
             }
             None => {
-                app.runs.exited(&id, report.reason, report.ended);
+                app.runs.exited(&id, report);
                 let current = app.is_current_master(&id);
                 self.container_event_at(row, ContainerEvent::Acked, ctx);
                 if current {

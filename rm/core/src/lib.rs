@@ -66,7 +66,7 @@ pub use event::{
     NodeHealth, NodeHeartbeat, NodeProperties, NodeRegistration, QueuesFrom, RefusedResize,
     ReportedContainer, RequestVerdict, TagChange, UpdateKind,
 };
-pub use explain::{NodeWaitReason, WaitExplanation, WaitReason};
+pub use explain::{MasterWait, NodeWaitReason, WaitExplanation, WaitReason};
 pub use history::EndedContainer;
 pub use node_tags::{NodeTags, TagChangeResult};
 pub use queues::QueueSnapshot;

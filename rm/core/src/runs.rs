@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use headroom_types::{ContainerId, ExitReason, NodeId, Resource, UnixMillis};
+use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Resource, UnixMillis};
 
 use crate::event::ApplicationOutcome;
 
@@ -33,8 +33,16 @@ pub struct AttemptRecord {
     pub reason: Option<ExitReason>,
     /// True when its failure counts against `max_attempts`.
     pub charged: bool,
-    /// Reason of the failure, for users.
+    /// Reason of the failure, for users. Known before the outcome if the master was not started.
     pub why: String,
+}
+
+impl AttemptRecord {
+    /// The reason of a master that was not started. `None` for other attempts.
+    pub fn not_started(&self) -> Option<&str> {
+        (self.reason == Some(ExitReason::LaunchFailed) && !self.why.is_empty())
+            .then_some(self.why.as_str())
+    }
 }
 
 /// Latest attempts of one application.
@@ -116,18 +124,30 @@ impl AttemptHistory {
         }
     }
     /// Records the end of an attempt's container.
-    pub fn exited(&mut self, container: &ContainerId, reason: ExitReason, at: UnixMillis) {
+    pub fn exited(&mut self, container: &ContainerId, report: &ExitReport) {
         let run = self
             .latest
             .iter_mut()
             .find(|run| run.container.as_ref() == Some(container));
-        if let Some(run) = run.filter(|run| run.reason.is_none()) {
-            (run.reason, run.ended) = (Some(reason), Some(at));
+        let Some(run) = run.filter(|run| run.reason.is_none()) else {
+            return;
+        };
+        (run.reason, run.ended) = (Some(report.reason), Some(report.ended));
+        if report.reason == ExitReason::LaunchFailed && run.why.is_empty() {
+            let cause = report.diagnosis.first().map(|d| d.cause.as_str());
+            run.why = match cause.filter(|cause| !cause.is_empty()) {
+                Some(cause) => format!("not started on {}: {cause}", report.node),
+                None => format!("not started on {}", report.node),
+            };
         }
     }
     /// All kept attempts, the current one last.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &AttemptRecord> {
         self.latest.iter()
+    }
+    /// The attempt before the current one.
+    pub fn previous(&self) -> Option<&AttemptRecord> {
+        self.latest.iter().rev().nth(1)
     }
     /// The current attempt.
     pub fn current(&self) -> Option<&AttemptRecord> {

@@ -489,12 +489,10 @@ fn a_master_that_cannot_be_started_is_launched_again_after_a_backoff() {
         s.exit(&failed, ExitReason::LaunchFailed).settle();
         assert_eq!(s.alive(&app), [], "the next attempt waits");
         let application = s.cluster.app(&app).expect("app");
-        let why = s.cluster.master_sentence(application, s.now);
+        let why = s.cluster.application_sentence(application, s.now);
         assert_eq!(
             why,
-            Some(format!(
-                "its master could not be started; the next attempt starts in {backoff} s"
-            ))
+            format!("not started on n1; the next attempt starts in {backoff} s")
         );
         s.alive_for(secs(backoff));
         assert_eq!(s.alive(&app).len(), 1, "after {backoff} s");

@@ -427,9 +427,9 @@ fn users_and_masters_have_separate_limits() {
         [1, 1, 0]
     );
     let third = s.cluster.app(&masters[2]).expect("app");
-    let sentence = s.cluster.master_sentence(third, s.now).expect("waits");
+    let sentence = s.cluster.master_wait(third, s.now).expect("waits");
     assert_eq!(
-        sentence,
+        sentence.into_sentence(),
         "masters in queue q are at their limit: 2 GiB of 2 GiB"
     );
     s.check();
@@ -451,9 +451,9 @@ fn max_running_limits_the_running_applications() {
     );
     assert_eq!((s.alive(&first).len(), s.alive(&second).len()), (1, 0));
     let waits = s.cluster.app(&second).expect("app");
-    let sentence = s.cluster.master_sentence(waits, s.now).expect("waits");
+    let sentence = s.cluster.master_wait(waits, s.now).expect("waits");
     assert_eq!(
-        sentence,
+        sentence.into_sentence(),
         "queue q runs 1 application, as many as max_running allows"
     );
     let free = app(&mut s, "q", "u");

@@ -12,7 +12,6 @@
 
 mod access;
 mod activation;
-mod app_diagnostics;
 mod attempt_metrics;
 mod audit;
 mod call_reply;

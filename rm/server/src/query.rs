@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 
 use headroom_rm_core::app::ClusterApplication;
-use headroom_rm_core::{CallRefusal, Cluster, MasterKind, MasterUpdate, WaitExplanation};
+use headroom_rm_core::{
+    CallRefusal, Cluster, MasterKind, MasterUpdate, MasterWait, WaitExplanation,
+};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Sha256, Tick, millis};
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{ContainerView, NodeReservation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 
 use crate::input::{ClusterQuery, ContainerFilter, HELD, HeldContainer, WaitingRequest};
-use crate::{app_diagnostics, reports, to_wire, uploads, view};
+use crate::{reports, to_wire, uploads, view};
 
 /// Processes one query. The caller may have dropped its receiver.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
@@ -43,7 +45,7 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
         ClusterQuery::Requests(app, reply) => _ = reply.send(requests(cluster, &app)),
         ClusterQuery::Containers(wanted, reply) => _ = reply.send(containers(cluster, &wanted)),
         ClusterQuery::Attempts(app, reply) => {
-            let attempts = cluster.app(&app).map(|app| to_wire::attempts(cluster, app));
+            let attempts = cluster.app(&app).map(to_wire::attempts);
             _ = reply.send(attempts.unwrap_or_default())
         }
         ClusterQuery::Container(id, reply) => _ = reply.send(one_container(cluster, &id)),
@@ -116,7 +118,7 @@ fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<WaitExplanation>>
     let app = cluster.app(id)?;
     let mut rows = cluster.why(id, now)?;
     if let (Some(sentence), Some(size), Ok(request)) = (
-        app_diagnostics::wait_sentence(cluster, app, now),
+        cluster.master_wait(app, now).map(MasterWait::into_sentence),
         &app.master,
         "master".parse::<RequestId>(),
     ) {

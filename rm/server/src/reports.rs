@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use headroom_rm_core::app::ClusterApplication;
 use headroom_rm_core::container::{self, Container};
-use headroom_rm_core::runs::AttemptRecord;
 use headroom_rm_core::{Cluster, EndedContainer, MasterKind, QueueSnapshot, attempt, node};
 use headroom_rm_reports::{
     AppSelection, ApplicationReport, ClusterNodeReport, ContainerReport, ContainerStage, Preempted,
@@ -16,7 +15,7 @@ use headroom_rm_reports::{
 use headroom_types::{AppId, Bytes, Cpus, ExitReason, QueuePath, Resource, Tick, UnixMillis};
 use tokio::sync::oneshot;
 
-use crate::{app_diagnostics, view};
+use crate::view;
 
 /// Length of the time whose grants are counted.
 const LAST_SECOND: Duration = Duration::from_secs(1);
@@ -144,7 +143,7 @@ fn of_app(cluster: &Cluster, app: &ClusterApplication, now: Tick) -> Application
         priority: app.priority,
         user: app.spec.user.clone(),
         state: app.state,
-        diagnostics: app_diagnostics::sentence(cluster, app, now),
+        diagnostics: cluster.application_sentence(app, now),
         submitted: app.submitted,
         ended: app.ended,
         until: app.until,
@@ -152,7 +151,7 @@ fn of_app(cluster: &Cluster, app: &ClusterApplication, now: Tick) -> Application
         master_url: app.master_url.clone(),
         attempt: app.attempt,
         run: app.run.clone(),
-        runs: app.runs.iter().map(|run| explained(cluster, run)).collect(),
+        runs: app.runs.iter().cloned().collect(),
         masters: BTreeMap::new(),
         live: 0,
         granted_last_second: 0,
@@ -161,14 +160,6 @@ fn of_app(cluster: &Cluster, app: &ClusterApplication, now: Tick) -> Application
         waiting: waiting(app),
         used: Use::default(),
         preempted: Preempted::default(),
-    }
-}
-
-/// An attempt with the cause of its failure.
-fn explained(cluster: &Cluster, run: &AttemptRecord) -> AttemptRecord {
-    AttemptRecord {
-        why: app_diagnostics::of_attempt(cluster, run),
-        ..run.clone()
     }
 }
 

@@ -19,7 +19,6 @@ use headroom_wire::v1::nodes::{
     OperatorTags, RunOrder,
 };
 
-use crate::app_diagnostics;
 use crate::mirror::{match_variants, move_fields};
 use crate::queues;
 
@@ -327,20 +326,11 @@ fn run(run: &core::attempt::AttemptState) -> String {
 }
 
 /// Converts the application attempts that are kept.
-pub(crate) fn attempts(
-    cluster: &core::Cluster,
-    app: &core::app::ClusterApplication,
-) -> Vec<AttemptView> {
-    let runs = app.runs.iter();
-    runs.map(|run| attempt(app, run, app_diagnostics::of_attempt(cluster, run)))
-        .collect()
+pub(crate) fn attempts(app: &core::app::ClusterApplication) -> Vec<AttemptView> {
+    app.runs.iter().map(|run| attempt(app, run)).collect()
 }
 
-fn attempt(
-    app: &core::app::ClusterApplication,
-    run: &core::runs::AttemptRecord,
-    diagnostics: String,
-) -> AttemptView {
+fn attempt(app: &core::app::ClusterApplication, run: &core::runs::AttemptRecord) -> AttemptView {
     let state = match run.outcome {
         Some(core::ApplicationOutcome::Succeeded) => "succeeded".to_owned(),
         Some(core::ApplicationOutcome::Failed) => "failed".to_owned(),
@@ -361,7 +351,7 @@ fn attempt(
         ended: run.ended,
         reason: run.reason,
         charged: run.charged,
-        diagnostics,
+        diagnostics: run.why.clone(),
     }
 }
 

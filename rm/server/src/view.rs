@@ -17,7 +17,6 @@ use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueuesView;
 
-use crate::app_diagnostics;
 use crate::statistics::ClusterStatistics;
 use crate::to_wire;
 
@@ -327,7 +326,7 @@ pub(crate) fn app_view(cluster: &Cluster, app: &ClusterApplication, now: Tick) -
         priority: app.priority,
         user: app.spec.user.clone(),
         state: to_wire::app_state(app.state),
-        diagnostics: app_diagnostics::sentence(cluster, app, now),
+        diagnostics: cluster.application_sentence(app, now),
         master_url: app.master_url.clone(),
         attempt: app.attempt,
         until: app.until,

@@ -274,7 +274,7 @@ async fn a_master_that_was_not_started_names_the_cause() {
             .expect("submits");
         let ordered = node.until_orders(orders).await;
         let container = ordered.iter().find(|c| c.app == submitted.app);
-        let cause = "the program could not be started: root may not run programs on this node";
+        let cause = "root may not run programs on this node";
         node.end_not_started(container.expect("an order"), cause);
         node.report().await.expect("reports");
         let view = until("the end of the attempt", || async {
