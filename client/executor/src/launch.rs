@@ -29,8 +29,9 @@ use crate::fork_servers::ForkServers;
 use crate::growth::TaskGrowth;
 use crate::kept_process::{KeptProcess, KeptProcesses};
 use crate::limits::has_remedy;
+use crate::log_pool::LogPool;
 use crate::logs::TaskFiles;
-use crate::payload::{PayloadFiles, PayloadPool, PayloadReuse};
+use crate::payload::{FileReuse, PayloadFiles, PayloadPool};
 use crate::spawn_failure::exec_failure_code;
 use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
@@ -62,6 +63,8 @@ pub struct LaunchContext {
     pub kept: KeptProcesses,
     /// Input and value files.
     pub payloads: Arc<PayloadPool>,
+    /// Empty logs of ended attempts.
+    pub logs: Arc<LogPool>,
     /// Namespaces of each task; `None` if tasks share those of the container.
     pub namespaces: Option<Namespaces>,
     /// Reason that tasks share the container's namespaces although the node requests separate ones.
@@ -82,9 +85,9 @@ impl LaunchContext {
             .and_then(|t| t.trim().parse().ok())
             .unwrap_or(0);
         let reuse = if environment.enforcer.is_kernel() {
-            PayloadReuse::Allowed
+            FileReuse::Allowed
         } else {
-            PayloadReuse::Never
+            FileReuse::Never
         };
         let payloads = PayloadPool::new(environment.dir.join("tasks"), reuse);
         let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
@@ -99,6 +102,7 @@ impl LaunchContext {
             fork_servers: ForkServers::default(),
             kept: KeptProcesses::default(),
             payloads: Arc::new(payloads),
+            logs: Arc::new(LogPool::new(reuse)),
             namespaces,
             no_namespaces,
         })
@@ -172,7 +176,7 @@ impl TaskSurroundings {
         start: &TaskStart,
     ) -> anyhow::Result<TaskSurroundings> {
         anyhow::ensure!(!start.command.is_empty(), "the command is empty");
-        let files = TaskFiles::create(&site.environment.dir, &site.payloads, start)
+        let files = TaskFiles::create(&site.environment.dir, (&site.logs, &site.payloads), start)
             .context("the log files of the task cannot be created")?;
         if let Some(output) = &start.output {
             own_directory(Path::new(output))
@@ -402,8 +406,12 @@ mod tests {
             ..start("map/7@2")
         };
         let dir = tempfile::tempdir().expect("tempdir");
-        let payloads = PayloadPool::new(dir.path().join("tasks"), PayloadReuse::Allowed);
-        let files = TaskFiles::create(dir.path(), &Arc::new(payloads), &start).expect("creates");
+        let payloads = PayloadPool::new(dir.path().join("tasks"), FileReuse::Allowed);
+        let pools = (
+            &Arc::new(LogPool::new(FileReuse::Allowed)),
+            &Arc::new(payloads),
+        );
+        let files = TaskFiles::create(dir.path(), pools, &start).expect("creates");
         let base = [
             ("LANG", "C.UTF-8"),
             ("PATH", "/bin"),

@@ -24,6 +24,7 @@ mod kept_process;
 pub mod launch;
 mod limits;
 pub mod link;
+pub mod log_pool;
 pub mod logs;
 pub mod master_search;
 pub mod payload;

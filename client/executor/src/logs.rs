@@ -4,7 +4,7 @@
 //! Owned by the task; all files are in `tasks/` of the container's directory, under the name of the
 //! attempt.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use headroom_node_core::marker;
 use headroom_types::Bytes;
 use headroom_wire::v1::task::TaskStart;
 
+use crate::log_pool::LogPool;
 use crate::payload::{PayloadFiles, PayloadPool};
 
 /// Bytes at the end of a log that a report contains.
@@ -34,6 +35,7 @@ pub struct TaskFiles {
     pub err: File,
     /// Input and value; `None` for an attempt without them.
     pub payload: Option<PayloadFiles>,
+    logs: Arc<LogPool>,
     out_path: PathBuf,
     err_path: PathBuf,
     marker_path: PathBuf,
@@ -44,7 +46,7 @@ impl TaskFiles {
     /// Creates the files in `DIR/tasks`, empty except for the input.
     pub fn create(
         dir: &Path,
-        payloads: &Arc<PayloadPool>,
+        (logs, payloads): (&Arc<LogPool>, &Arc<PayloadPool>),
         start: &TaskStart,
     ) -> io::Result<TaskFiles> {
         let tasks = dir.join("tasks");
@@ -52,30 +54,31 @@ impl TaskFiles {
         let path = |ending: &str| tasks.join(format!("{name}.{ending}"));
         let (out_path, err_path) = (path("out"), path("err"));
         let (marker_path, cached_path) = (path("oom-marker"), path("cached"));
-        let make = |path: &Path| {
-            OpenOptions::new()
-                .create(true)
-                .write(true)
-                .truncate(true)
-                .open(path)
-        };
-        let out = match make(&out_path) {
+        let out = match logs.open(&out_path) {
             // The first attempt.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 std::fs::create_dir_all(&tasks)?;
-                make(&out_path)?
+                logs.open(&out_path)?
             }
             made => made?,
         };
         Ok(TaskFiles {
             out,
-            err: make(&err_path)?,
+            err: logs.open(&err_path)?,
             payload: payloads.take(start)?,
+            logs: logs.clone(),
             out_path,
             err_path,
             marker_path,
             cached_path,
         })
+    }
+
+    /// Offers the logs to the next attempts, if they are empty. All processes of this attempt have
+    /// ended.
+    pub(crate) fn give_back(&self) {
+        self.logs.give_back(&self.out_path, &self.out);
+        self.logs.give_back(&self.err_path, &self.err);
     }
 
     /// Path of the file in which the program reports a full heap.
@@ -170,14 +173,18 @@ pub(crate) fn tail(path: &Path, most: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::payload::PayloadReuse;
+    use crate::payload::FileReuse;
     use crate::verdict::samples::start;
     use std::io::Write as _;
 
     fn files() -> (tempfile::TempDir, TaskFiles) {
         let dir = tempfile::tempdir().expect("tempdir");
-        let payloads = PayloadPool::new(dir.path().join("tasks"), PayloadReuse::Allowed);
-        let files = TaskFiles::create(dir.path(), &Arc::new(payloads), &start("map/7@2"));
+        let payloads = PayloadPool::new(dir.path().join("tasks"), FileReuse::Allowed);
+        let pools = (
+            &Arc::new(LogPool::new(FileReuse::Allowed)),
+            &Arc::new(payloads),
+        );
+        let files = TaskFiles::create(dir.path(), pools, &start("map/7@2"));
         (dir, files.expect("creates"))
     }
 

@@ -27,13 +27,13 @@ pub const VALUE_FILE_VARIABLE: &str = "HEADROOM_VALUE_FILE";
 #[derive(Debug)]
 pub struct PayloadPool {
     dir: PathBuf,
-    reuse: PayloadReuse,
+    reuse: FileReuse,
     free: Mutex<FreePayloads>,
 }
 
 /// Whether the next attempt may use the files of an ended one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PayloadReuse {
+pub enum FileReuse {
     /// The kernel confirms the end of all processes of an attempt.
     Allowed,
     /// A process that is not known may still have the files open.
@@ -54,7 +54,7 @@ struct FreePayloads {
 pub struct PayloadFiles {
     pool: Arc<PayloadPool>,
     number: u32,
-    reuse: PayloadReuse,
+    reuse: FileReuse,
     /// `None` for an attempt without an input.
     input: Option<PathBuf>,
     value: PathBuf,
@@ -76,7 +76,7 @@ pub enum TaskValue {
 
 impl PayloadPool {
     /// A pool of files in `dir`, which exists when the first attempt starts.
-    pub fn new(dir: PathBuf, reuse: PayloadReuse) -> PayloadPool {
+    pub fn new(dir: PathBuf, reuse: FileReuse) -> PayloadPool {
         PayloadPool {
             dir,
             reuse,
@@ -143,7 +143,7 @@ impl PayloadFiles {
 
     /// Removes the files with their owner: a process of the attempt may still run.
     pub fn forbid_reuse(&mut self) {
-        self.reuse = PayloadReuse::Never;
+        self.reuse = FileReuse::Never;
     }
 
     /// Makes the value absent. False if the files are not as an executor leaves them.
@@ -163,7 +163,7 @@ impl PayloadFiles {
 
 impl Drop for PayloadFiles {
     fn drop(&mut self) {
-        if self.reuse == PayloadReuse::Allowed && self.clear() {
+        if self.reuse == FileReuse::Allowed && self.clear() {
             let free = &self.pool.free;
             let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
             free.numbers.push(self.number);
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    fn pool(dir: &Path, reuse: PayloadReuse) -> Arc<PayloadPool> {
+    fn pool(dir: &Path, reuse: FileReuse) -> Arc<PayloadPool> {
         Arc::new(PayloadPool::new(dir.to_owned(), reuse))
     }
 
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn an_attempt_has_the_files_that_it_needs() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let pool = pool(dir.path(), PayloadReuse::Allowed);
+        let pool = pool(dir.path(), FileReuse::Allowed);
         assert!(pool.take(&start(None, &[])).expect("creates").is_none());
         let names = |start: &TaskStart| {
             let files = taken(&pool, start);
@@ -271,7 +271,7 @@ mod tests {
         // Files of an earlier executor in the same directory.
         std::fs::write(dir.path().join("payload-1.input"), "old").expect("writes");
         std::fs::write(dir.path().join("payload-1.value"), "old").expect("writes");
-        let pool = pool(dir.path(), PayloadReuse::Never);
+        let pool = pool(dir.path(), FileReuse::Never);
         let files = taken(&pool, &start(Some("ä text"), &[]));
         let (_, input) = files.variables().next().expect("an input");
         assert_eq!(std::fs::read_to_string(input).expect("reads"), "ä text");
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn the_next_attempt_does_not_see_the_value_of_the_one_before() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let pool = pool(dir.path(), PayloadReuse::Allowed);
+        let pool = pool(dir.path(), FileReuse::Allowed);
         let first = taken(&pool, &start(Some("a long text"), &[]));
         let value = first.value.clone();
         std::fs::write(&value, "result").expect("writes");
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn only_a_regular_file_of_text_within_the_limit_is_a_value() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let pool = pool(dir.path(), PayloadReuse::Allowed);
+        let pool = pool(dir.path(), FileReuse::Allowed);
         let files = taken(&pool, &start(None, &["server"]));
         let value = files.value.clone();
         let most = "v".repeat(MAX_VALUE_BYTES);

@@ -581,7 +581,7 @@ impl TaskRunner {
         let mut missing = std::mem::take(&mut self.missing);
         let mut end = self.read_end(&mut missing);
         let ended = clock::now();
-        self.clean_up(&end, &mut missing);
+        let all_ended = self.clean_up(&end, &mut missing);
         let empty = TaskSampler::new(self.started_at.into_std(), None, None);
         let mut measured = std::mem::replace(&mut self.meter, empty).close(&mut end.own);
         missing.append(&mut measured.missing);
@@ -622,6 +622,9 @@ impl TaskRunner {
                 .map(|bytes| bytes.saturating_sub(self.read_before)),
             value: payload.map_or(TaskValue::Absent, PayloadFiles::value),
         };
+        if all_ended {
+            self.files.give_back();
+        }
         let kept = end.is_kept.then(|| self.into_kept(end.read_so_far));
         (ending, kept.flatten())
     }
@@ -662,11 +665,13 @@ impl TaskRunner {
         }
     }
 
-    /// Ends what is left of the task, except a process that is kept.
-    fn clean_up(&mut self, end: &TaskEndCounters, missing: &mut Vec<String>) {
+    /// Ends what is left of the task, except a process that is kept. True if none is left.
+    fn clean_up(&mut self, end: &TaskEndCounters, missing: &mut Vec<String>) -> bool {
+        let mut all_ended = !end.is_kept;
         if !end.is_kept
             && let Err(e) = self.group.clear()
         {
+            all_ended = false;
             missing.push(format!("processes that the main process left behind: {e}"));
             let payload = self.files.payload.as_mut();
             payload.map(PayloadFiles::forbid_reuse);
@@ -680,6 +685,7 @@ impl TaskRunner {
         {
             tracing::debug!(attempt = %self.start.attempt, %error, "the directory for temporary files cannot be removed now");
         }
+        all_ended
     }
 
     /// The process, for the next attempt.

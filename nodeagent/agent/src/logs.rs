@@ -43,7 +43,8 @@ const BLOCK: u64 = 64 << 10;
 /// An open log.
 #[derive(Debug)]
 pub(crate) struct ContainerLog {
-    file: File,
+    /// `None` for a task log without a file: its task wrote nothing, and a later task uses the file.
+    file: Option<File>,
     /// Position of the first kept byte.
     pub(crate) start: u64,
     /// Position after the last byte.
@@ -56,7 +57,33 @@ impl ContainerLog {
     pub(crate) fn open(dir: &Path, name: &str) -> io::Result<ContainerLog> {
         let path = place(name)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has this name"))?;
-        ContainerLog::of(open_inside(dir, &path, OFlags::RDONLY)?)
+        let opened = open_inside(dir, &path, OFlags::RDONLY);
+        let is_of_task = path.starts_with(file::TASKS);
+        match opened {
+            Err(error)
+                if is_of_task
+                    && error.kind() == io::ErrorKind::NotFound
+                    && dir.join(file::TASKS).is_dir() =>
+            {
+                Ok(ContainerLog {
+                    file: None,
+                    start: 0,
+                    end: 0,
+                })
+            }
+            Ok(file) => ContainerLog::of(file),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if the log with that name is not this file: its task has ended without output while it
+    /// was read, and its file is another task's now.
+    pub(crate) fn is_of_other_task(&self, dir: &Path, name: &str) -> bool {
+        let inode = |log: &ContainerLog| {
+            let facts = log.file.as_ref()?.metadata().ok()?;
+            Some((facts.dev(), facts.ino()))
+        };
+        ContainerLog::open(dir, name).is_ok_and(|now| inode(&now) != inode(self))
     }
 
     fn of(file: File) -> io::Result<ContainerLog> {
@@ -68,18 +95,25 @@ impl ContainerLog {
             Err(rustix::io::Errno::NXIO) => end,
             Err(_) => 0,
         };
-        Ok(ContainerLog { file, start, end })
+        Ok(ContainerLog {
+            file: Some(file),
+            start,
+            end,
+        })
     }
 
     /// Reads kept bytes from position `from` on, at most `most`. Returns them with the position of
     /// the first.
     pub(crate) fn read(&self, from: u64, most: u64) -> io::Result<(u64, Vec<u8>)> {
         let from = from.max(self.start).min(self.end);
+        let Some(file) = &self.file else {
+            return Ok((from, Vec::new()));
+        };
         let length = usize::try_from(most.min(MOST).min(self.end - from)).unwrap_or(0);
         let mut bytes = vec![0; length];
         let mut filled = 0;
         while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
-            match self.file.read_at(room, from + filled as u64) {
+            match file.read_at(room, from + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -317,13 +351,13 @@ fn first_kept(end: u64, bounds: &LogRetention) -> u64 {
 
 /// Returns the space before `to` to the disk.
 fn give_back(log: &ContainerLog, to: u64) -> u64 {
-    if to <= log.start {
+    let Some(file) = log.file.as_ref().filter(|_| to > log.start) else {
         return 0;
-    }
-    let before = log.file.metadata().map_or(0, |m| m.blocks());
+    };
+    let before = file.metadata().map_or(0, |m| m.blocks());
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match fallocate(&log.file, how, 0, to) {
-        Ok(()) => before.saturating_sub(log.file.metadata().map_or(before, |m| m.blocks())) * 512,
+    match fallocate(file, how, 0, to) {
+        Ok(()) => before.saturating_sub(file.metadata().map_or(before, |m| m.blocks())) * 512,
         Err(error) => {
             tracing::debug!(%error, "the file system cannot punch holes into files; the log is not bounded");
             0
@@ -383,6 +417,31 @@ mod tests {
             tail(dir.path(), "a.out", 10).is_err(),
             "a directory that is a link is not followed"
         );
+    }
+
+    #[test]
+    fn the_log_of_a_task_that_wrote_nothing_is_empty_without_a_file() {
+        let dir = container();
+        assert_eq!(tail(dir.path(), "map-7-2.out", 10).expect("reads"), "");
+        let own = tail(dir.path(), "stdout", 10).expect_err("no task's");
+        assert_eq!(own.kind(), io::ErrorKind::NotFound);
+        let empty = tempfile::tempdir().expect("dir");
+        let gone = tail(empty.path(), "map-7-2.out", 10).expect_err("no tasks");
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_log_that_became_another_tasks_is_recognised() {
+        let dir = container();
+        let (first, second) = (
+            dir.path().join("tasks/map-7-1.out"),
+            dir.path().join("tasks/map-8-1.out"),
+        );
+        fs::write(&first, "").expect("writes");
+        let log = ContainerLog::open(dir.path(), "map-7-1.out").expect("opens");
+        assert!(!log.is_of_other_task(dir.path(), "map-7-1.out"));
+        fs::rename(&first, &second).expect("renames");
+        assert!(log.is_of_other_task(dir.path(), "map-7-1.out"));
     }
 
     #[test]

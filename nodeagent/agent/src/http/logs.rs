@@ -116,7 +116,19 @@ impl LogLocation {
     fn read(&self, range: Option<LogByteRange>, tail: Option<u64>) -> io::Result<LogExcerpt> {
         let log = ContainerLog::open(&self.dir, &self.name)?;
         let (from, most) = span(&log, range, tail);
+        self.excerpt(&log, from, most)
+    }
+
+    fn excerpt(&self, log: &ContainerLog, from: u64, most: u64) -> io::Result<LogExcerpt> {
         let (from, bytes) = log.read(from, most)?;
+        if !bytes.is_empty() && log.is_of_other_task(&self.dir, &self.name) {
+            return Ok(LogExcerpt {
+                from: 0,
+                bytes: Vec::new(),
+                start: 0,
+                end: 0,
+            });
+        }
         Ok(LogExcerpt {
             from,
             bytes,
@@ -145,16 +157,7 @@ impl LogLocation {
     fn more(&self, from: u64) -> io::Result<(LogExcerpt, bool)> {
         let over = !self.dir.exists() || self.dir.join(file::REPORT).exists();
         let log = ContainerLog::open(&self.dir, &self.name)?;
-        let (from, bytes) = log.read(from, PIECE)?;
-        Ok((
-            LogExcerpt {
-                from,
-                bytes,
-                start: log.start,
-                end: log.end,
-            },
-            over,
-        ))
+        Ok((self.excerpt(&log, from, PIECE)?, over))
     }
 }
 
