@@ -20,7 +20,7 @@ use headroom_types::{AppId, Bytes, ExitCharge};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 
-use crate::cluster::{Cluster, ContainerOwner, SOON, until};
+use crate::cluster::{Cluster, ContainerOwner, NodeShape, SOON, until};
 use crate::jobs::JobFile;
 use crate::simulation::random_source::RandomSource;
 use crate::{clock, programs};
@@ -63,13 +63,15 @@ pub struct MasterKillResults {
     pub notes: Vec<String>,
 }
 
-/// Runs `rounds` rounds drawn from `seed`. `report` is called after each round.
+/// Runs `rounds` rounds drawn from `seed`, with the journal of the master at this place, as in
+/// [`Cluster::start_sharing_journals`]. `report` is called after each round.
 pub fn run(
+    journals: Option<&str>,
     rounds: u32,
     seed: u64,
     report: &mut dyn FnMut(u32, &MasterKillResults),
 ) -> Result<MasterKillResults> {
-    let cluster = Cluster::of_one()?;
+    let cluster = Cluster::start_sharing_journals(&[NodeShape::default()], "", journals)?;
     let whole = Round::begin(&cluster, "whole")?.end(&cluster)?;
     ensure!(
         whole.view.state == AppState::Finished,
@@ -263,18 +265,21 @@ impl Round {
         })
     }
 
-    /// The records in the master's journal. An incomplete last line is left out.
+    /// The records in the master's journal on the node; of a journal in the resource manager, those
+    /// of the last attempt. An incomplete last line is left out.
     fn journal(&self, cluster: &Cluster) -> Vec<JournalRecord> {
         let app = self.app.to_string();
-        let file = cluster
+        let dir = cluster
             .state("node-1")
             .join("apps")
             .join(&app)
             .join("appmaster")
-            .join(&app)
-            .join("journal.ndjson");
-        let text = fs::read(&file).unwrap_or_default();
+            .join(&app);
+        let text = fs::read(dir.join("journal.ndjson"))
+            .or_else(|_| fs::read(dir.join("journal.tail")))
+            .unwrap_or_default();
         text.split(|byte| *byte == b'\n')
+            .filter(|line| !line.starts_with(b"{\"attempt\":"))
             .map_while(|line| serde_json::from_slice(line).ok())
             .collect()
     }

@@ -16,6 +16,7 @@ pub mod executors;
 mod job_journal;
 pub mod journal;
 mod journal_error;
+mod journal_tail;
 pub mod ledger;
 mod manager_journal;
 pub mod output;

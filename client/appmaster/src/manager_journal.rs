@@ -8,6 +8,9 @@
 //! The first line of each attempt names the attempt and its process: two processes with the same
 //! attempt never append the same group. The lines are not part of the records.
 //!
+//! Each group is also in a copy on this node, from which the next attempt takes the records that did
+//! not arrive (`journal_tail`).
+//!
 //! A journal that reaches the limit of the resource manager continues in a file of the node: all
 //! records are written there first, and the resource manager forgets them afterwards.
 
@@ -21,6 +24,7 @@ use headroom_wire::v1::error::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{JournalError, JournalReplay, MasterJournal, encode};
+use crate::journal_tail::{FIRST_LINE, JournalTail};
 use crate::record::JournalRecord;
 
 /// Expected size of the records of one task that succeeds at its first attempt, with the entries of
@@ -30,8 +34,6 @@ const BYTES_PER_TASK: u64 = 2 << 10;
 const BYTES_PER_JOB: u64 = 8 << 10;
 /// Maximum size of one append, unless one record is larger. Bytes.
 const MAX_APPEND: usize = 256 << 10;
-/// Beginning of a first line; no record begins like this.
-const FIRST_LINE: &[u8] = b"{\"attempt\":";
 
 /// Where the journal of an attempt is, if the resource manager is the configured place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +89,10 @@ pub(crate) struct ManagerJournal {
     records: Vec<u8>,
     /// Bytes that this attempt has appended.
     offset: u64,
+    /// Records of the last attempt, from the copy on this node, that the resource manager lacks.
+    missing: Vec<u8>,
+    /// The copy of this attempt. `None` while [`ManagerJournal::take_tail`] has it.
+    tail: Option<JournalTail>,
     /// The file on this node, after a move.
     file: PathBuf,
     moved: Option<MasterJournal>,
@@ -104,10 +110,13 @@ impl ManagerJournal {
         stored: &StoredJournal,
         file: PathBuf,
     ) -> Self {
+        let (tail, stored) = (JournalTail::beside(&file), stored.records.as_bytes());
         ManagerJournal {
             client,
             attempt,
-            records: without_first_lines(stored.records.as_bytes()),
+            records: without_first_lines(stored),
+            missing: tail.missing_records(stored),
+            tail: Some(tail),
             offset: 0,
             file,
             moved: None,
@@ -121,11 +130,23 @@ impl ManagerJournal {
 
     /// Reads the records of the earlier attempts.
     pub(crate) fn replay(&self) -> JournalReplay {
-        let lines = std::io::Cursor::new(self.records.clone());
+        let lines = std::io::Cursor::new([&self.records[..], &self.missing].concat());
         JournalReplay::new(self.name(), Box::new(lines))
     }
 
-    /// Appends the first line of this attempt, the process of which is `process`.
+    /// The copy on this node, for the caller that writes the groups to it before it appends them.
+    /// `None` after a move, which needs no copy.
+    pub(crate) fn take_tail(&mut self) -> Option<JournalTail> {
+        self.tail.take().filter(|_| self.moved.is_none())
+    }
+
+    /// True after a move to a file of this node.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved.is_some()
+    }
+
+    /// Appends the first line of this attempt, the process of which is `process`, and the records
+    /// that the resource manager lacks.
     ///
     /// # Errors
     /// A later attempt, or another process with this attempt, has appended.
@@ -136,9 +157,18 @@ impl ManagerJournal {
         };
         let mut line = serde_json::to_string(&first).map_err(|e| self.unwritten(e.into()))?;
         line.push('\n');
+        let missing = std::mem::take(&mut self.missing);
+        // The encoder of JSON writes UTF-8.
+        line.push_str(&String::from_utf8_lossy(&missing));
         match self.append_lines(&line).await? {
-            Ok(()) => Ok(()),
-            Err(JournalFull) => self.move_to_node(b"").await,
+            Ok(()) => {
+                self.records.extend(missing);
+                self.tail
+                    .iter_mut()
+                    .for_each(|tail| tail.begin(line.as_bytes()));
+                Ok(())
+            }
+            Err(JournalFull) => self.move_to_node(&missing).await,
         }
     }
 
@@ -149,7 +179,18 @@ impl ManagerJournal {
     /// [`JournalError::Refused`]; errors of the file system after a move.
     pub(crate) async fn append(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
         let group = encode(records).map_err(|e| self.unwritten(e.into()))?;
-        let mut rest = group.as_slice();
+        // Starts wait for the answer here, so nothing depends on the copy.
+        let _ = self.tail.as_mut().map(|tail| tail.write(&group));
+        self.append_encoded(&group).await
+    }
+
+    /// As [`ManagerJournal::append`], with records in the format of the file, which the taken copy
+    /// has.
+    ///
+    /// # Errors
+    /// As [`ManagerJournal::append`].
+    pub(crate) async fn append_encoded(&mut self, group: &[u8]) -> Result<(), JournalError> {
+        let mut rest = group;
         while !rest.is_empty() {
             if self.moved.is_some() {
                 return self.append_to_file(rest).await;
@@ -247,7 +288,7 @@ impl ManagerJournal {
         }
     }
 
-    fn unwritten(&self, source: std::io::Error) -> JournalError {
+    pub(crate) fn unwritten(&self, source: std::io::Error) -> JournalError {
         JournalError::Io {
             path: self.name(),
             doing: "written",

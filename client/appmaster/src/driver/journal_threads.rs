@@ -1,5 +1,5 @@
 //! The two threads of the journal: one writes groups of records, one makes them durable. A journal in
-//! the resource manager has one task instead, with at most one append in progress.
+//! the resource manager has one task instead, with at most one append in progress; its starts follow the copy on this node.
 //!
 //! The loop never waits for the disk. While a sync is in progress, later groups are written, and
 //! their starts leave. The next sync covers all groups that were written in the meantime. In a
@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
 
 use crate::job_journal::JobJournal;
-use crate::journal::{JournalError, MasterJournal};
+use crate::journal::{JournalError, MasterJournal, encode};
+use crate::journal_tail::JournalTail;
 use crate::manager_journal::ManagerJournal;
 use crate::record::JournalRecord;
 
@@ -22,6 +24,8 @@ use crate::record::JournalRecord;
 pub(super) const MAX_WAITING_GROUPS: usize = 64;
 /// Interval of checks of the fence without a sync.
 const FENCE_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum pause between two appends to the resource manager.
+const MAX_PAUSE: Duration = Duration::from_millis(8);
 /// Maximum time for which the end of a master waits for its threads.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -165,18 +169,45 @@ impl Drop for JournalThreads {
     }
 }
 
-/// Appends all queued groups as one, again and again.
+/// Appends all queued groups as one, again and again. Each is written to the copy on this node first.
+///
+/// After each append it pauses for three times the time that the append took, at most [`MAX_PAUSE`],
+/// and collects the groups that arrive. So appends take at most a quarter of the time, and a slow
+/// resource manager receives larger groups. A group that arrives after the pause is appended at once.
 async fn append_groups(
     mut journal: ManagerJournal,
     mut groups: mpsc::UnboundedReceiver<QueuedGroup>,
     progress: mpsc::Sender<JournalProgress>,
 ) {
-    while let Some((mut number, mut records)) = groups.recv().await {
-        while let Ok((later, more)) = groups.try_recv() {
-            number = later;
-            records.extend(more);
+    let mut collected = CollectedGroups {
+        tail: journal.take_tail(),
+        number: 0,
+        lines: Vec::new(),
+        error: None,
+    };
+    let mut pause_end = Instant::now();
+    loop {
+        if collected.lines.is_empty() && collected.error.is_none() {
+            let Some(group) = groups.recv().await else {
+                return;
+            };
+            collected.add(group, &progress).await;
         }
-        let report = match journal.append(&records).await {
+        collected
+            .add_until(sleep_until(pause_end), &mut groups, &progress)
+            .await;
+        let (number, lines) = (collected.number, std::mem::take(&mut collected.lines));
+        let begin = Instant::now();
+        let appended = match collected.error.take() {
+            Some(error) => Err(journal.unwritten(error)),
+            None => {
+                let append = journal.append_encoded(&lines);
+                collected.add_until(append, &mut groups, &progress).await
+            }
+        };
+        pause_end = Instant::now() + MAX_PAUSE.min(begin.elapsed() * 3);
+        collected.on_answer(journal.has_moved());
+        let report = match appended {
             Ok(()) => JournalProgress::Durable(number),
             Err(error) => JournalProgress::Failed(error),
         };
@@ -184,6 +215,63 @@ async fn append_groups(
         if progress.send(report).await.is_err() || is_over {
             return;
         }
+    }
+}
+
+/// Groups that the next append contains.
+struct CollectedGroups {
+    /// Their copy on this node. `None` after a move to it.
+    tail: Option<JournalTail>,
+    /// The last group.
+    number: GroupNumber,
+    /// Their records in the format of the file.
+    lines: Vec<u8>,
+    /// The reason that a group has no such format.
+    error: Option<std::io::Error>,
+}
+
+impl CollectedGroups {
+    /// Adds the groups that arrive before `end` is ready, and returns its result.
+    async fn add_until<T>(
+        &mut self,
+        end: impl Future<Output = T>,
+        groups: &mut mpsc::UnboundedReceiver<QueuedGroup>,
+        progress: &mpsc::Sender<JournalProgress>,
+    ) -> T {
+        let mut end = std::pin::pin!(end);
+        loop {
+            tokio::select! {
+                biased;
+                Some(group) = groups.recv() => self.add(group, progress).await,
+                result = &mut end => return result,
+            }
+        }
+    }
+
+    /// Adds a group. Its starts may leave if they may follow the copy.
+    async fn add(&mut self, group: QueuedGroup, progress: &mpsc::Sender<JournalProgress>) {
+        let (number, records) = group;
+        let lines = match encode(&records) {
+            Ok(lines) => lines,
+            Err(error) => {
+                self.error = Some(error.into());
+                return;
+            }
+        };
+        self.number = number;
+        self.lines.extend_from_slice(&lines);
+        let may_start = self.tail.as_mut().is_some_and(|tail| tail.write(&lines));
+        if may_start {
+            // Fails after the end of the loop.
+            let _ = progress.send(JournalProgress::Written(number)).await;
+        }
+    }
+
+    fn on_answer(&mut self, has_moved: bool) {
+        if has_moved && let Some(mut tail) = self.tail.take() {
+            tail.end();
+        }
+        self.tail.iter_mut().for_each(JournalTail::on_answer);
     }
 }
 

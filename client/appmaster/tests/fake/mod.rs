@@ -58,6 +58,8 @@ after = ["map"]
 command = ["prog"]
 "#;
 
+/// Slots of all executors of [`JOB`].
+pub const SLOTS: u32 = 4;
 /// Run time of a task.
 const RUNS: Duration = Duration::from_millis(150);
 

@@ -14,6 +14,7 @@ mod guest_run;
 mod ha;
 mod house;
 mod instant_executor;
+mod journals;
 mod kill_to_retry;
 mod launch;
 mod leftovers;
@@ -67,7 +68,8 @@ struct Cli {
     /// master-restart: number of jobs whose master is killed; upgrades: number of restarts, kills
     /// and upgrades; ask-to-running, launch, agent-cost: number of containers; cli-start: number of
     /// calls; verdicts: number of runs of each case, fewer for rare ones; diagnosis: number of runs
-    /// of each program; growth: number of tasks; ha: number of failures
+    /// of each program; growth: number of tasks; ha: number of failures; journals: number of jobs at
+    /// each place
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
     #[command(flatten)]
@@ -78,7 +80,7 @@ struct Cli {
     /// leftovers: `[isolation] ipc` of the node
     #[arg(long, default_value = "task", value_parser = ["task", "container", "host"])]
     ipc: String,
-    /// tasks: number of tasks; python: number of calls of the stream, and ten times as many tasks of
+    /// tasks, journals: number of tasks of a job; python: number of calls of the stream, and ten times as many tasks of
     /// the large job
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     n: Option<u32>,
@@ -144,6 +146,8 @@ enum Measurement {
     CliStart,
     /// Empty tasks per second, compared with other tools
     Tasks,
+    /// Empty tasks per second with each place for the journal of the application master
+    Journals,
     /// The web page with a large cluster: first view, bytes, frames, and the load on the resource
     /// manager
     Page,
@@ -231,6 +235,7 @@ fn main() -> Result<ExitCode> {
         Measurement::NoisyNeighbour => figures(&noisy_neighbour::measure(cli.seconds)?)?,
         Measurement::CliStart => figures(&cli_start::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::Tasks => figures(&tasks::measure(cli.n.unwrap_or(10_000))?)?,
+        Measurement::Journals => figures(&journals::measure(cli.rounds, cli.n)?)?,
         Measurement::Page => figures(&page::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
         Measurement::Spark => figures(&spark::measure(cli.rounds.unwrap_or(20), spark::newest())?)?,

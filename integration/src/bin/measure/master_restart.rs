@@ -35,7 +35,7 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<MasterRestartRes
     let seed =
         seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::print_line(&format!("master-restart: {rounds} rounds of seed {seed}"));
-    let results = masters::run(rounds, seed, &mut |n, results| {
+    let results = masters::run(None, rounds, seed, &mut |n, results| {
         if (n + 1) % PRINTED_ROUNDS == 0 {
             let masters::MasterKillResults {
                 kills,

@@ -52,11 +52,8 @@ pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
         enforcer: None,
     }])?;
     let started = Instant::now();
-    let app = cluster.submit(&job(n))?;
-    end_of(&cluster, &app, SELDOM)?;
+    run(&cluster, n)?;
     let all = started.elapsed();
-    let done = cluster.app(&app)?.job.map_or(0, |job| job.totals.done);
-    ensure!(done == n, "{done} of {n} tasks are reported as done");
     let singles: Vec<u128> = (0..SINGLES)
         .map(|_| single(&cluster))
         .collect::<Result<_>>()?;
@@ -75,6 +72,15 @@ pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
         parallel_per_s: peer("parallel", &["-j2", "true"])?,
         hyperqueue_per_s: hyperqueue(n)?,
     })
+}
+
+/// Runs one job of `n` tasks to its end.
+pub(crate) fn run(cluster: &Cluster, n: u32) -> Result<()> {
+    let app = cluster.submit(&job(n))?;
+    end_of(cluster, &app, SELDOM)?;
+    let done = cluster.app(&app)?.job.map_or(0, |job| job.totals.done);
+    ensure!(done == n, "{done} of {n} tasks are reported as done");
+    Ok(())
 }
 
 /// A job with more slots than processors, because tasks also wait for the disk.
