@@ -236,6 +236,11 @@ impl MainLoopHandle {
         self.lines.waiting()
     }
 
+    /// Number of inputs that wait for the main loop, without heartbeats of nodes.
+    pub(crate) fn calls_waiting(&self) -> usize {
+        self.lines.calls_waiting()
+    }
+
     /// Receiver of the number of batches.
     pub(crate) fn batches(&self) -> watch::Receiver<u64> {
         self.published.news()

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::input::LoopInput;
 
 /// Capacity of each queue, in inputs.
-const LENGTH: usize = 4096;
+pub(crate) const LENGTH: usize = 4096;
 /// Maximum number of inputs from each queue in one batch.
 const BATCH: usize = 512;
 /// A report that waited longer in its queue shows that the main loop is behind.
@@ -35,10 +35,14 @@ pub(crate) struct InputSenders {
 }
 
 impl InputSenders {
+    /// Number of inputs that wait, without heartbeats.
+    pub(crate) fn calls_waiting(&self) -> usize {
+        self.calls.max_capacity() - self.calls.capacity()
+    }
+
     /// Number of inputs that wait.
     pub(crate) fn waiting(&self) -> usize {
-        let calls = self.calls.max_capacity() - self.calls.capacity();
-        calls + self.signs.max_capacity() - self.signs.capacity()
+        self.calls_waiting() + self.signs.max_capacity() - self.signs.capacity()
     }
 }
 

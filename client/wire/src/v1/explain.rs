@@ -190,9 +190,9 @@ const HR0500: CauseAndRemedies = (
     ],
 );
 const HR0503: CauseAndRemedies = (
-    "The resource manager is starting, ending, or waits after a restart for its nodes to come back; or none of several resource \
-             managers leads, because they elect a leader or reach no majority of etcd; or a node that is needed for the \
-             answer does not answer.",
+    "The resource manager is starting, ending, or waits after a restart for its nodes to come back; none of several resource \
+             managers leads, because they elect a leader or reach no majority of etcd; a node that is needed for the \
+             answer does not answer; or so many calls wait that reads and then changes by users are refused.",
     &[
         "Try again in a second; rmctl and the client library do.",
         "If the error persists: check rmctl status and /readyz. After a restart, nodes have the time lost to reconnect.",

@@ -37,6 +37,7 @@ pub(crate) mod queues;
 pub(crate) mod report;
 mod rows;
 pub(crate) mod service;
+mod shedding;
 pub(crate) mod signer;
 pub(crate) mod standby;
 pub(crate) mod stream;
@@ -255,7 +256,10 @@ pub(crate) fn router(
     let people = Router::from(people())
         .layer(from_fn_with_state(keys, idempotency::once))
         .merge(service::routes(&web, interfaces).with_state::<WebHandlerState>(()));
-    let people = people.layer(from_fn_with_state(rates.clone(), limits::rate));
+    let handle = web.reader.handle.clone();
+    let people = people
+        .layer(from_fn_with_state(handle, shedding::shed))
+        .layer(from_fn_with_state(rates.clone(), limits::rate));
     let guarded = from_fn_with_state(web.reader.clone(), guard::guard);
     // A large upload may take longer than the deadline of other bodies.
     let uploads = Router::from(uploads())
