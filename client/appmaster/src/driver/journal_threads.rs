@@ -1,5 +1,6 @@
 //! The two threads of the journal: one writes groups of records, one makes them durable. A journal in
-//! the resource manager has one task instead, with at most one append in progress; its starts follow the copy on this node.
+//! the resource manager has one task instead, with at most one append in progress; its starts follow
+//! the copy on this node.
 //!
 //! The loop never waits for the disk. While a sync is in progress, later groups are written, and
 //! their starts leave. The next sync covers all groups that were written in the meantime. In a
