@@ -41,7 +41,7 @@ pub use job::{
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
 pub use node_settings::{
     FileCacheLimits, HealthChecks, IdleCpuBound, IpcScope, Isolation, JournalPlace, LogRetention,
-    MasterJournals, RunAsUser,
+    MasterJournals, ObjectUrl, RunAsUser,
 };
 pub use problem::{FileProblem, FileProblemKind, in_one_line, render};
 pub use telemetry::{

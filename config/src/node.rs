@@ -120,7 +120,8 @@ pub(crate) fn masters(root: &mut TomlSection<'_>) -> MasterJournals {
     root.read_table("masters", whole, |t| {
         let place = hint(
             "a master on another node reads the journal there",
-            "write the absolute path of a directory that every node can read, or \"resourcemanager\", or leave it out",
+            "write the absolute path of a directory that every node can read, a URL such as \"s3://bucket/path\", \
+             or \"resourcemanager\", or leave it out",
         );
         let kind = hint(
             "a directory whose file system is not mounted is refused",
@@ -130,7 +131,13 @@ pub(crate) fn masters(root: &mut TomlSection<'_>) -> MasterJournals {
         let file_system = t.read_value("file_system", kind, |v| {
             file_system_type(&toml_reader::text(v)?)
         });
-        if journals == Some(JournalPlace::ResourceManager) && file_system.is_some() {
+        let variables = hint(
+            "masters and this node find the object store of `journals` by it",
+            "write the absolute path of a file of variables such as AWS_REGION=eu-central-1, and an s3:// URL in `journals`",
+        );
+        let object_store = t.read_value("object_store", variables, absolute_path);
+        let is_directory = matches!(journals, None | Some(JournalPlace::Directory(_)));
+        if !is_directory && file_system.is_some() {
             t.reject(
                 "file_system",
                 "file_system without a directory in `journals`",
@@ -138,9 +145,19 @@ pub(crate) fn masters(root: &mut TomlSection<'_>) -> MasterJournals {
                 "leave it out, or name a directory in `journals`",
             );
         }
+        let is_store = matches!(journals, None | Some(JournalPlace::Objects(_)));
+        if !is_store && object_store.is_some() {
+            t.reject(
+                "object_store",
+                "object_store without an s3:// URL in `journals`",
+                "it has the address and the credentials of that object store",
+                "leave it out, or write an s3:// URL in `journals`",
+            );
+        }
         MasterJournals {
             journals,
             file_system,
+            object_store,
         }
     })
 }
@@ -274,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_are_in_a_directory_or_in_the_resource_manager() {
+    fn journals_are_in_a_directory_an_object_store_or_the_resource_manager() {
         let masters = |keys: &str| nodeagent(&format!("[masters]\n{keys}"), "f");
         let config = masters("journals = 'resourcemanager'\n").expect("right");
         assert_eq!(config.masters.journals, Some(JournalPlace::ResourceManager));
@@ -282,5 +299,24 @@ mod tests {
             .expect_err("there is no file system");
         let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
         assert_eq!(keys, ["masters.file_system"]);
+        let stored = "journals = 's3://b.1-x/prod/a'\nobject_store = '/etc/headroom/s3.env'\n";
+        let config = masters(stored).expect("right").masters;
+        let place = config.journals.expect("a place");
+        assert_eq!(place.to_string(), "s3://b.1-x/prod/a");
+        let JournalPlace::Objects(url) = place else {
+            panic!("{place}");
+        };
+        assert_eq!((url.bucket(), url.prefix()), ("b.1-x", "prod/a"));
+        assert_eq!(config.object_store, Some("/etc/headroom/s3.env".into()));
+        for wrong in [
+            "journals = 's3://b/x'\n",
+            "journals = 's3://bucket/a//b'\n",
+            "journals = 's3://bucket/../b'\n",
+            "journals = 's3:bucket'\n",
+            "journals = '/shared'\nobject_store = '/etc/x'\n",
+            "journals = 's3://bucket'\nfile_system = 'nfs4'\n",
+        ] {
+            assert_eq!(masters(wrong).expect_err(wrong).len(), 1, "{wrong}");
+        }
     }
 }

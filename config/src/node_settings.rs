@@ -167,16 +167,18 @@ pub enum JournalPlace {
     ResourceManager,
     /// An absolute path of a directory that every node can read.
     Directory(PathBuf),
+    /// A directory in an object store.
+    Objects(ObjectUrl),
 }
 
 /// The word for the state of the resource manager.
 const IN_RESOURCE_MANAGER: &str = "resourcemanager";
 
 impl JournalPlace {
-    /// The directory; `None` for the state of the resource manager.
+    /// The directory of a file system; `None` for another place.
     pub fn directory(&self) -> Option<&Path> {
         match self {
-            JournalPlace::ResourceManager => None,
+            JournalPlace::ResourceManager | JournalPlace::Objects(_) => None,
             JournalPlace::Directory(dir) => Some(dir),
         }
     }
@@ -188,11 +190,13 @@ impl FromStr for JournalPlace {
         let path = PathBuf::from(text);
         if text == IN_RESOURCE_MANAGER {
             Ok(JournalPlace::ResourceManager)
+        } else if text.starts_with(ObjectUrl::SCHEME) {
+            text.parse().map(JournalPlace::Objects)
         } else if path.is_absolute() {
             Ok(JournalPlace::Directory(path))
         } else {
             Err(format!(
-                "{text:?} is neither an absolute path nor \"{IN_RESOURCE_MANAGER}\""
+                "{text:?} is neither an absolute path, a URL such as \"s3://bucket/path\", nor \"{IN_RESOURCE_MANAGER}\""
             ))
         }
     }
@@ -203,6 +207,66 @@ impl fmt::Display for JournalPlace {
         match self {
             JournalPlace::ResourceManager => f.write_str(IN_RESOURCE_MANAGER),
             JournalPlace::Directory(dir) => dir.display().fmt(f),
+            JournalPlace::Objects(url) => url.fmt(f),
+        }
+    }
+}
+
+/// A directory in an object store, as the URL `s3://BUCKET/PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectUrl {
+    bucket: String,
+    prefix: String,
+}
+
+impl ObjectUrl {
+    /// Beginning of the URL.
+    const SCHEME: &str = "s3://";
+
+    /// The bucket.
+    pub fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// The path in the bucket, without a slash at its ends. Empty for the bucket itself.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+impl FromStr for ObjectUrl {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix(ObjectUrl::SCHEME);
+        let rest = rest.ok_or_else(|| format!("{text:?} does not begin with s3://"))?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let has_only = |part: &str, others: &str| {
+            let mut chars = part.chars();
+            chars.all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+        };
+        if !(3..=63).contains(&bucket.len()) || !has_only(bucket, "-.") {
+            return Err(format!("{bucket:?} in {text:?} is no name of a bucket"));
+        }
+        let prefix = prefix.trim_matches('/');
+        let is_name = |part: &str| !matches!(part, "" | "." | "..") && has_only(part, "-_.=");
+        if !prefix.is_empty() && !prefix.split('/').all(is_name) {
+            return Err(format!(
+                "{prefix:?} in {text:?} has other characters than letters, digits, -_.= and /"
+            ));
+        }
+        Ok(ObjectUrl {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for ObjectUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", ObjectUrl::SCHEME, self.bucket)?;
+        match self.prefix.as_str() {
+            "" => Ok(()),
+            prefix => write!(f, "/{prefix}"),
         }
     }
 }
@@ -215,6 +279,8 @@ pub struct MasterJournals {
     pub journals: Option<JournalPlace>,
     /// Required type of its file system, as in `/proc/mounts`; any if absent.
     pub file_system: Option<String>,
+    /// File with the address and the credentials of the object store, as variables of the AWS tools.
+    pub object_store: Option<PathBuf>,
 }
 
 /// Limits of fetched files and of their cache.

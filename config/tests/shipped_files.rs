@@ -75,7 +75,17 @@ fn commented_keys_compile_and_are_complete() {
         };
         text.lines().map(on).collect()
     };
-    let node = nodeagent(&switched_on(NODE), "nodeagent.toml").expect("compiles");
+    // A directory and an object store exclude each other.
+    let on = switched_on(NODE);
+    let without = |key: &str| -> String {
+        let lines = on.lines().filter(|line| !line.starts_with(key));
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    let stored =
+        without("file_system").replace("/shared/headroom/journals", "s3://bucket/journals");
+    let stored = nodeagent(&stored, "nodeagent.toml").expect("compiles");
+    assert!(stored.masters.object_store.is_some());
+    let node = nodeagent(&without("object_store"), "nodeagent.toml").expect("compiles");
     let all = [
         node.name.is_some(),
         node.memory.is_some(),
@@ -89,7 +99,7 @@ fn commented_keys_compile_and_are_complete() {
     assert!(resourcemanager(&switched_on(RM), "resourcemanager.toml").is_ok());
     assert_eq!(
         (documented(RM).len(), documented(NODE).len()),
-        (43, 49),
+        (43, 50),
         "one comment for each key of the checked types"
     );
 }

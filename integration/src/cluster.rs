@@ -33,6 +33,7 @@ pub use self::network::TestNetwork;
 pub use self::replicas::EtcdSetup;
 use self::replicas::ManagerReplicas;
 use crate::credentials::ClusterCredentials;
+use crate::object_store::ObjectStoreServer;
 use crate::skew::Skew;
 use crate::{clock, programs, sweep};
 
@@ -166,6 +167,21 @@ impl Cluster {
         if let Some(place) = place {
             cluster.agent_keys = format!("[masters]\njournals = {place:?}\n");
         }
+        cluster.start_daemons()?;
+        Ok(cluster)
+    }
+
+    /// As [`Cluster::start_managed`], with the journals of masters in this object store.
+    pub fn start_with_object_store(
+        shapes: &[NodeShape],
+        configuration: &str,
+        store: &ObjectStoreServer,
+    ) -> Result<Self> {
+        let dir = cluster_dir()?;
+        let file = dir.path().join("resourcemanager.toml");
+        fs::write(&file, configuration)?;
+        let mut cluster = Cluster::new_in(dir, shapes, (TestContainerUser::Own, Some(file)))?;
+        cluster.agent_keys = store.agent_keys();
         cluster.start_daemons()?;
         Ok(cluster)
     }

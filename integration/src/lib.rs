@@ -21,6 +21,7 @@ pub mod load;
 pub mod lost_node;
 pub mod managers;
 pub mod masters;
+pub mod object_store;
 pub mod programs;
 pub mod provoke;
 pub mod python;

@@ -15,6 +15,7 @@ use crate::cluster::{
     Cluster, ContainerOwner, EtcdSetup, IN_RESOURCE_MANAGER, NodeShape, SOON, until,
 };
 use crate::jobs::{JobFile, WorkLog};
+use crate::object_store::ObjectStoreServer;
 use crate::sweep;
 
 /// Tasks that have ended before the node is lost.
@@ -75,6 +76,12 @@ impl LostNode {
             ..EtcdSetup::default()
         };
         let cluster = Cluster::start_replicated_with(&nodes(), (2, 1), LEASE, &setup)?;
+        LostNode::begin_on(cluster, name)
+    }
+
+    /// Starts a cluster with journals in this object store, and the job.
+    pub fn begin_in_object_store(name: &str, store: &ObjectStoreServer) -> Result<Self> {
+        let cluster = Cluster::start_with_object_store(&nodes(), IMPATIENT, store)?;
         LostNode::begin_on(cluster, name)
     }
 

@@ -7,8 +7,8 @@
 //! and the file stays unchanged.
 //!
 //! A journal is one file in a directory of this host, or one file for each attempt in a directory
-//! that the nodes share: see [`crate::shared_journal`]. A small one may be in the resource manager
-//! instead: see `manager_journal`.
+//! that the nodes share: see [`crate::shared_journal`]. It may also be in an object store, see
+//! `object_log`, and a small one in the resource manager, see `manager_journal`.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek as _, SeekFrom, Write as _};

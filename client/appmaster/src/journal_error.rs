@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use headroom_client::ClientError;
+use headroom_objects::ObjectError;
 use headroom_types::AppId;
 
 /// An error of a journal.
@@ -69,6 +70,18 @@ pub enum JournalError {
         /// The refusal.
         #[source]
         source: Box<ClientError>,
+    },
+    /// The object store cannot be used.
+    #[error(transparent)]
+    Objects(#[from] ObjectError),
+    /// An object of the journal is not there.
+    #[error(
+        "{url} is missing, and the journal has later objects; restore it, or remove all objects of this \
+         journal to run the job from its start"
+    )]
+    MissingObject {
+        /// URL of the object.
+        url: String,
     },
     /// The directory of the journal is gone.
     #[error(

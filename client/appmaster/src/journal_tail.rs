@@ -1,23 +1,21 @@
-//! The copy of a manager's journal on this node, and the rule by which starts follow it.
+//! The copy on this node of a journal in the resource manager or in an object store, and the rule by which
+//! starts follow it.
 //!
-//! A group of records is written here before it is sent to the resource manager. The next attempt on
-//! this node finds the groups that did not arrive. So starts leave after this write, as those of a
+//! A group of records is written here before it is sent there. The next attempt on this node finds the
+//! groups that did not arrive. So starts leave after this write, as those of a
 //! journal in a file do, and no slot waits for the call. Nothing is synced: after the end of the host,
 //! the copy is not needed.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time since the last answer of the resource manager in which starts follow the copy. In a longer
-/// silence they wait for the answer, so that few records are on this node only.
-const MAX_SILENCE: Duration = Duration::from_millis(50);
-/// Beginning of the first line of an attempt; no record begins like this.
-pub(crate) const FIRST_LINE: &[u8] = b"{\"attempt\":";
+/// Maximum size of the groups that did not arrive. Bytes.
+const MAX_MISSING: u64 = 16 << 20;
 
 /// The copy of one attempt's groups.
 #[derive(Debug)]
@@ -25,24 +23,29 @@ pub(crate) struct JournalTail {
     path: PathBuf,
     /// `None` before the journal begins, and after an error.
     file: Option<File>,
-    /// Last answer of the resource manager.
+    /// Last answer of the resource manager or the object store.
     answered: Option<Instant>,
+    /// Time since that answer in which starts follow the copy. In a longer silence they wait for the
+    /// answer, so that few records are on this node only.
+    max_silence: Duration,
 }
 
 impl JournalTail {
     /// The copy beside the file of a journal on this node.
-    pub(crate) fn beside(file: &Path) -> JournalTail {
+    pub(crate) fn beside(file: &Path, max_silence: Duration) -> JournalTail {
         JournalTail {
             path: file.with_extension("tail"),
             file: None,
             answered: None,
+            max_silence,
         }
     }
 
-    /// The records of the last attempt that `stored`, the journal of the resource manager, lacks.
-    pub(crate) fn missing_records(&self, stored: &[u8]) -> Vec<u8> {
-        match std::fs::read(&self.path) {
-            Ok(copy) => missing_in(stored, &copy).to_vec(),
+    /// The records of the last attempt that did not arrive. `arrived` is its text from its first line on.
+    /// Empty if the copy is of another attempt.
+    pub(crate) fn missing_records(&self, arrived: impl Read) -> Vec<u8> {
+        match File::open(&self.path).and_then(|copy| missing_in(arrived, copy)) {
+            Ok(missing) => missing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "the copy of the journal cannot be read; started tasks may run again");
@@ -51,7 +54,7 @@ impl JournalTail {
         }
     }
 
-    /// Begins with these lines, which the resource manager has, in place of an earlier attempt's.
+    /// Begins with these lines, which have arrived, in place of an earlier attempt's.
     pub(crate) fn begin(&mut self, lines: &[u8]) {
         let new = self.path.with_extension("tail-new");
         let begun = (|| {
@@ -80,10 +83,10 @@ impl JournalTail {
             return false;
         }
         self.answered
-            .is_some_and(|answered| answered.elapsed() < MAX_SILENCE)
+            .is_some_and(|answered| answered.elapsed() < self.max_silence)
     }
 
-    /// Notes that the resource manager has answered.
+    /// Notes an answer.
     pub(crate) fn on_answer(&mut self) {
         self.answered = Some(Instant::now());
     }
@@ -97,26 +100,32 @@ impl JournalTail {
     fn checked<T>(&self, result: io::Result<T>) -> Option<T> {
         result
             .inspect_err(|error| {
-                tracing::warn!(path = %self.path.display(), %error, "the copy of the journal cannot be written; starts wait for the resource manager");
+                tracing::warn!(path = %self.path.display(), %error, "the copy of the journal cannot be written; starts wait until the journal is durable");
             })
             .ok()
     }
 }
 
-/// The whole lines at the end of `copy` that follow the last attempt in `stored`.
-fn missing_in<'c>(stored: &[u8], copy: &'c [u8]) -> &'c [u8] {
-    let mut begin = None;
-    let mut at = 0;
-    for line in stored.split_inclusive(|byte| *byte == b'\n') {
-        if line.starts_with(FIRST_LINE) {
-            begin = Some(at);
+/// The whole lines in `copy` after the text in `arrived`, with which it must begin.
+fn missing_in(arrived: impl Read, copy: impl Read) -> io::Result<Vec<u8>> {
+    let (mut arrived, mut copy) = (BufReader::new(arrived), BufReader::new(copy));
+    loop {
+        let (known, copied) = (arrived.fill_buf()?, copy.fill_buf()?);
+        if known.is_empty() {
+            break;
         }
-        at += line.len();
+        let length = known.len().min(copied.len());
+        if length == 0 || known.get(..length) != copied.get(..length) {
+            return Ok(Vec::new());
+        }
+        arrived.consume(length);
+        copy.consume(length);
     }
-    let last = begin.and_then(|begin| stored.get(begin..));
-    let rest = last.and_then(|last| copy.strip_prefix(last)).unwrap_or(&[]);
-    let whole = rest.iter().rposition(|byte| *byte == b'\n');
-    whole.and_then(|end| rest.get(..=end)).unwrap_or(&[])
+    let mut missing = Vec::new();
+    copy.take(MAX_MISSING).read_to_end(&mut missing)?;
+    let whole = missing.iter().rposition(|byte| *byte == b'\n');
+    missing.truncate(whole.map_or(0, |end| end + 1));
+    Ok(missing)
 }
 
 #[cfg(test)]
@@ -127,42 +136,38 @@ mod tests {
     const SECOND: &str = "{\"attempt\":2,\"process\":\"b\"}\n";
 
     #[test]
-    fn whole_lines_after_the_last_attempt_are_missing() {
-        let missing = |stored: &str, copy: &str| {
-            String::from_utf8(missing_in(stored.as_bytes(), copy.as_bytes()).to_vec())
-                .expect("text")
+    fn whole_lines_after_the_text_that_arrived_are_missing() {
+        let missing = |arrived: &str, copy: &str| {
+            let missing = missing_in(arrived.as_bytes(), copy.as_bytes()).expect("reads");
+            String::from_utf8(missing).expect("text")
         };
-        let stored = format!("{FIRST}one\n{SECOND}two\n");
+        let arrived = format!("{SECOND}two\n");
+        let with = |rest: &str| missing(&arrived, &format!("{arrived}{rest}"));
+        assert_eq!(with("three\nfo"), "three\n");
+        assert_eq!(with(""), "");
+        assert_eq!(missing(&arrived, &format!("{SECOND}tw")), "", "it has less");
         assert_eq!(
-            missing(&stored, &format!("{SECOND}two\nthree\nfo")),
-            "three\n"
-        );
-        assert_eq!(missing(&stored, &format!("{SECOND}two\n")), "");
-        assert_eq!(missing(&stored, &format!("{SECOND}tw")), "", "it has less");
-        assert_eq!(
-            missing(&stored, &format!("{FIRST}one\nx\n")),
+            missing(&arrived, &format!("{FIRST}one\nx\n")),
             "",
             "an earlier one's"
         );
-        assert_eq!(
-            missing("", &format!("{FIRST}one\n")),
-            "",
-            "no attempt has begun"
-        );
+        let long = "x".repeat(20_000) + "\n";
+        assert_eq!(missing(&long, &format!("{long}rest\n")), "rest\n");
     }
 
     #[tokio::test]
-    async fn starts_follow_the_copy_while_the_resource_manager_answers() {
+    async fn starts_follow_the_copy_while_answers_arrive() {
         let dir = tempfile::tempdir().expect("tempdir");
         let file = dir.path().join("journal.ndjson");
-        let mut tail = JournalTail::beside(&file);
+        let beside = || JournalTail::beside(&file, Duration::from_secs(3600));
+        let mut tail = beside();
         tail.on_answer();
         assert!(!tail.write(b"one\n"), "it has not begun");
         tail.begin(FIRST.as_bytes());
         assert!(tail.write(b"one\n"));
-        tail.answered = tail.answered.and_then(|at| at.checked_sub(MAX_SILENCE));
+        tail.max_silence = Duration::ZERO;
         assert!(!tail.write(b"two\n"), "a silence");
-        let next = JournalTail::beside(&file);
+        let next = beside();
         assert_eq!(next.missing_records(FIRST.as_bytes()), b"one\ntwo\n");
         tail.end();
         assert_eq!(next.missing_records(FIRST.as_bytes()), b"");

@@ -15,23 +15,27 @@
 //! records are written there first, and the resource manager forgets them afterwards.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{Client, ClientError};
 use headroom_types::{AttemptId, Bytes};
 use headroom_wire::v1::application_master::{AppendToJournal, StoredJournal};
 use headroom_wire::v1::error::ErrorCode;
-use serde::{Deserialize, Serialize};
 
+use crate::first_line::{FIRST_LINE, FirstLine};
 use crate::journal::{JournalError, JournalReplay, MasterJournal, encode};
-use crate::journal_tail::{FIRST_LINE, JournalTail};
+use crate::journal_tail::JournalTail;
 use crate::record::JournalRecord;
+use crate::remote_journal::RemoteJournal;
 
 /// Expected size of the records of one task that succeeds at its first attempt, with the entries of
 /// its groups. Bytes.
 const BYTES_PER_TASK: u64 = 2 << 10;
 /// Expected size of all other records of a job. Bytes.
 const BYTES_PER_JOB: u64 = 8 << 10;
+/// Time since the last answer of the resource manager in which starts follow the copy.
+const MAX_SILENCE: Duration = Duration::from_millis(50);
 /// Maximum size of one append, unless one record is larger. Bytes.
 const MAX_APPEND: usize = 256 << 10;
 
@@ -71,14 +75,6 @@ pub(crate) fn choose_place(stored: &StoredJournal, tasks: u32, has_file: bool) -
     ))
 }
 
-/// The first line of an attempt.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct FirstLine {
-    attempt: u32,
-    /// A random word of the process.
-    process: String,
-}
-
 /// The journal of one attempt in the resource manager.
 #[derive(Debug)]
 pub(crate) struct ManagerJournal {
@@ -91,7 +87,7 @@ pub(crate) struct ManagerJournal {
     offset: u64,
     /// Records of the last attempt, from the copy on this node, that the resource manager lacks.
     missing: Vec<u8>,
-    /// The copy of this attempt. `None` while [`ManagerJournal::take_tail`] has it.
+    /// The copy of this attempt. `None` while [`RemoteJournal::take_tail`] has it.
     tail: Option<JournalTail>,
     /// The file on this node, after a move.
     file: PathBuf,
@@ -110,12 +106,17 @@ impl ManagerJournal {
         stored: &StoredJournal,
         file: PathBuf,
     ) -> Self {
-        let (tail, stored) = (JournalTail::beside(&file), stored.records.as_bytes());
+        let (tail, stored) = (
+            JournalTail::beside(&file, MAX_SILENCE),
+            stored.records.as_bytes(),
+        );
+        let last = last_attempt(stored);
+        let missing = last.map(|arrived| tail.missing_records(arrived));
         ManagerJournal {
             client,
             attempt,
             records: without_first_lines(stored),
-            missing: tail.missing_records(stored),
+            missing: missing.unwrap_or_default(),
             tail: Some(tail),
             offset: 0,
             file,
@@ -123,26 +124,10 @@ impl ManagerJournal {
         }
     }
 
-    /// Its name in messages.
-    pub(crate) fn name(&self) -> PathBuf {
-        PathBuf::from(format!("resourcemanager:{}", self.attempt.app))
-    }
-
     /// Reads the records of the earlier attempts.
     pub(crate) fn replay(&self) -> JournalReplay {
         let lines = std::io::Cursor::new([&self.records[..], &self.missing].concat());
         JournalReplay::new(self.name(), Box::new(lines))
-    }
-
-    /// The copy on this node, for the caller that writes the groups to it before it appends them.
-    /// `None` after a move, which needs no copy.
-    pub(crate) fn take_tail(&mut self) -> Option<JournalTail> {
-        self.tail.take().filter(|_| self.moved.is_none())
-    }
-
-    /// True after a move to a file of this node.
-    pub(crate) fn has_moved(&self) -> bool {
-        self.moved.is_some()
     }
 
     /// Appends the first line of this attempt, the process of which is `process`, and the records
@@ -155,8 +140,7 @@ impl ManagerJournal {
             attempt: self.attempt.attempt,
             process,
         };
-        let mut line = serde_json::to_string(&first).map_err(|e| self.unwritten(e.into()))?;
-        line.push('\n');
+        let mut line = first.line().map_err(|e| self.unwritten(e.into()))?;
         let missing = std::mem::take(&mut self.missing);
         // The encoder of JSON writes UTF-8.
         line.push_str(&String::from_utf8_lossy(&missing));
@@ -182,29 +166,6 @@ impl ManagerJournal {
         // Starts wait for the answer here, so nothing depends on the copy.
         let _ = self.tail.as_mut().map(|tail| tail.write(&group));
         self.append_encoded(&group).await
-    }
-
-    /// As [`ManagerJournal::append`], with records in the format of the file, which the taken copy
-    /// has.
-    ///
-    /// # Errors
-    /// As [`ManagerJournal::append`].
-    pub(crate) async fn append_encoded(&mut self, group: &[u8]) -> Result<(), JournalError> {
-        let mut rest = group;
-        while !rest.is_empty() {
-            if self.moved.is_some() {
-                return self.append_to_file(rest).await;
-            }
-            let (lines, later) = rest.split_at(whole_lines(rest, MAX_APPEND));
-            // The encoder of JSON writes UTF-8.
-            let text = String::from_utf8_lossy(lines);
-            match self.append_lines(&text).await? {
-                Ok(()) => self.records.extend_from_slice(lines),
-                Err(JournalFull) => return self.move_to_node(rest).await,
-            }
-            rest = later;
-        }
-        Ok(())
     }
 
     /// Repeats one append until it is answered.
@@ -288,12 +249,46 @@ impl ManagerJournal {
         }
     }
 
-    pub(crate) fn unwritten(&self, source: std::io::Error) -> JournalError {
+    fn unwritten(&self, source: std::io::Error) -> JournalError {
         JournalError::Io {
             path: self.name(),
             doing: "written",
             source,
         }
+    }
+}
+
+impl RemoteJournal for ManagerJournal {
+    const MAX_PAUSE: Duration = Duration::from_millis(8);
+
+    fn name(&self) -> PathBuf {
+        PathBuf::from(format!("resourcemanager:{}", self.attempt.app))
+    }
+
+    fn take_tail(&mut self) -> Option<JournalTail> {
+        self.tail.take().filter(|_| self.moved.is_none())
+    }
+
+    async fn append_encoded(&mut self, group: &[u8]) -> Result<(), JournalError> {
+        let mut rest = group;
+        while !rest.is_empty() {
+            if self.moved.is_some() {
+                return self.append_to_file(rest).await;
+            }
+            let (lines, later) = rest.split_at(whole_lines(rest, MAX_APPEND));
+            // The encoder of JSON writes UTF-8.
+            let text = String::from_utf8_lossy(lines);
+            match self.append_lines(&text).await? {
+                Ok(()) => self.records.extend_from_slice(lines),
+                Err(JournalFull) => return self.move_to_node(rest).await,
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn has_moved(&self) -> bool {
+        self.moved.is_some()
     }
 }
 
@@ -317,6 +312,18 @@ fn whole_lines(lines: &[u8], max: usize) -> usize {
         .rposition(|byte| *byte == b'\n')
         .or_else(|| lines.iter().position(|byte| *byte == b'\n'))
         .map_or(lines.len(), after)
+}
+
+/// The text of the last attempt in that of a journal, from its first line on.
+fn last_attempt(text: &[u8]) -> Option<&[u8]> {
+    let (mut at, mut begin) = (0, None);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if line.starts_with(FIRST_LINE) {
+            begin = Some(at);
+        }
+        at += line.len();
+    }
+    text.get(begin?..)
 }
 
 /// The records in the text of a journal.
@@ -367,8 +374,8 @@ mod tests {
             attempt: 2,
             process: "x".into(),
         };
-        let line = serde_json::to_vec(&first).expect("writes");
-        assert!(line.starts_with(FIRST_LINE));
+        let line = first.line().expect("writes");
+        assert!(line.as_bytes().starts_with(FIRST_LINE));
         let begin = JournalRecord::Begin(JournalHeader {
             version: record::VERSION,
             job: 7,
@@ -378,7 +385,12 @@ mod tests {
             submission_token: None,
         });
         let record = encode(&[begin]).expect("writes");
-        let text = [&line, b"\n".as_slice(), &record, &line, b"\n", &record].concat();
+        let text = [line.as_bytes(), &record, line.as_bytes(), &record].concat();
+        let last = [line.as_bytes(), &record].concat();
+        assert_eq!(last_attempt(&text), Some(&last[..]));
+        assert_eq!(last_attempt(&record), None, "no attempt has begun");
+        assert_eq!(FirstLine::split(&last), Some((first, &record[..])));
+        assert_eq!(FirstLine::split(&record), None);
         assert_eq!(without_first_lines(&text), [&record[..], &record].concat());
     }
 

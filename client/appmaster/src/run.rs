@@ -11,8 +11,9 @@ use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{Client, ClientCredentials, ClientError, TaskRowScope};
 use headroom_config::job::ClusterProfiles;
 use headroom_config::{JobSpec, JournalPlace};
+use headroom_objects::{ObjectDirectory, StoreVariables};
 use headroom_transport::{ListenerIdentity, MasterAddress};
-use headroom_types::{AppId, AttemptId, Bytes};
+use headroom_types::{AppId, AttemptId, Bytes, UnixMillis};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use headroom_wire::v1::job::MemoryFailureMode;
 use tokio::net::TcpListener;
@@ -22,9 +23,10 @@ use crate::core::{MasterCore, MasterSetup};
 use crate::driver::MasterDriver;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::executor_link::{self, ChannelCredentials};
-use crate::job_journal::JobJournal;
-use crate::journal::{self, JournalReplay, MasterJournal};
+use crate::job_journal::{JobJournal, SharedPlace};
+use crate::journal::{self, JournalError, JournalReplay, MasterJournal};
 use crate::manager_journal::{self, ChosenPlace, ManagerJournal, choose_place};
+use crate::object_journal::ObjectJournal;
 use crate::output::{self, EarlierCommit, JobStartState, OutputOwner};
 use crate::record::{self, JournalHeader, JournalRecord};
 use crate::rm_link::RmLink;
@@ -72,7 +74,8 @@ pub struct MasterOptions {
     // `None` selects a directory below the user's state directory.
     #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Directory for the journals of all jobs that every node can read, or "resourcemanager". Another
+    /// Directory for the journals of all jobs that every node can read, a URL of an object store
+    /// (s3://BUCKET/PATH, with the variables of the AWS tools), or "resourcemanager". Another
     /// node continues a job only with it; set by the node agent
     #[arg(long, env = "HEADROOM_JOURNALS", value_name = "PLACE")]
     pub journals: Option<JournalPlace>,
@@ -184,8 +187,9 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
         Some(owner) => outputs::claim(&client, &job, owner, beginning).await,
         None => OutputClaim::default(),
     };
-    let shared = journal.shared_dir();
-    let files = shared.clone().unwrap_or_else(|| state_dir(&options, &app));
+    let shared = journal.shared_place();
+    let files = shared.as_ref().and_then(SharedPlace::directory);
+    let files = files.unwrap_or_else(|| state_dir(&options, &app));
     let (lock, greeting) = executor_environment(&options, &files, &listener, &begin)?;
     let setup = core_setup(&options, &app, &begin.token, turn);
     let spec = job.clone();
@@ -234,8 +238,8 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
     }
     let is_end_accepted = shell.is_end_accepted();
     drop(shell);
-    if let Some(dir) = shared.filter(|_| is_end_accepted) {
-        remove_journal(dir).await;
+    if let Some(place) = shared.filter(|_| is_end_accepted) {
+        place.remove().await;
     }
     Ok(MasterResult {
         app,
@@ -243,8 +247,8 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunEr
     })
 }
 
-/// Opens the journal of `app`, which has this number of tasks: in the shared directory, in the
-/// resource manager, or in a directory of this host.
+/// Opens the journal of `app`, which has this number of tasks: in the shared directory, in the object
+/// store, in the resource manager, or in a directory of this host.
 async fn open_journal(
     client: &Client,
     options: &MasterOptions,
@@ -257,6 +261,18 @@ async fn open_journal(
         Some(JournalPlace::Directory(dir)) => {
             let shared = open_shared_journal(client, options, app, dir).await?;
             Ok(JobJournal::File(shared))
+        }
+        Some(JournalPlace::Objects(url)) => {
+            // For the certificate of the task channel, and the copy of the journal.
+            journal::make_dir_of(&file)?;
+            let submitted = submission_time(client, options, app).await?;
+            let root = ObjectDirectory::open(url, &StoreVariables::of_process());
+            let directory = root
+                .map_err(JournalError::from)?
+                .directory(&app.journal_directory(submitted));
+            let (attempt, process) = (options.attempt, secret()?);
+            let journal = ObjectJournal::take_over(directory, attempt, process, &file).await?;
+            Ok(JobJournal::Objects(Box::new(journal)))
         }
         Some(JournalPlace::ResourceManager) => {
             let query = || client.master_journal(app, options.attempt);
@@ -302,9 +318,7 @@ async fn open_shared_journal(
     app: &AppId,
     journals: &Path,
 ) -> Result<MasterJournal, MasterRunError> {
-    // The time of submission distinguishes the applications of two clusters with the same id.
-    let query = || client.app_with(app, TaskRowScope::None);
-    let submitted = answered(&options.rm, query).await?.submitted;
+    let submitted = submission_time(client, options, app).await?;
     let (dir, attempt) = (
         shared_journal::dir(journals, app, submitted),
         options.attempt,
@@ -316,13 +330,14 @@ async fn open_shared_journal(
     }
 }
 
-/// Removes the shared journal of a job whose end is accepted. No attempt follows.
-async fn remove_journal(dir: PathBuf) {
-    let path = dir.clone();
-    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
-    if let Ok(Err(error)) = removed {
-        tracing::warn!(dir = %dir.display(), %error, "the journal of this ended job cannot be removed; remove the directory");
-    }
+/// The time of submission, which distinguishes the applications of two clusters with the same id.
+async fn submission_time(
+    client: &Client,
+    options: &MasterOptions,
+    app: &AppId,
+) -> Result<UnixMillis, MasterRunError> {
+    let query = || client.app_with(app, TaskRowScope::None);
+    Ok(answered(&options.rm, query).await?.submitted)
 }
 
 /// The identity of the listener for executors, which is kept in the directory `files`, and the

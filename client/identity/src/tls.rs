@@ -210,6 +210,17 @@ pub fn foreign_client(
     })
 }
 
+/// As [`foreign_client`], with these authorities and without a certificate of the caller.
+///
+/// # Errors
+/// The library rejects its own defaults.
+pub fn foreign_client_of(authorities: RootCertStore) -> Result<ClientConfig, TlsFileError> {
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(authorities);
+    Ok(config.with_no_client_auth())
+}
+
 /// The side that refused the other, in a failed TLS connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TlsFailure {

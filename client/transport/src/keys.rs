@@ -97,6 +97,14 @@ pub fn trust_none_config() -> Result<ClientConfig, TlsFileError> {
     tls::pinned(Some(Sha256Digest::of(b"")))
 }
 
+/// The TLS configuration for servers of other systems: it trusts the authorities of this host.
+///
+/// # Errors
+/// The host has none.
+pub fn host_authorities_config() -> Result<ClientConfig, KeysError> {
+    Ok(tls::foreign_client_of(native()?)?)
+}
+
 fn native() -> Result<RootCertStore, KeysError> {
     let mut roots = RootCertStore::empty();
     let (taken, _) =

@@ -60,6 +60,7 @@ pub(super) const KEYS: &[ConfigKey<NodeAgentConfig>] = config_keys! {
     Restart cache.ca_file: if_set(path);
     Restart masters.journals: if_set(quoted);
     Restart masters.file_system: if_set(quoted);
+    Restart masters.object_store: if_set(path);
     Restart telemetry.cardinality: some(quoted);
 };
 

@@ -298,6 +298,12 @@ pub const AGENT_DOCUMENTATION: &[DocumentedKey] = &[
     ),
     key("masters.file_system", Text, Any("\"nfs4\""), "\"a b\""),
     key(
+        "masters.object_store",
+        Path,
+        Any("\"/etc/headroom/object-store.env\""),
+        "\"store.env\"",
+    ),
+    key(
         "telemetry.cardinality",
         Word,
         OneOf(&["\"profile\"", "\"job\"", "\"task\""]),

@@ -8,6 +8,7 @@ use headroom_types::{Bytes, ContainerId};
 use headroom_wire::v1::nodes::RunOrder;
 
 use crate::disk::file;
+use crate::journals::SharedJournals;
 use crate::node_context::NodeContext;
 
 /// Search path for programs if the agent has no PATH.
@@ -66,6 +67,14 @@ pub(crate) fn program_environment(
     }
     if let (None, Some(place)) = (&order.request, &site.journal_place) {
         own("HEADROOM_JOURNALS", place.to_string().into());
+        let journals = site.journals.as_ref();
+        for (name, value) in journals
+            .map(SharedJournals::variables)
+            .unwrap_or_default()
+            .iter()
+        {
+            own(name, value.into());
+        }
     }
     own("HEADROOM_CONTAINER_DIR", dir.clone().into());
     own("HEADROOM_APP_DIR", site.layout.app(&order.app).into());

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -70,7 +69,7 @@ async fn remove_ended_apps(site: &NodeContext, rm: &Client, resting: Vec<AppId>)
         if let (Ok(view), Some(journals)) = (&answer, &site.journals)
             && view.state.is_final()
         {
-            remove_journal(journals.of_app(&app, view.submitted)).await;
+            journals.remove(&app, view.submitted).await;
         }
         let answer = answer.map(|view| view.state);
         let over = has_ended(&answer);
@@ -82,16 +81,6 @@ async fn remove_ended_apps(site: &NodeContext, rm: &Client, resting: Vec<AppId>)
         {
             tracing::warn!(%app, %error, "the directory of an ended application cannot be removed, trying again");
         }
-    }
-}
-
-async fn remove_journal(dir: PathBuf) {
-    let path = dir.clone();
-    let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(path)).await;
-    if let Ok(Err(error)) = removed
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(dir = %dir.display(), %error, "the journal of an ended application cannot be removed; remove the directory");
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::agent_input::AgentInput;
 use crate::host;
-use crate::journals::{JournalsDirectory, JournalsProblem};
+use crate::journals::{JournalsProblem, SharedJournals};
 use crate::node_context::NodeContext;
 use crate::process_wait::end_within;
 
@@ -47,7 +47,7 @@ pub(crate) async fn watch(
     let mut script_ticks = ticks(checks.script_every);
     let (mut disk_ills, mut script_ills) = (Vec::new(), Vec::new());
     // Known since the start, so that it is not taken back before the first check.
-    let known = site.journals.as_ref().and_then(JournalsDirectory::problem);
+    let known = site.journals.as_ref().and_then(SharedJournals::problem);
     let mut journals_ills: Vec<String> = known.iter().map(JournalsProblem::sentence).collect();
     let mut reported = found;
     let mut clocks = ClockReadings::now();
@@ -153,7 +153,7 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
 
 /// The problem of the shared directory of journals. Blocking, at most for a timeout.
 pub(crate) fn journals(site: &NodeContext) -> Vec<String> {
-    let problem = site.journals.as_ref().and_then(JournalsDirectory::check);
+    let problem = site.journals.as_ref().and_then(SharedJournals::check);
     problem
         .map(|problem| problem.sentence())
         .into_iter()

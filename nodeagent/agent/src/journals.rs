@@ -1,5 +1,5 @@
-//! The shared directory of the journals of masters, as this node sees it: checked at the start, at
-//! intervals, before each launch of a master, and by the doctor.
+//! The shared directory or the object store of the journals of masters, as this node sees it: checked at
+//! the start, at intervals, before each launch of a master, and by the doctor.
 //!
 //! A file server that does not answer blocks a system call for any time. So each check has a thread
 //! of its own, and there is at most one.
@@ -13,17 +13,22 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use headroom_config::{MasterJournals, NodeAgentConfig, RunAsUser};
+use headroom_config::{JournalPlace, MasterJournals, NodeAgentConfig, ObjectUrl, RunAsUser};
+use headroom_objects::{ObjectDirectory, ProbeError, StoreVariables, VariablesError};
 use headroom_types::{AppId, UnixMillis};
 
 /// Timeout of one check.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for the removal of the objects of one journal.
+const REMOVAL: Duration = Duration::from_secs(30);
+/// The fix of a silent or wrong file server.
+const CHECK_SERVER: &str = "check the file server and the mount";
 /// Size of the file that the check writes. Bytes.
 const PROBE_SIZE: usize = 4096;
 /// Permissions of a directory in which every user creates entries and removes only their own.
 const SHARED_BY_USERS: u32 = 0o1777;
 
-/// The reason why a directory cannot be used, and the next step of the operator.
+/// The reason why a place cannot be used, and the next step of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalsProblem {
     pub(crate) found: String,
@@ -37,13 +42,26 @@ impl JournalsProblem {
     }
 }
 
-/// The directory and its last check.
+/// The place of shared journals.
+#[derive(Clone, Debug)]
+enum SharedPlace {
+    Directory {
+        dir: PathBuf,
+        file_system: Option<String>,
+        /// True if masters run as other users than the agent.
+        has_users: bool,
+    },
+    Objects {
+        url: ObjectUrl,
+        /// The file with address and credentials. `None` for the role of this host.
+        variables: Option<PathBuf>,
+    },
+}
+
+/// The place and its last check.
 #[derive(Debug)]
-pub(crate) struct JournalsDirectory {
-    dir: PathBuf,
-    file_system: Option<String>,
-    /// True if masters run as other users than the agent.
-    has_users: bool,
+pub(crate) struct SharedJournals {
+    place: SharedPlace,
     /// Part of the names of the files that the check writes.
     node: String,
     /// True while a check runs.
@@ -51,33 +69,83 @@ pub(crate) struct JournalsDirectory {
     last: Mutex<Option<JournalsProblem>>,
 }
 
-impl JournalsDirectory {
-    /// The directory of this configuration; `None` if masters use a directory of the node, or the
-    /// state of the resource manager.
-    pub(crate) fn of(config: &NodeAgentConfig, node: &str) -> Option<JournalsDirectory> {
+impl SharedJournals {
+    /// The place of this configuration; `None` if masters use a directory of the node, or the state
+    /// of the resource manager.
+    pub(crate) fn of(config: &NodeAgentConfig, node: &str) -> Option<SharedJournals> {
         let MasterJournals {
             journals,
             file_system,
+            object_store,
         } = config.masters.clone();
-        Some(JournalsDirectory {
-            dir: journals?.directory()?.to_owned(),
-            file_system,
-            has_users: rustix::process::geteuid().is_root()
-                && config.isolation.run_as != RunAsUser::Agent,
+        let place = match journals? {
+            JournalPlace::ResourceManager => return None,
+            JournalPlace::Directory(dir) => SharedPlace::Directory {
+                dir,
+                file_system,
+                has_users: rustix::process::geteuid().is_root()
+                    && config.isolation.run_as != RunAsUser::Agent,
+            },
+            JournalPlace::Objects(url) => SharedPlace::Objects {
+                url,
+                variables: object_store,
+            },
+        };
+        Some(SharedJournals {
+            place,
             node: node.to_owned(),
             checking: Arc::default(),
             last: Mutex::default(),
         })
     }
 
-    /// The directory.
-    pub(crate) fn path(&self) -> &Path {
-        &self.dir
+    /// Its path or URL.
+    pub(crate) fn name(&self) -> String {
+        match &self.place {
+            SharedPlace::Directory { dir, .. } => dir.display().to_string(),
+            SharedPlace::Objects { url, .. } => url.to_string(),
+        }
     }
 
-    /// Directory of the journal of one application.
-    pub(crate) fn of_app(&self, app: &AppId, submitted: UnixMillis) -> PathBuf {
-        self.dir.join(app.journal_directory(submitted))
+    /// The variables with which a master finds its object store. Empty for a directory, for the role of
+    /// this host, and while the file cannot be read.
+    pub(crate) fn variables(&self) -> StoreVariables {
+        let SharedPlace::Objects {
+            variables: Some(path),
+            ..
+        } = &self.place
+        else {
+            return StoreVariables::default();
+        };
+        StoreVariables::read(path).unwrap_or_else(|error| {
+            tracing::warn!(%error, "masters start without access to their journals");
+            StoreVariables::default()
+        })
+    }
+
+    /// Removes the journal of an ended application, unless its master did so.
+    pub(crate) async fn remove(&self, app: &AppId, submitted: UnixMillis) {
+        let name = app.journal_directory(submitted);
+        let removed = match &self.place {
+            SharedPlace::Directory { dir, .. } => {
+                let path = dir.join(&name);
+                let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(path)).await;
+                match removed {
+                    Ok(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error.to_string()),
+                    Ok(_) | Err(_) => Ok(()),
+                }
+            }
+            SharedPlace::Objects { url, variables } => {
+                remove_objects(url, variables.as_deref(), &name).await
+            }
+        };
+        if let Err(error) = removed {
+            tracing::warn!(
+                journal = format!("{}/{name}", self.name()),
+                error,
+                "the journal of an ended application cannot be removed; remove it"
+            );
+        }
     }
 
     /// The problem that the last check found.
@@ -87,7 +155,7 @@ impl JournalsDirectory {
         last.clone()
     }
 
-    /// Checks the directory. Blocking, at most for a timeout.
+    /// Checks the place. Blocking, at most for a timeout.
     pub(crate) fn check(&self) -> Option<JournalsProblem> {
         let found = self.check_in_time();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,24 +167,27 @@ impl JournalsDirectory {
         let silent = JournalsProblem {
             found: format!(
                 "{} does not answer for {} s",
-                self.dir.display(),
+                self.name(),
                 TIMEOUT.as_secs()
             ),
-            fix: "check the file server and the mount".into(),
+            fix: match &self.place {
+                SharedPlace::Directory { .. } => CHECK_SERVER.into(),
+                SharedPlace::Objects { .. } => {
+                    "check the address of the object store in masters.object_store, and the network"
+                        .into()
+                }
+            },
         };
         if self.checking.swap(true, Ordering::AcqRel) {
             return Some(silent);
         }
         let (done, result) = mpsc::channel();
-        let (dir, file_system) = (self.dir.clone(), self.file_system.clone());
-        let (has_users, node) = (self.has_users, self.node.clone());
+        let (place, node) = (self.place.clone(), self.node.clone());
         let checking = Arc::clone(&self.checking);
         let started = thread::Builder::new()
             .name("journals".into())
             .spawn(move || {
-                let found = examine(&dir, file_system.as_deref(), has_users)
-                    .and_then(|()| probe(&dir, &node))
-                    .err();
+                let found = place.check(&node).err();
                 checking.store(false, Ordering::Release);
                 // The receiver is gone after the timeout.
                 let _ = done.send(found);
@@ -125,6 +196,72 @@ impl JournalsDirectory {
             self.checking.store(false, Ordering::Release);
         }
         result.recv_timeout(TIMEOUT).unwrap_or(Some(silent))
+    }
+}
+
+impl SharedPlace {
+    fn check(&self, node: &str) -> Result<(), JournalsProblem> {
+        match self {
+            SharedPlace::Directory {
+                dir,
+                file_system,
+                has_users,
+            } => {
+                examine(dir, file_system.as_deref(), *has_users)?;
+                probe(dir, node)
+            }
+            SharedPlace::Objects { url, variables } => {
+                let directory = open_objects(url, variables.as_deref())?;
+                // This thread has no runtime.
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .map_err(|error| JournalsProblem {
+                        found: format!("{url} cannot be checked: {error}"),
+                        fix: "raise the limits of this process".into(),
+                    })?;
+                Ok(runtime.block_on(directory.probe(node))?)
+            }
+        }
+    }
+}
+
+impl From<VariablesError> for JournalsProblem {
+    fn from(error: VariablesError) -> Self {
+        JournalsProblem {
+            found: error.found(),
+            fix: error.fix().into(),
+        }
+    }
+}
+
+impl From<ProbeError> for JournalsProblem {
+    fn from(error: ProbeError) -> Self {
+        JournalsProblem {
+            found: error.found(),
+            fix: error.fix().into(),
+        }
+    }
+}
+
+fn open_objects(
+    url: &ObjectUrl,
+    variables: Option<&Path>,
+) -> Result<ObjectDirectory, JournalsProblem> {
+    let variables = variables.map(StoreVariables::read).transpose()?;
+    Ok(ObjectDirectory::open(url, &variables.unwrap_or_default()).map_err(ProbeError::from)?)
+}
+
+async fn remove_objects(
+    url: &ObjectUrl,
+    variables: Option<&Path>,
+    name: &str,
+) -> Result<(), String> {
+    let root = open_objects(url, variables).map_err(|problem| problem.sentence())?;
+    let directory = root.directory(name);
+    match tokio::time::timeout(REMOVAL, directory.remove_all()).await {
+        Ok(removed) => removed.map_err(|error| error.to_string()),
+        Err(_) => Err("the object store does not answer".to_owned()),
     }
 }
 
@@ -216,7 +353,7 @@ fn probe(dir: &Path, node: &str) -> Result<(), JournalsProblem> {
     if read != data {
         return Err(JournalsProblem {
             found: format!("{} contains other bytes than were written", old.display()),
-            fix: "check the file server and the mount".into(),
+            fix: CHECK_SERVER.into(),
         });
     }
     fs::remove_file(&old).map_err(|error| failed("removed", &old, &error))
@@ -238,7 +375,7 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> JournalsProblem {
         (ErrorKind::StaleNetworkFileHandle, "mount it again"),
     ];
     let fix = fixes.into_iter().find(|(kind, _)| *kind == error.kind());
-    let fix = fix.map_or("check the file server and the mount", |(_, fix)| fix);
+    let fix = fix.map_or(CHECK_SERVER, |(_, fix)| fix);
     JournalsProblem {
         found: format!("{} cannot be {doing}: {error}", path.display()),
         fix: fix.into(),
@@ -249,21 +386,20 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> JournalsProblem {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-    use headroom_config::JournalPlace;
-
     use super::*;
 
-    fn directory(dir: &Path, file_system: Option<&str>) -> JournalsDirectory {
+    fn directory(dir: &Path, file_system: Option<&str>) -> SharedJournals {
         let masters = MasterJournals {
             journals: Some(JournalPlace::Directory(dir.to_owned())),
             file_system: file_system.map(str::to_owned),
+            object_store: None,
         };
         let mut config = NodeAgentConfig {
             masters,
             ..NodeAgentConfig::default()
         };
         config.isolation.run_as = RunAsUser::Agent;
-        JournalsDirectory::of(&config, "n1").expect("configured")
+        SharedJournals::of(&config, "n1").expect("configured")
     }
 
     #[test]
@@ -274,7 +410,7 @@ mod tests {
         fs::write(dir.path().join(".probe-n1.new"), "").expect("writes");
         assert_eq!((journals.check(), journals.problem()), (None, None));
         assert_eq!(fs::read_dir(dir.path()).expect("reads").count(), 0);
-        assert!(JournalsDirectory::of(&NodeAgentConfig::default(), "n1").is_none());
+        assert!(SharedJournals::of(&NodeAgentConfig::default(), "n1").is_none());
     }
 
     #[test]
@@ -314,6 +450,35 @@ mod tests {
             let problem = failed("written", dir.path(), &kind.into());
             assert!(problem.fix.contains(word), "{problem:?}");
         }
+    }
+
+    #[test]
+    fn an_object_store_that_cannot_be_used_is_a_problem_with_its_fix() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("object-store.env");
+        let url = "s3://journals/prod".parse().expect("a URL");
+        let place = SharedPlace::Objects {
+            url,
+            variables: Some(file.clone()),
+        };
+        let missing = place.check("n1").expect_err("no such file");
+        assert!(
+            missing.sentence().contains("object-store.env"),
+            "{missing:?}"
+        );
+        fs::write(&file, "PATH=/x\n").expect("writes");
+        let wrong = place.check("n1").expect_err("no variable of a store");
+        assert!(wrong.found.contains("line 1"), "{wrong:?}");
+        // Nothing listens at this port.
+        let closed = "AWS_ENDPOINT_URL=http://127.0.0.1:1\nAWS_ALLOW_HTTP=true\n\
+                      AWS_ACCESS_KEY_ID=a\nAWS_SECRET_ACCESS_KEY=b\n";
+        fs::write(&file, closed).expect("writes");
+        let silent = place.check("n1").expect_err("no store");
+        assert!(
+            silent.found.starts_with("s3://journals/prod/.probe-n1")
+                && silent.fix.contains("address"),
+            "{silent:?}"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use headroom_types::{EnforcerKind, Name, NodeId};
 
 use crate::container_user::{self, ContainerUser};
 use crate::disk::StateLayout;
-use crate::journals::JournalsDirectory;
+use crate::journals::SharedJournals;
 use crate::launcher::ShimLauncher;
 use crate::localize::Localizer;
 use crate::privileges::AgentPrivileges;
@@ -39,8 +39,8 @@ pub(crate) struct NodeContext {
     pub(crate) for_masters: Option<(String, String)>,
     /// Place of the journals of masters. `None` for the directory of each application.
     pub(crate) journal_place: Option<JournalPlace>,
-    /// Shared directory of the journals of masters, if that is their place.
-    pub(crate) journals: Option<JournalsDirectory>,
+    /// Shared directory or object store of the journals of masters, if that is their place.
+    pub(crate) journals: Option<SharedJournals>,
     /// Isolation of the programs.
     pub(crate) isolation: Isolation,
     /// Limits of the program logs.

@@ -31,7 +31,7 @@ use crate::agent_state::AgentSetup;
 use crate::clock::AgentClock;
 use crate::disk::{self, StateLayout};
 use crate::http::listener::NodeListener;
-use crate::journals::JournalsDirectory;
+use crate::journals::SharedJournals;
 use crate::launcher::{LauncherProgram, ShimLauncher};
 use crate::localize::Localizer;
 use crate::node_context::NodeContext;
@@ -550,7 +550,7 @@ async fn enforce(
     let fence = offers.memory.saturating_add(total_memory(&aux_services));
     let (node, rm) = (node.clone(), client.base().to_owned());
     let for_masters = for_masters(config);
-    let journals = JournalsDirectory::of(config, node.as_str());
+    let journals = SharedJournals::of(config, node.as_str());
     let journal_place = config.masters.journals.clone();
     let (isolation, logs, rights) = (
         config.isolation.clone(),

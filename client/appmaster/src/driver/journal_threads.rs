@@ -1,6 +1,6 @@
 //! The two threads of the journal: one writes groups of records, one makes them durable. A journal in
-//! the resource manager has one task instead, with at most one append in progress; its starts follow
-//! the copy on this node.
+//! the resource manager or in an object store has one task instead, with at most one append in progress;
+//! its starts follow the copy on this node.
 //!
 //! The loop never waits for the disk. While a sync is in progress, later groups are written, and
 //! their starts leave. The next sync covers all groups that were written in the meantime. In a
@@ -18,15 +18,13 @@ use tokio::time::{Instant, sleep_until};
 use crate::job_journal::JobJournal;
 use crate::journal::{JournalError, MasterJournal, encode};
 use crate::journal_tail::JournalTail;
-use crate::manager_journal::ManagerJournal;
 use crate::record::JournalRecord;
+use crate::remote_journal::RemoteJournal;
 
 /// Maximum number of groups that are not durable. The loop processes no further messages before.
 pub(super) const MAX_WAITING_GROUPS: usize = 64;
 /// Interval of checks of the fence without a sync.
 const FENCE_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum pause between two appends to the resource manager.
-const MAX_PAUSE: Duration = Duration::from_millis(8);
 /// Maximum time for which the end of a master waits for its threads.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -57,7 +55,7 @@ enum GroupWriter {
         /// Disconnected when both threads have ended.
         ended: Receiver<()>,
     },
-    /// A task for a journal in the resource manager.
+    /// A task for a journal in the resource manager or in an object store.
     Task {
         groups: mpsc::UnboundedSender<QueuedGroup>,
         task: AbortHandle,
@@ -81,10 +79,11 @@ impl JournalThreads {
         match journal {
             JobJournal::File(journal) => JournalThreads::start_threads(journal),
             JobJournal::Manager(journal) => Ok(JournalThreads::start_task(*journal)),
+            JobJournal::Objects(journal) => Ok(JournalThreads::start_task(*journal)),
         }
     }
 
-    fn start_task(journal: ManagerJournal) -> JournalThreads {
+    fn start_task(journal: impl RemoteJournal) -> JournalThreads {
         // Holds at most one entry for each waiting group.
         let (groups, queued) = mpsc::unbounded_channel();
         let (to_loop, progress) = mpsc::channel(2 * MAX_WAITING_GROUPS);
@@ -172,11 +171,12 @@ impl Drop for JournalThreads {
 
 /// Appends all queued groups as one, again and again. Each is written to the copy on this node first.
 ///
-/// After each append it pauses for three times the time that the append took, at most [`MAX_PAUSE`],
-/// and collects the groups that arrive. So appends take at most a quarter of the time, and a slow
-/// resource manager receives larger groups. A group that arrives after the pause is appended at once.
-async fn append_groups(
-    mut journal: ManagerJournal,
+/// After each append it pauses for three times the time that the append took, at most
+/// [`RemoteJournal::MAX_PAUSE`], and collects the groups that arrive. So appends take at most a quarter
+/// of the time, and a slow store receives larger groups. A group that arrives after the pause is appended
+/// at once.
+async fn append_groups<J: RemoteJournal>(
+    mut journal: J,
     mut groups: mpsc::UnboundedReceiver<QueuedGroup>,
     progress: mpsc::Sender<JournalProgress>,
 ) {
@@ -200,13 +200,17 @@ async fn append_groups(
         let (number, lines) = (collected.number, std::mem::take(&mut collected.lines));
         let begin = Instant::now();
         let appended = match collected.error.take() {
-            Some(error) => Err(journal.unwritten(error)),
+            Some(source) => Err(JournalError::Io {
+                path: journal.name(),
+                doing: "written",
+                source,
+            }),
             None => {
                 let append = journal.append_encoded(&lines);
                 collected.add_until(append, &mut groups, &progress).await
             }
         };
-        pause_end = Instant::now() + MAX_PAUSE.min(begin.elapsed() * 3);
+        pause_end = Instant::now() + J::MAX_PAUSE.min(begin.elapsed() * 3);
         collected.on_answer(journal.has_moved());
         let report = match appended {
             Ok(()) => JournalProgress::Durable(number),

@@ -1,6 +1,6 @@
 //! The cost of each place for the journal of a master: empty tasks per second with the journal on
-//! the node, in a directory of its disk that stands for a shared one, and in the state of the
-//! resource manager.
+//! the node, in a directory of its disk that stands for a shared one, in the state of the resource
+//! manager, and in an object store, whose server is on the same processors.
 //!
 //! Each place has a cluster of its own. All run at once, and their jobs take turns, so that they meet
 //! the same machine.
@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 use integration::cluster::{Cluster, IN_RESOURCE_MANAGER, NodeShape};
+use integration::object_store::ObjectStoreServer;
 use serde::Serialize;
 
 use crate::progress;
@@ -32,10 +33,12 @@ pub(crate) struct JournalResults {
     node_tasks_per_s: f64,
     shared_tasks_per_s: f64,
     manager_tasks_per_s: f64,
+    objects_tasks_per_s: f64,
     /// Median over the rounds of the time of a job, relative to the same round's job with its journal
     /// on the node. Percent more.
     shared_cost_percent: f64,
     manager_cost_percent: f64,
+    objects_cost_percent: f64,
 }
 
 /// Runs `rounds` jobs of `n` tasks at each place.
@@ -43,20 +46,20 @@ pub(crate) fn measure(rounds: Option<u32>, n: Option<u32>) -> Result<JournalResu
     let (rounds, n) = (rounds.unwrap_or(ROUNDS), n.unwrap_or(TASKS));
     let configuration =
         format!("[journals]\nmax_journal = \"{MAX_JOURNAL}\"\nmax_total = \"1GiB\"\n");
-    let start = |place| {
-        let shape = NodeShape {
-            memory: Bytes::from_gib(4),
-            cpus: 4,
-            enforcer: None,
-        };
-        Cluster::start_sharing_journals(&[shape], &configuration, place)
-    };
+    let shape = [NodeShape {
+        memory: Bytes::from_gib(4),
+        cpus: 4,
+        enforcer: None,
+    }];
+    let start = |place| Cluster::start_sharing_journals(&shape, &configuration, place);
+    let store = ObjectStoreServer::start()?;
     let clusters = [
         start(None)?,
         start(Some("journals"))?,
         start(Some(IN_RESOURCE_MANAGER))?,
+        Cluster::start_with_object_store(&shape, &configuration, &store)?,
     ];
-    let mut micros: [Vec<u128>; 3] = Default::default();
+    let mut micros: [Vec<u128>; 4] = Default::default();
     // The first job of a cluster reads its programs from the disk.
     for cluster in &clusters {
         tasks::run(cluster, n / 10)?;
@@ -73,15 +76,17 @@ pub(crate) fn measure(rounds: Option<u32>, n: Option<u32>) -> Result<JournalResu
         }
         progress::print_line(&format!("{} of {rounds} rounds", round + 1));
     }
-    let [node, shared, manager] = &micros;
+    let [node, shared, manager, objects] = &micros;
     Ok(JournalResults {
         rounds,
         n,
         node_tasks_per_s: rate(n, node)?,
         shared_tasks_per_s: rate(n, shared)?,
         manager_tasks_per_s: rate(n, manager)?,
+        objects_tasks_per_s: rate(n, objects)?,
         shared_cost_percent: cost(node, shared)?,
         manager_cost_percent: cost(node, manager)?,
+        objects_cost_percent: cost(node, objects)?,
     })
 }
 

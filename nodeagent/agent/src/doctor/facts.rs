@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Deserialize;
 
 use crate::host;
-use crate::journals::{JournalsDirectory, JournalsProblem};
+use crate::journals::{JournalsProblem, SharedJournals};
 use crate::privileges::AgentPrivileges;
 use crate::unattributed_memory;
 
@@ -46,8 +46,9 @@ pub(super) struct DoctorFacts {
     pub(super) left: Option<(Bytes, Bytes)>,
     /// True if the journals of masters are in the state of the resource manager.
     pub(super) journals_in_manager: bool,
-    /// The shared directory of journals, and its problem. `None` if none is configured.
-    pub(super) journals: Option<(PathBuf, Option<JournalsProblem>)>,
+    /// The shared directory or the object store of journals, and its problem. `None` if neither is
+    /// configured.
+    pub(super) journals: Option<(String, Option<JournalsProblem>)>,
     /// Whether that directory is on the file system of the state directory.
     pub(super) journals_beside_state: bool,
 }
@@ -105,8 +106,8 @@ impl DoctorFacts {
                 .as_ref()
                 .and_then(JournalPlace::directory)
                 .is_some_and(|dir| device(dir).is_some() && device(dir) == device(&config.state)),
-            journals: JournalsDirectory::of(config, &probe_name())
-                .map(|journals| (journals.path().to_owned(), journals.check())),
+            journals: SharedJournals::of(config, &probe_name())
+                .map(|journals| (journals.name(), journals.check())),
         }
     }
 }

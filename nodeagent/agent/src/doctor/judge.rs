@@ -366,14 +366,12 @@ fn journals(facts: &DoctorFacts) -> DoctorFinding {
             "no shared directory; a master on another node begins its job from the start".into(),
         ),
         Some((_, Some(problem))) => about(problem.found.clone()).fail(problem.fix.clone()),
-        Some((dir, None)) if facts.journals_beside_state => about(format!(
-            "{} is on the file system of the state directory",
-            dir.display()
+        Some((place, None)) if facts.journals_beside_state => about(format!(
+            "{place} is on the file system of the state directory"
         ))
         .warn("use a file system that every node mounts, and name its type in masters.file_system"),
-        Some((dir, None)) => about(format!(
-            "{}: exclusive creation, writes and renames work",
-            dir.display()
+        Some((place, None)) => about(format!(
+            "{place}: exclusive creation, writes and reads work"
         )),
     }
 }
