@@ -8,27 +8,32 @@ use std::time::{Duration, Instant};
 use headroom_types::ExitReason;
 use world::{ExecutorHarness, task};
 
+/// Time from the start of a task to its first sample, less the time of a timer's tick.
+const FIRST_SAMPLE: Duration = Duration::from_millis(45);
+/// Maximum number of results until a fast one.
+const ATTEMPTS: u32 = 400;
+
 #[test]
 fn a_result_does_not_wait_for_a_timer() {
     let world = ExecutorHarness::new("speed");
     let (mut master, _) = world.accept();
-    let mut took: Vec<Duration> = (0..40)
-        .map(|index| {
-            let id = format!("quick/{index}@1");
-            let sent = Instant::now();
-            master.start(task(&id, &["true"]));
-            let report = master.result(&id);
-            assert_eq!(report.reason, ExitReason::Exit { code: 0 });
-            sent.elapsed()
-        })
-        .collect();
-    took.sort_unstable();
-    let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
-    println!("start to result: median {median:?}, slowest {slowest:?}");
-    // The fastest one: the others may have waited for a processor.
+    let mut run = |index: u32| {
+        let id = format!("quick/{index}@1");
+        let sent = Instant::now();
+        master.start(task(&id, &["true"]));
+        let report = master.result(&id);
+        assert_eq!(report.reason, ExitReason::Exit { code: 0 });
+        sent.elapsed()
+    };
+    // One fast result shows it: the others may have waited for a processor, but none that waits for
+    // the first sample is faster than that.
+    let fast = (0..ATTEMPTS)
+        .map(&mut run)
+        .find(|took| *took < FIRST_SAMPLE);
+    println!("start to result: {fast:?}");
     assert!(
-        took[0] < Duration::from_millis(45),
-        "each result waited for the first sample: {took:?}"
+        fast.is_some(),
+        "each of {ATTEMPTS} results waited for the first sample"
     );
 }
 

@@ -33,7 +33,7 @@ use crate::http::limits::ConnectionLimits;
 use crate::http::listeners::{TcpServerListener, UnixSocketListener};
 use crate::http::service::InterfaceRoutes;
 use crate::http::signer::CertificateSigner;
-use crate::http::web::WebHandlerState;
+use crate::http::web::WebResources;
 use crate::http::{DESCRIPTION, RequestLimits, addresses, copies_router, router};
 use crate::inbox;
 use crate::jobs::JobRowStore;
@@ -207,7 +207,7 @@ async fn lead(
     let managers = elected.group.as_ref().zip(Some(bound.keys));
     let about = (&reader, &closing);
     let (uploads, copies) = keep_uploads(config, bound.uploads, managers, about).await?;
-    let web = WebHandlerState {
+    let web = WebResources {
         url: bound.url.as_str().into(),
         election: elected.group.zip(lease),
         copies,
@@ -221,7 +221,7 @@ async fn lead(
         )
     };
     let routes = router(
-        web,
+        web.into(),
         once,
         bound.address,
         RequestLimits {
@@ -320,8 +320,8 @@ fn web(
     (authority, operator): (Option<Arc<CertificateSigner>>, Option<OperatorHandle>),
     audit: &Arc<AuditRecorder>,
     closing: &CancellationToken,
-) -> WebHandlerState {
-    WebHandlerState {
+) -> WebResources {
+    WebResources {
         reader,
         nodes,
         asks: config.anonymous != AnonymousAccess::All,

@@ -153,7 +153,7 @@ pub(crate) async fn events(
         format,
         sight,
         first: Some(first),
-        closing: web.closing,
+        closing: web.closing.clone(),
         _seat: seat,
     };
     Ok(endless(format, unfold(reader, next)))

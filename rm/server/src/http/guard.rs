@@ -18,7 +18,7 @@ use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use super::callers::RejectedToken;
 use super::error::ProblemResponse;
 use super::visibility::belongs;
-use crate::reader::ClusterReader;
+use super::web::WebHandlerState;
 
 /// Number of bytes of a refused request that are read and discarded.
 const UNREAD: usize = 64 << 10;
@@ -117,7 +117,7 @@ fn node(name: &str) -> CallRequirement {
 
 /// Middleware that passes permitted calls and refuses all others.
 pub(crate) async fn guard(
-    State(reader): State<ClusterReader>,
+    State(web): State<WebHandlerState>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -146,11 +146,11 @@ pub(crate) async fn guard(
         | CallRequirement::See(app)
             if matches!(principal, Principal::User { .. }) =>
         {
-            reader
+            web.reader
                 .app(app)
                 .await
                 .ok()
-                .map(|found| belongs(&reader, &found))
+                .map(|found| belongs(&web.reader, &found))
         }
         CallRequirement::Own(..) | CallRequirement::Application(_) | CallRequirement::See(_) => {
             None

@@ -257,14 +257,16 @@ pub(crate) fn router(
         .layer(from_fn_with_state(keys, idempotency::once))
         .merge(service::routes(&web, interfaces).with_state::<WebHandlerState>(()));
     let handle = web.reader.handle.clone();
-    let people = people
-        .layer(from_fn_with_state(handle, shedding::shed))
-        .layer(from_fn_with_state(rates.clone(), limits::rate));
-    let guarded = from_fn_with_state(web.reader.clone(), guard::guard);
+    // The first layer of a pair is the outer one. One call of `layer` makes one boxed service for each
+    // route, which every request copies.
+    let people = people.layer((
+        from_fn_with_state(rates.clone(), limits::rate),
+        from_fn_with_state(handle, shedding::shed),
+    ));
+    let guarded = from_fn_with_state(web.clone(), guard::guard);
     // A large upload may take longer than the deadline of other bodies.
     let uploads = Router::from(uploads())
-        .layer(from_fn_with_state(rates, limits::rate))
-        .layer(guarded.clone())
+        .layer((guarded.clone(), from_fn_with_state(rates, limits::rate)))
         .layer(RequestBodyTimeoutLayer::new(bounds.body_time));
     people
         .merge(Router::from(daemons()))
@@ -273,9 +275,11 @@ pub(crate) fn router(
         .merge(uploads)
         .method_not_allowed_fallback(error::no_method)
         .fallback(error::no_route)
-        .layer(from_fn_with_state(listen, origin::guard))
-        .layer(CatchPanicLayer::custom(error::panicked))
-        .layer(from_fn_with_state(ids, trace::trace))
-        .layer(from_fn_with_state(known, callers::identify))
+        .layer((
+            from_fn_with_state(known, callers::identify),
+            from_fn_with_state(ids, trace::trace),
+            CatchPanicLayer::custom(error::panicked),
+            from_fn_with_state(listen, origin::guard),
+        ))
         .with_state(web)
 }

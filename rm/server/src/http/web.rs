@@ -1,7 +1,8 @@
-//! State that all handlers share. `start` makes it once; each handler receives a copy.
+//! State that all handlers share. `start` makes it once; each handler receives a pointer to it.
 //!
 //! It holds what only HTTP needs, around a reader of the cluster. It contains no logic.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -27,9 +28,27 @@ use crate::topics::SharedTopicStates;
 use crate::upload_copies::UploadCopies;
 use crate::uploads::UploadStore;
 
-/// State of all handlers.
+/// State of all handlers. A request makes several copies, so a copy is one pointer.
 #[derive(Clone, Debug)]
-pub(crate) struct WebHandlerState {
+pub(crate) struct WebHandlerState(Arc<WebResources>);
+
+impl From<WebResources> for WebHandlerState {
+    fn from(resources: WebResources) -> Self {
+        WebHandlerState(Arc::new(resources))
+    }
+}
+
+impl Deref for WebHandlerState {
+    type Target = WebResources;
+
+    fn deref(&self) -> &WebResources {
+        &self.0
+    }
+}
+
+/// Everything that handlers use.
+#[derive(Debug)]
+pub(crate) struct WebResources {
     /// Reads the cluster and sends calls to it.
     pub(crate) reader: ClusterReader,
     pub(crate) nodes: Arc<PeerHttpClients>,
