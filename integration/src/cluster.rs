@@ -4,6 +4,7 @@
 //! removes all its daemons, shims, containers and cgroups. If the test is failing, the drop prints
 //! the last lines of all logs.
 
+mod journals;
 mod network;
 mod proxy;
 mod replicas;
@@ -33,7 +34,6 @@ pub use self::network::TestNetwork;
 pub use self::replicas::EtcdSetup;
 use self::replicas::ManagerReplicas;
 use crate::credentials::ClusterCredentials;
-use crate::object_store::ObjectStoreServer;
 use crate::skew::Skew;
 use crate::{clock, programs, sweep};
 
@@ -143,47 +143,6 @@ impl Cluster {
         let file = dir.path().join("resourcemanager.toml");
         fs::write(&file, configuration)?;
         Cluster::start_in(dir, shapes, (TestContainerUser::Own, Some(file)))
-    }
-
-    /// As [`Cluster::start_managed`], with this place for the journals of masters: a directory, which
-    /// is created below that of the cluster, or [`IN_RESOURCE_MANAGER`]; `None` for the nodes.
-    pub fn start_sharing_journals(
-        shapes: &[NodeShape],
-        configuration: &str,
-        journals: Option<&str>,
-    ) -> Result<Self> {
-        let dir = cluster_dir()?;
-        let file = dir.path().join("resourcemanager.toml");
-        fs::write(&file, configuration)?;
-        let place = match journals {
-            Some(name) if name != IN_RESOURCE_MANAGER => {
-                let shared = dir.path().join(name);
-                fs::create_dir(&shared)?;
-                Some(shared.display().to_string())
-            }
-            other => other.map(str::to_owned),
-        };
-        let mut cluster = Cluster::new_in(dir, shapes, (TestContainerUser::Own, Some(file)))?;
-        if let Some(place) = place {
-            cluster.agent_keys = format!("[masters]\njournals = {place:?}\n");
-        }
-        cluster.start_daemons()?;
-        Ok(cluster)
-    }
-
-    /// As [`Cluster::start_managed`], with the journals of masters in this object store.
-    pub fn start_with_object_store(
-        shapes: &[NodeShape],
-        configuration: &str,
-        store: &ObjectStoreServer,
-    ) -> Result<Self> {
-        let dir = cluster_dir()?;
-        let file = dir.path().join("resourcemanager.toml");
-        fs::write(&file, configuration)?;
-        let mut cluster = Cluster::new_in(dir, shapes, (TestContainerUser::Own, Some(file)))?;
-        cluster.agent_keys = store.agent_keys();
-        cluster.start_daemons()?;
-        Ok(cluster)
     }
 
     /// As [`Cluster::start`], with node agents of this configuration. Other users can access the

@@ -14,7 +14,7 @@ const PREFIX: &str = "headroom-";
 
 /// All planned dependencies between the workspace's crates. A new one is a decision: record it
 /// first.
-const LAYERS: [(&str, &[&str]); 25] = [
+const LAYERS: [(&str, &[&str]); 26] = [
     ("types", &[]),
     ("identity", &["types"]),
     ("wire", &["types"]),
@@ -23,6 +23,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
     ("transport", &["identity", "types"]),
     ("client", &["identity", "transport", "types", "wire"]),
     ("config", &["identity", "types", "wire"]),
+    ("objects", &["config", "identity", "transport"]),
     ("rm-core", &["types"]),
     ("rm-etcd", &["config", "identity"]),
     (
@@ -75,6 +76,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "node-cgroup",
             "node-core",
             "node-exec",
+            "objects",
             "telemetry",
             "transport",
             "types",
@@ -87,6 +89,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "client",
             "config",
             "identity",
+            "objects",
             "sizes",
             "telemetry",
             "transport",
@@ -132,6 +135,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "node-core",
             "node-exec",
             "nodeagent",
+            "objects",
             "rm-core",
             "rm-etcd",
             "rm-server",

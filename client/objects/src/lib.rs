@@ -3,6 +3,8 @@
 //! All writes that matter are conditional: [`ObjectDirectory::create`] succeeds for one writer only.
 //! The journals of application masters are built on this, and the node agent checks it.
 
+#![forbid(unsafe_code)]
+
 mod directory;
 mod error;
 mod probe;
