@@ -22,11 +22,13 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use headroom_client::retry::ExponentialBackoff;
 use headroom_objects::{CreateResult, ObjectDirectory};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::first_line::FirstLine;
@@ -41,8 +43,10 @@ const PART_SIZE: usize = 4 << 20;
 const MAX_WAITING: usize = 64 << 20;
 /// Number of objects that are read at the same time.
 const PARALLEL_READS: usize = 16;
-/// Maximum number of lists for one take-over: others append, merge and take over meanwhile.
+/// Maximum number of lists until one is whole: others append and merge meanwhile.
 const MAX_LISTS: usize = 100;
+/// Time in which a take-over is tried again while the store does not answer.
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn group_name(number: u64) -> String {
     format!("group-{number:016}")
@@ -216,6 +220,21 @@ impl ReadRecords {
         Ok(BufReader::with_capacity(1 << 16, file))
     }
 
+    /// The text of the last attempt, if this is its first line.
+    fn text_of(&mut self, line: &str) -> Result<Option<Bytes>, JournalError> {
+        let Some(last) = self
+            .last
+            .as_ref()
+            .filter(|last| last.line == line.as_bytes())
+        else {
+            return Ok(None);
+        };
+        let mut text = last.line.clone();
+        let read = self.from(last.begin)?.read_to_end(&mut text);
+        read.map_err(failed(&self.path, "read"))?;
+        Ok(Some(text.into()))
+    }
+
     /// Records of the last attempt that only its copy on this node has.
     fn missing(&mut self, copy: &JournalTail) -> Result<Vec<u8>, JournalError> {
         let Some(last) = &self.last else {
@@ -264,36 +283,29 @@ impl ObjectLog {
         let line = first
             .line()
             .map_err(|error| failed(&records.path, "written")(error.into()))?;
-        for _ in 0..MAX_LISTS {
-            records.update(&directory).await?;
-            check_attempt(&directory, first.attempt, records.last.as_ref())?;
-            let missing = records.missing(copy)?;
-            let text = Bytes::from([line.as_bytes(), &missing].concat());
-            let name = group_name(records.next);
-            let is_taken = match directory.create(&name, text.clone()).await? {
-                CreateResult::Created => true,
-                // After a lost answer, it is the own one.
-                CreateResult::Exists => directory.read(&name).await?.is_some_and(|own| own == text),
-            };
-            if !is_taken {
-                continue;
+        let (mut backoff, begun) = (ExponentialBackoff::usual(), Instant::now());
+        let text = loop {
+            match try_take_over(&directory, (first.attempt, &line), &mut records, copy).await {
+                Ok(Some(text)) => break text,
+                Ok(None) => {} // an earlier attempt was faster
+                Err(JournalError::Objects(error)) if begun.elapsed() < TAKE_OVER_TIMEOUT => {
+                    tracing::warn!(%error, "the journal cannot be taken over; trying again");
+                    tokio::time::sleep(backoff.wait()).await;
+                }
+                Err(error) => return Err(error),
             }
-            let next = records.next + 1;
-            records.add(&missing)?;
-            copy.begin(&text);
-            return Ok(ObjectLog {
-                directory,
-                next,
-                waiting: WaitingGroups {
-                    first: next,
-                    text: Vec::new(),
-                },
-                merge: None,
-                records,
-            });
-        }
-        Err(JournalError::MissingObject {
-            url: format!("{}/{}", directory.url(), group_name(records.next)),
+        };
+        copy.begin(&text);
+        let next = records.next;
+        Ok(ObjectLog {
+            directory,
+            next,
+            waiting: WaitingGroups {
+                first: next,
+                text: Vec::new(),
+            },
+            merge: None,
+            records,
         })
     }
 
@@ -374,6 +386,34 @@ impl ObjectLog {
             let merge = merge(self.directory.clone(), (first, last), text.into());
             self.merge = Some(AbortOnDropHandle::new(tokio::spawn(merge)));
         }
+    }
+}
+
+/// Reads all groups, and creates the take-over of an attempt with this first line as the next one.
+/// Returns its text; `None` if another group has its number.
+async fn try_take_over(
+    directory: &ObjectDirectory,
+    (attempt, line): (u32, &str),
+    records: &mut ReadRecords,
+    copy: &JournalTail,
+) -> Result<Option<Bytes>, JournalError> {
+    records.update(directory).await?;
+    if let Some(own) = records.text_of(line)? {
+        return Ok(Some(own)); // the answer to an earlier request was lost
+    }
+    check_attempt(directory, attempt, records.last.as_ref())?;
+    let missing = records.missing(copy)?;
+    let text = Bytes::from([line.as_bytes(), &missing].concat());
+    match directory
+        .create(&group_name(records.next), text.clone())
+        .await?
+    {
+        CreateResult::Created => {
+            records.add(&text)?;
+            records.next += 1;
+            Ok(Some(text))
+        }
+        CreateResult::Exists => Ok(None),
     }
 }
 

@@ -22,7 +22,16 @@ impl Node {
         directory: &ObjectDirectory,
         attempt: u32,
     ) -> Result<(ObjectLog, JournalTail), JournalError> {
-        let process = format!("process-{attempt}");
+        self.take_over_as(directory, attempt, "process").await
+    }
+
+    async fn take_over_as(
+        &self,
+        directory: &ObjectDirectory,
+        attempt: u32,
+        process: &str,
+    ) -> Result<(ObjectLog, JournalTail), JournalError> {
+        let process = process.to_owned();
         let (first, mut copy) = (FirstLine { attempt, process }, self.copy());
         let records = self.0.path().join("records");
         let log = ObjectLog::take_over(directory.clone(), &first, records, &mut copy).await?;
@@ -59,7 +68,8 @@ async fn the_next_attempt_reads_every_group_and_fences_the_earlier_one() {
         matches!(late, JournalError::Deposed { by: 3, .. }),
         "{late}"
     );
-    let second = there.take_over(&directory, 3).await.expect_err("used");
+    let second = there.take_over_as(&directory, 3, "another").await;
+    let second = second.expect_err("used");
     let is_used = matches!(second, JournalError::AttemptUsed { attempt: 3, .. });
     assert!(is_used, "{second}");
 }
@@ -83,6 +93,24 @@ async fn a_group_whose_answer_was_lost_is_acknowledged() {
         matches!(foreign, JournalError::Deposed { by: 0, .. }),
         "{foreign}"
     );
+}
+
+#[tokio::test]
+async fn a_take_over_whose_answer_was_lost_is_the_own_one() {
+    let (directory, node) = (ObjectDirectory::in_memory(), Node::new());
+    let own = FirstLine {
+        attempt: 1,
+        process: "process".to_owned(),
+    };
+    let text = own.line().expect("writes") + "missing\n";
+    let name = group_name(1);
+    directory.create(&name, text.into()).await.expect("made");
+    let (mut log, copy) = node.take_over(&directory, 1).await.expect("it is its own");
+    assert_eq!(records(&log), "missing\n");
+    log.append(b"one\n").await.expect("durable");
+    let (second, _) = node.take_over(&directory, 2).await.expect("it takes over");
+    assert_eq!(records(&second), "missing\none\n");
+    drop(copy);
 }
 
 #[tokio::test]
