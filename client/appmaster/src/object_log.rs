@@ -191,6 +191,13 @@ impl ReadRecords {
         })
     }
 
+    /// The next group exists, and no list has it.
+    fn missing_object(&self, directory: &ObjectDirectory) -> JournalError {
+        JournalError::MissingObject {
+            url: format!("{}/{}", directory.url(), group_name(self.next)),
+        }
+    }
+
     fn add(&mut self, text: &[u8]) -> Result<(), JournalError> {
         let records = match FirstLine::split(text) {
             Some((first, records)) => {
@@ -287,7 +294,9 @@ impl ObjectLog {
         let text = loop {
             match try_take_over(&directory, (first.attempt, &line), &mut records, copy).await {
                 Ok(Some(text)) => break text,
-                Ok(None) => {} // an earlier attempt was faster
+                // An earlier attempt was faster. It can be so until it finds this one.
+                Ok(None) if begun.elapsed() < TAKE_OVER_TIMEOUT => {}
+                Ok(None) => return Err(records.missing_object(&directory)),
                 Err(JournalError::Objects(error)) if begun.elapsed() < TAKE_OVER_TIMEOUT => {
                     tracing::warn!(%error, "the journal cannot be taken over; trying again");
                     tokio::time::sleep(backoff.wait()).await;
