@@ -5,8 +5,8 @@ use std::error::Error;
 use object_store::Error as StoreError;
 
 /// The fix of a store that does not answer, or answers with something else.
-const CHECK_ADDRESS: &str =
-    "check the address of the object store in the file masters.object_store, and the network";
+const CHECK_ADDRESS: &str = "check the address and the authorities (SSL_CERT_FILE) of the object store in \
+                             the file masters.object_store, and the network";
 /// The fix of a refusal.
 const CHECK_CREDENTIALS: &str = "check the credentials in the file masters.object_store, and their permissions to list, read, write \
      and delete objects there";
