@@ -46,6 +46,29 @@ pub struct LostNodeResults {
     pub end: AppView,
 }
 
+impl LostNodeResults {
+    /// Checks that the next attempt of the master continued the job.
+    pub fn check_continued(self) -> Result<()> {
+        let (before, after) = &self.on_other_node;
+        ensure!(
+            after == before,
+            "the other executor and its tasks run on: {self:?}"
+        );
+        ensure!(
+            self.rerun_finished == 0,
+            "no finished task ran again: {self:?}"
+        );
+        let of_lost_node = RUNNING / 2;
+        ensure!(
+            self.rerun_running == of_lost_node,
+            "only tasks of the lost node: {self:?}"
+        );
+        let done = self.end.job.context("no job")?.totals.done;
+        ensure!(done == QUICK + GATED, "{done} tasks are done");
+        Ok(())
+    }
+}
+
 /// The running job.
 #[derive(Debug)]
 pub struct LostNode {

@@ -8,26 +8,13 @@
 use std::fs;
 
 use integration::cluster::{IN_RESOURCE_MANAGER, SOON, until};
-use integration::lost_node::{GATED, JOURNALS, LostNode, LostNodeResults, QUICK, RUNNING};
-
-/// Checks that the next attempt of the master continued the job.
-fn continued(lost: LostNodeResults) {
-    let (before, after) = lost.on_other_node;
-    assert_eq!(after, before, "the other executor and its tasks run on");
-    assert_eq!(lost.rerun_finished, 0, "no finished task ran again");
-    assert_eq!(
-        lost.rerun_running,
-        RUNNING / 2,
-        "only the tasks of the lost node"
-    );
-    assert_eq!(lost.end.job.expect("a job").totals.done, QUICK + GATED);
-}
+use integration::lost_node::{JOURNALS, LostNode, QUICK, RUNNING};
 
 #[test]
 fn a_master_on_another_node_continues_its_job() {
     let mut job = LostNode::begin("moved", Some(JOURNALS)).expect("the job runs");
     let lost = job.lose_node().expect("the job ends well");
-    continued(lost);
+    lost.check_continued().expect("the next attempt continued");
     let dir = job.cluster.dir().join(JOURNALS);
     until("the journal to be removed", SOON, || {
         Ok((fs::read_dir(&dir)?.count() == 0).then_some(()))
@@ -40,7 +27,7 @@ fn a_journal_in_the_resource_manager_survives_kills_of_both_hosts() {
     let mut job = LostNode::begin("kept", Some(IN_RESOURCE_MANAGER)).expect("the job runs");
     job.restart_manager().expect("it continues from its state");
     let lost = job.lose_node().expect("the job ends well");
-    continued(lost);
+    lost.check_continued().expect("the next attempt continued");
     let left = job.groups_in_state().expect("the state is whole");
     assert_eq!(left, 0, "nothing is left of an ended job");
 }
@@ -52,7 +39,7 @@ fn a_journal_in_a_secured_etcd_survives_the_leader_and_the_node() {
     assert!(groups > 0, "the journal is not in etcd");
     job.replace_leader().expect("the other manager continues");
     let lost = job.lose_node().expect("the job ends well");
-    continued(lost);
+    lost.check_continued().expect("the next attempt continued");
     until("the journal to be removed", SOON, || {
         Ok((job.groups_in_etcd()? == 0).then_some(()))
     })

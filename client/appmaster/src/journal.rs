@@ -506,7 +506,10 @@ pub(crate) fn make_dir_of(path: &Path) -> Result<(), JournalError> {
 }
 
 /// The error of a failed step, such as "opened", with the journal at `path`.
-fn io_at(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> JournalError {
+pub(crate) fn io_at(
+    path: &Path,
+    doing: &'static str,
+) -> impl FnOnce(std::io::Error) -> JournalError {
     let path = path.to_owned();
     move |source| JournalError::Io {
         path,

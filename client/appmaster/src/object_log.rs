@@ -19,9 +19,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead, BufReader, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::first_line::FirstLine;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, io_at};
 use crate::journal_tail::JournalTail;
 
 /// Number of groups that are merged into one object.
@@ -151,7 +151,7 @@ impl ReadRecords {
             Ok(file)
         })();
         Ok(ReadRecords {
-            file: made.map_err(failed(&path, "made"))?,
+            file: made.map_err(io_at(&path, "made"))?,
             path,
             length: 0,
             last: None,
@@ -212,7 +212,7 @@ impl ReadRecords {
             None => text,
         };
         let written = self.file.write_all(records);
-        written.map_err(failed(&self.path, "written"))?;
+        written.map_err(io_at(&self.path, "written"))?;
         self.length += u64::try_from(records.len()).unwrap_or_default();
         Ok(())
     }
@@ -223,7 +223,7 @@ impl ReadRecords {
             file.seek(SeekFrom::Start(begin))?;
             Ok(file)
         });
-        let file = opened.map_err(failed(&self.path, "read"))?;
+        let file = opened.map_err(io_at(&self.path, "read"))?;
         Ok(BufReader::with_capacity(1 << 16, file))
     }
 
@@ -238,7 +238,7 @@ impl ReadRecords {
         };
         let mut text = last.line.clone();
         let read = self.from(last.begin)?.read_to_end(&mut text);
-        read.map_err(failed(&self.path, "read"))?;
+        read.map_err(io_at(&self.path, "read"))?;
         Ok(Some(text.into()))
     }
 
@@ -250,7 +250,7 @@ impl ReadRecords {
         let missing = copy.missing_records(last.line.chain(self.from(last.begin)?));
         // Both handles have one position.
         let end = self.file.seek(SeekFrom::End(0));
-        end.map_err(failed(&self.path, "read"))?;
+        end.map_err(io_at(&self.path, "read"))?;
         Ok(missing)
     }
 }
@@ -289,7 +289,7 @@ impl ObjectLog {
         let mut records = ReadRecords::new(records)?;
         let line = first
             .line()
-            .map_err(|error| failed(&records.path, "written")(error.into()))?;
+            .map_err(|error| io_at(&records.path, "written")(error.into()))?;
         let (mut backoff, begun) = (ExponentialBackoff::usual(), Instant::now());
         let text = loop {
             match try_take_over(&directory, (first.attempt, &line), &mut records, copy).await {
@@ -452,15 +452,6 @@ fn check_attempt(
         }),
         Some(last) if last.attempt == attempt => Err(JournalError::AttemptUsed { dir, attempt }),
         Some(_) | None => Ok(()),
-    }
-}
-
-fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> JournalError {
-    let path = path.to_owned();
-    move |source| JournalError::Io {
-        path,
-        doing,
-        source,
     }
 }
 
