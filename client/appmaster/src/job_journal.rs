@@ -85,7 +85,7 @@ impl JobJournal {
                 replay.finish()?;
                 journal.begin(process).await
             }
-            JobJournal::Objects(_) => replay.finish().map(drop),
+            JobJournal::Objects(journal) => journal.finish_replay(replay),
         }
     }
 

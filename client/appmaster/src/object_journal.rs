@@ -56,8 +56,17 @@ impl ObjectJournal {
     /// # Errors
     /// Errors of the file system.
     pub(crate) fn replay(&self) -> Result<JournalReplay, JournalError> {
-        let lines = self.log.records()?;
-        Ok(JournalReplay::new(self.name(), Box::new(lines)))
+        Ok(JournalReplay::new(self.name(), self.log.records()?))
+    }
+
+    /// Ends the replay, so that records can be appended.
+    ///
+    /// # Errors
+    /// The journal is damaged before its end.
+    pub(crate) fn finish_replay(&mut self, replay: JournalReplay) -> Result<(), JournalError> {
+        replay.finish()?;
+        self.log.forget_records();
+        Ok(())
     }
 
     /// Appends records. Returns when they are durable.

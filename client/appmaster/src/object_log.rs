@@ -270,7 +270,8 @@ pub(crate) struct ObjectLog {
     next: u64,
     waiting: WaitingGroups,
     merge: Option<AbortOnDropHandle<()>>,
-    records: ReadRecords,
+    /// `None` after the replay.
+    records: Option<ReadRecords>,
 }
 
 impl ObjectLog {
@@ -314,7 +315,7 @@ impl ObjectLog {
                 text: Vec::new(),
             },
             merge: None,
-            records,
+            records: Some(records),
         })
     }
 
@@ -323,12 +324,20 @@ impl ObjectLog {
         &self.directory
     }
 
-    /// The records of the earlier attempts.
+    /// The records of the earlier attempts. None after [`ObjectLog::forget_records`].
     ///
     /// # Errors
     /// Errors of the file system.
-    pub(crate) fn records(&self) -> Result<impl BufRead + Send + Sync + 'static, JournalError> {
-        self.records.from(0)
+    pub(crate) fn records(&self) -> Result<Box<dyn BufRead + Send + Sync>, JournalError> {
+        match &self.records {
+            Some(records) => Ok(Box::new(records.from(0)?)),
+            None => Ok(Box::new(std::io::empty())),
+        }
+    }
+
+    /// Frees the disk space of the records of the earlier attempts.
+    pub(crate) fn forget_records(&mut self) {
+        self.records = None;
     }
 
     /// Appends a group. Returns when it is durable, and no later attempt had taken over before. While the
