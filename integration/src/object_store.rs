@@ -26,7 +26,8 @@ pub struct ObjectStoreServer {
     dir: TempDir,
     port: u16,
     runtime: tokio::runtime::Runtime,
-    server: BackgroundProgram,
+    /// `None` after its end.
+    server: Option<BackgroundProgram>,
 }
 
 impl ObjectStoreServer {
@@ -43,7 +44,7 @@ impl ObjectStoreServer {
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?,
-            server: BackgroundProgram::start(command)?,
+            server: Some(BackgroundProgram::start(command)?),
         };
         let variables = format!(
             "# The server accepts every key.\nAWS_ENDPOINT_URL=http://127.0.0.1:{port}\nAWS_ALLOW_HTTP=true\n\
@@ -96,8 +97,8 @@ impl ObjectStoreServer {
         Ok(self.runtime.block_on(directory.probe("test"))?)
     }
 
-    /// Ends the server. Its objects are lost.
-    pub fn stop(self) {
-        drop(self.server);
+    /// Ends the server. Its objects are lost; the file of variables stays.
+    pub fn stop(&mut self) {
+        self.server = None;
     }
 }

@@ -24,7 +24,7 @@ fn a_master_on_another_node_continues_its_job_from_an_object_store() {
 
 #[test]
 fn a_node_without_its_object_store_is_unhealthy_and_says_why() {
-    let store = ObjectStoreServer::start().expect("the server starts");
+    let mut store = ObjectStoreServer::start().expect("the server starts");
     let shape = NodeShape::default();
     let cluster = Cluster::start_with_object_store(&[shape], "", &store).expect("it starts");
     cluster.until_ready().expect("the node is healthy");
