@@ -14,6 +14,7 @@ use headroom_types::{Epoch, Tick};
 const SHAPE: LoadShape = LoadShape {
     nodes: 1000,
     queues: 100,
+    users: 1,
     requests: 100,
     exits: 4,
 };

@@ -59,6 +59,7 @@ impl Run {
         let shape = LoadShape {
             nodes,
             queues: (nodes / 10).max(1),
+            users: 1,
             requests: 100,
             exits: 4,
         };

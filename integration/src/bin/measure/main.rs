@@ -29,6 +29,8 @@ mod request_to_running;
 mod rm_core;
 mod rm_http;
 mod rm_restart;
+mod rm_scale;
+mod rm_soak;
 mod sim;
 mod spark;
 mod store;
@@ -39,6 +41,7 @@ mod upgrades;
 mod verdicts;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
@@ -61,7 +64,7 @@ struct Cli {
     /// `--rounds` of eleven jobs with a hundred tasks
     #[arg(long)]
     loaded: bool,
-    /// rm-http, rm-restart, page, ha: number of simulated nodes
+    /// rm-http, rm-soak, rm-restart, page, ha: number of simulated nodes
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
     /// rm-restart: number of kills of the resource manager; adopt: number of kills of the agent;
@@ -74,7 +77,7 @@ struct Cli {
     rounds: Option<u32>,
     #[command(flatten)]
     verdicts: verdicts::Args,
-    /// noisy-neighbour: run time of the hostile jobs
+    /// noisy-neighbour: run time of the hostile jobs; rm-soak: run time of the load
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// leftovers: `[isolation] ipc` of the node
@@ -96,6 +99,9 @@ struct Cli {
     /// rm-core: only run the steps whose instructions valgrind counts
     #[arg(long, hide = true)]
     only_steps: bool,
+    /// rm-scale: only measure this point, in this process
+    #[arg(long, hide = true, value_delimiter = ',')]
+    point: Vec<u32>,
     /// Output format
     #[arg(short = 'o', default_value = "table")]
     format: Format,
@@ -110,6 +116,10 @@ enum Measurement {
     RmCore,
     /// The resource manager through its API, with all agents connected
     RmHttp,
+    /// The same core with more nodes, queues, users and waiting requests
+    RmScale,
+    /// The resource manager through its API at 70 % of its highest rate for a long time
+    RmSoak,
     /// From a request to the report that the container runs, on an idle cluster with one real agent
     AskToRunning,
     /// Kills of the resource manager under load
@@ -196,6 +206,12 @@ fn main() -> Result<ExitCode> {
             rm_core::run_steps()?;
             return Ok(ExitCode::SUCCESS);
         }
+        Measurement::RmScale if !cli.point.is_empty() => figures(&rm_scale::point(&cli.point)?)?,
+        Measurement::RmScale => figures(&rm_scale::measure()?)?,
+        Measurement::RmSoak => figures(&rm_soak::measure(
+            usize::try_from(cli.agents)?,
+            Duration::from_secs(cli.seconds),
+        )?)?,
         Measurement::RmCore => figures(&rm_core::measure()?)?,
         Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
         Measurement::AskToRunning => {
@@ -261,6 +277,9 @@ fn table(cli: &Cli) -> Result<Option<String>> {
     }
     if let (Measurement::Leftovers, Format::Table) = (cli.name, cli.format) {
         return Ok(Some(leftovers::table(&measure_leftovers(cli)?)));
+    }
+    if let (Measurement::RmScale, Format::Table) = (cli.name, cli.format) {
+        return Ok(Some(rm_scale::table(&rm_scale::measure()?)));
     }
     if let (Measurement::Treatments, Format::Table) = (cli.name, cli.format) {
         return Ok(Some(treatments::table(&treatments::of(&cli.verdicts)?)));

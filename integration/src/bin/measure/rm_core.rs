@@ -56,14 +56,17 @@ pub(crate) struct ManagerCoreResults {
     tree_moves_per_s: u64,
 }
 
-struct Round {
-    per_decision: Duration,
-    p99: Duration,
+/// Times of one repetition.
+pub(crate) struct Round {
+    pub(crate) per_decision: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) longest: Duration,
 }
 
-struct Run {
+/// A core under load, full of containers.
+pub(crate) struct CoreRun {
     cluster: Cluster,
-    load: ClusterLoad,
+    pub(crate) load: ClusterLoad,
     shape: LoadShape,
     first: FirstGrants,
 }
@@ -109,7 +112,10 @@ fn asked(event: &ClusterEvent) -> u32 {
 }
 
 pub(crate) fn measure() -> Result<ManagerCoreResults> {
-    let (mut large, mut small) = (Run::new(LARGE)?, Run::new(SMALL)?);
+    let (mut large, mut small) = (
+        CoreRun::new(usual_shape(LARGE))?,
+        CoreRun::new(usual_shape(SMALL))?,
+    );
     let (mut at_large, mut at_small) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         at_small.push(small.round()?);
@@ -141,8 +147,8 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
 }
 
 /// Time of a decision with [`HUGE`] nodes, divided by the time in `large`.
-fn growth(large: &mut Run) -> Result<f64> {
-    let mut huge = Run::new(HUGE)?;
+fn growth(large: &mut CoreRun) -> Result<f64> {
+    let mut huge = CoreRun::new(usual_shape(HUGE))?;
     let (mut at_huge, mut at_large) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         at_large.push(large.round()?.per_decision);
@@ -152,14 +158,19 @@ fn growth(large: &mut Run) -> Result<f64> {
     Ok(hundredths(after.as_secs_f64() / before.as_secs_f64()))
 }
 
-impl Run {
-    fn new(nodes: u32) -> Result<Run> {
-        let shape = LoadShape {
-            nodes,
-            queues: (nodes / NODES_PER_QUEUE).min(MAX_LEAVES),
-            requests: REQUESTS,
-            exits: 4,
-        };
+/// The load of a cluster with so many nodes.
+fn usual_shape(nodes: u32) -> LoadShape {
+    LoadShape {
+        nodes,
+        queues: (nodes / NODES_PER_QUEUE).min(MAX_LEAVES),
+        users: 1,
+        requests: REQUESTS,
+        exits: 4,
+    }
+}
+
+impl CoreRun {
+    pub(crate) fn new(shape: LoadShape) -> Result<CoreRun> {
         let epoch = Epoch(1);
         let restored = RestoredCluster {
             epoch,
@@ -176,14 +187,14 @@ impl Run {
             out
         });
         ensure!(first.granted > 0, "the first requests were not granted");
-        let mut run = Run {
+        let mut run = CoreRun {
             cluster,
             load,
             shape,
             first,
         };
         // Runs until the cluster is full and all containers have been replaced.
-        let enough = run.load.granted + u64::from(nodes) * 20;
+        let enough = run.load.granted + u64::from(shape.nodes) * 20;
         let mut out = Vec::new();
         let mut turns = 0u64;
         while run.load.granted < enough && turns < 100_000_000 {
@@ -195,7 +206,7 @@ impl Run {
         Ok(run)
     }
 
-    fn round(&mut self) -> Result<Round> {
+    pub(crate) fn round(&mut self) -> Result<Round> {
         let before = self.load.granted;
         let mut out = Vec::new();
         let mut times: Vec<Duration> = Vec::new();
@@ -221,17 +232,18 @@ impl Run {
         Ok(Round {
             per_decision: all / granted,
             p99,
+            longest: times.last().copied().unwrap_or_default(),
         })
     }
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rounded number
-fn per_second(each: Duration) -> u64 {
+pub(crate) fn per_second(each: Duration) -> u64 {
     (1.0 / each.as_secs_f64()) as u64
 }
 
@@ -239,7 +251,7 @@ fn micros(time: Duration) -> f64 {
     hundredths(time.as_secs_f64() * 1e6)
 }
 
-fn hundredths(figure: f64) -> f64 {
+pub(crate) fn hundredths(figure: f64) -> f64 {
     (figure * 100.0).round() / 100.0
 }
 

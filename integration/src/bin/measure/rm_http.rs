@@ -28,7 +28,7 @@ use crate::quantiles::{millis, quantile};
 use crate::submissions;
 
 /// Number of masters.
-const MASTERS: usize = 16;
+pub(crate) const MASTERS: usize = 16;
 /// Containers of each master between request and running at full load.
 const WINDOW: u32 = 50;
 /// Run time of a container that ends by itself.
@@ -38,7 +38,7 @@ const ON_A_NODE: u32 = 10;
 /// Number of staying containers on each node.
 const STAYING: usize = 5;
 /// Length of one measurement.
-const WATCHED: Duration = Duration::from_secs(20);
+pub(crate) const WATCHED: Duration = Duration::from_secs(20);
 /// Wait before each measurement.
 const WARM: Duration = Duration::from_secs(4);
 /// Timeout for all agents and containers to start.
@@ -85,14 +85,21 @@ pub(crate) fn measure(agents: usize) -> Result<ManagerApiResults> {
     })
 }
 
-struct Phase {
-    per_s: f64,
-    times: Vec<u128>,
-    cpus: f64,
-    after: Usage,
+/// Results of one measured time.
+pub(crate) struct Phase {
+    pub(crate) per_s: f64,
+    /// From a request to the report that its container runs. Nanoseconds.
+    pub(crate) times: Vec<u128>,
+    pub(crate) cpus: f64,
+    pub(crate) after: Usage,
 }
 
-async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<ManagerApiResults> {
+/// Starts all agents and masters, and the containers that stay.
+pub(crate) async fn start_load(
+    daemon: &Daemon,
+    agents: usize,
+    descriptors: u64,
+) -> Result<(AgentFleet, MasterPool)> {
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
     let offers = Resource::new(
         Bytes::from_mib(1024 * u64::from(ON_A_NODE)),
@@ -127,10 +134,31 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
         usize::try_from(count(&crowd.seen.staying)).unwrap_or(0)
     })
     .await?;
+    Ok((fleet, crowd))
+}
+
+/// Keeps as many requests in flight as the manager can serve.
+pub(crate) fn set_full_load(crowd: &MasterPool) {
+    crowd.pace(RequestPace::Window(WINDOW));
+}
+
+/// Requests so many containers per second.
+pub(crate) fn set_rate(crowd: &MasterPool, per_s: f64) {
+    let masters = u32::try_from(MASTERS).unwrap_or(u32::MAX);
+    crowd.pace(RequestPace::Rate(per_s / f64::from(masters)));
+}
+
+/// Number of containers that have run.
+pub(crate) fn containers(crowd: &MasterPool) -> u64 {
+    count(&crowd.seen.running)
+}
+
+async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<ManagerApiResults> {
+    let (fleet, crowd) = start_load(daemon, agents, descriptors).await?;
     let cpus_each_second = idle_each_second(daemon, &fleet).await?;
     let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
-    crowd.pace(RequestPace::Window(WINDOW));
-    let full = watch("pressed", daemon, &crowd).await?;
+    set_full_load(&crowd);
+    let full = watch("pressed", daemon, &crowd, WATCHED).await?;
     let containers_at_once = u64::try_from(
         fleet
             .totals
@@ -138,10 +166,8 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
             .load(std::sync::atomic::Ordering::Relaxed),
     )
     .unwrap_or(0);
-    crowd.pace(RequestPace::Rate(
-        full.per_s / 2.0 / f64::from(u32::try_from(MASTERS)?),
-    ));
-    let half = watch("at half the rate", daemon, &crowd).await?;
+    set_rate(&crowd, full.per_s / 2.0);
+    let half = watch("at half the rate", daemon, &crowd, WATCHED).await?;
     let balance = close(fleet, crowd).await?;
     let faults = daemon.faults()?;
     ensure!(faults.is_empty(), "the daemon logged errors: {faults:?}");
@@ -204,16 +230,18 @@ async fn idle(daemon: &Daemon, fleet: &AgentFleet) -> Result<(f64, f64)> {
     Ok((cpus, per_s))
 }
 
-/// Measures for a while, after the load has become steady.
-async fn watch(what: &str, daemon: &Daemon, crowd: &MasterPool) -> Result<Phase> {
+/// Measures for `time`, after the load has become steady.
+pub(crate) async fn watch(
+    what: &str,
+    daemon: &Daemon,
+    crowd: &MasterPool,
+    time: Duration,
+) -> Result<Phase> {
     wait("warming", WARM).await;
     crowd.seen.take_times();
-    let (before, running, started) = (daemon.usage()?, count(&crowd.seen.running), Instant::now());
-    wait(what, WATCHED).await;
-    let (ran, seconds) = (
-        count(&crowd.seen.running) - running,
-        started.elapsed().as_secs_f64(),
-    );
+    let (before, running, started) = (daemon.usage()?, containers(crowd), Instant::now());
+    wait(what, time).await;
+    let (ran, seconds) = (containers(crowd) - running, started.elapsed().as_secs_f64());
     let times = crowd
         .seen
         .take_times()
@@ -236,7 +264,7 @@ async fn watch(what: &str, daemon: &Daemon, crowd: &MasterPool) -> Result<Phase>
 }
 
 /// Ends all containers and compares the records of agents and masters.
-async fn close(fleet: AgentFleet, crowd: MasterPool) -> Result<RecordComparison> {
+pub(crate) async fn close(fleet: AgentFleet, crowd: MasterPool) -> Result<RecordComparison> {
     let masters = tokio::time::timeout(ARRIVAL, crowd.drain())
         .await
         .context("the masters did not end in time")??;

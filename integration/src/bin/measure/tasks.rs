@@ -40,6 +40,8 @@ pub(crate) struct TaskRateResults {
     single_p50_ms: f64,
     single_p99_ms: f64,
     xargs_per_s: f64,
+    /// `tasks_per_s` divided by `xargs_per_s`.
+    vs_xargs: f64,
     parallel_per_s: Option<f64>,
     hyperqueue_per_s: Option<f64>,
 }
@@ -62,13 +64,16 @@ pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
             .map(millis)
             .context("nothing was measured")
     };
+    let tasks_per_s = f64::from(n) / all.as_secs_f64();
+    let xargs_per_s = peer("xargs", &["-P2", "-n1", "true"])?.context("xargs is not installed")?;
     Ok(TaskRateResults {
-        tasks_per_s: f64::from(n) / all.as_secs_f64(),
+        tasks_per_s,
         us_per_task: all.as_secs_f64() * 1e6 / f64::from(n),
         n,
         single_p50_ms: at(50)?,
         single_p99_ms: at(99)?,
-        xargs_per_s: peer("xargs", &["-P2", "-n1", "true"])?.context("xargs is not installed")?,
+        xargs_per_s,
+        vs_xargs: tasks_per_s / xargs_per_s,
         parallel_per_s: peer("parallel", &["-j2", "true"])?,
         hyperqueue_per_s: hyperqueue(n)?,
     })

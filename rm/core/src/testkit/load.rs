@@ -31,8 +31,10 @@ use crate::settings::ClusterSettings;
 pub struct LoadShape {
     /// Nodes.
     pub nodes: u32,
-    /// Queues, each with one user and one application.
+    /// Leaf queues.
     pub queues: u32,
+    /// Users of each queue, each with one application.
+    pub users: u32,
     /// Requests of each application; all of them always wait for more containers.
     pub requests: u32,
     /// Containers that end between two heartbeats of a node.
@@ -117,7 +119,7 @@ impl ClusterLoad {
             granted: 0,
         }
     }
-    /// Settings for the load: one leaf per user. The history limits are those of the shipped
+    /// Settings for the load: leaf queues below the root. The history limits are those of the shipped
     /// configuration.
     pub fn settings(shape: LoadShape) -> ClusterSettings {
         let leaves =
@@ -141,8 +143,10 @@ impl ClusterLoad {
             let effects = step(event);
             self.take(effects);
         }
-        for n in 0..self.shape.queues {
-            let Some(spec) = new_app(n) else { continue };
+        for n in 0..self.shape.queues * self.shape.users {
+            let Some(spec) = new_app(n % self.shape.queues, n) else {
+                continue;
+            };
             let event = self.event(ClusterCall::Submit(Box::new(spec)));
             for effect in step(event) {
                 if let ClusterEffect::Answer {
@@ -228,7 +232,8 @@ impl ClusterLoad {
     }
     /// Waiting requests.
     pub fn pending(&self) -> u64 {
-        u64::from(self.shape.queues) * u64::from(self.shape.requests)
+        let users = u64::from(self.shape.queues) * u64::from(self.shape.users);
+        users * u64::from(self.shape.requests)
     }
 
     fn event(&mut self, what: ClusterCall) -> ClusterEvent {
@@ -412,12 +417,12 @@ fn queue(n: u32) -> Option<Name> {
     format!("queue-{n:04}").parse().ok()
 }
 
-fn new_app(n: u32) -> Option<AppSubmission> {
+fn new_app(in_queue: u32, user: u32) -> Option<AppSubmission> {
     Some(AppSubmission {
         name: "job".parse().ok()?,
-        queue: queue(n)?.to_string().parse().ok()?,
+        queue: queue(in_queue)?.to_string().parse().ok()?,
         priority: 0,
-        user: format!("user-{n:04}"),
+        user: format!("user-{user:04}"),
         lifetime: None,
         master: MasterKind::Unmanaged,
         key: None,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use headroom_rm_core::{Cluster, ClusterEffect, ClusterEvent};
 use headroom_types::Tick;
 
-use super::{Run, SMALL};
+use super::{CoreRun, SMALL, usual_shape};
 
 /// Counted decisions.
 const COUNTED: u64 = 5000;
@@ -52,7 +52,7 @@ fn collected(line: &str) -> Option<u64> {
 
 /// The counted program: fills a cluster of 1,000 nodes and makes [`COUNTED`] decisions.
 pub(crate) fn run_steps() -> Result<()> {
-    let mut run = Run::new(SMALL)?;
+    let mut run = CoreRun::new(usual_shape(SMALL))?;
     let enough = run.load.granted + COUNTED;
     let mut out = Vec::new();
     while run.load.granted < enough {
