@@ -104,6 +104,7 @@ pub(crate) enum CompletionShell {
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum RootSubcommand {
     /// Show a summary of the cluster
     Status {

@@ -21,6 +21,7 @@ use crate::complete;
 
 /// Verbs about jobs.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum JobSubcommand {
     /// List all jobs
     #[command(visible_alias = "ls")]

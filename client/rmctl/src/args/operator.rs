@@ -10,6 +10,7 @@ use crate::complete;
 
 /// Verbs for operators of the cluster.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum OperatorSubcommand {
     /// Show the state of the resource manager itself: version, loop, disk, calls, log
     Status,
@@ -54,6 +55,7 @@ pub(crate) struct DebugBundleArgs {
 
 /// Verbs about a state.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum StateSubcommand {
     /// Check its contents
     Check(StatePlaceArgs),
