@@ -53,7 +53,10 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return say(&format!("the runtime cannot be started: {error}"), 1),
     };
-    match runtime.block_on(work(args)) {
+    let ended = runtime.block_on(work(args));
+    // Nothing that is left needs an end of its own; the exit does not wait for its threads.
+    runtime.shutdown_background();
+    match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             let code = error.exit_code();

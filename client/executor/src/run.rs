@@ -12,7 +12,7 @@ use headroom_types::{Bytes, TaskAttemptId, Tick};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, TaskUsage};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::task::TaskTracker;
 
@@ -42,8 +42,11 @@ pub async fn run(
 ) -> anyhow::Result<ExecutorOutcome> {
     let target = target(&environment);
     let (link_events, link) = mpsc::channel(256);
-    let mut executor = ExecutorLoop::new(LaunchContext::new(environment)?, without_master);
     let linked = tokio::spawn(link::maintain_connection(target, link_events));
+    // Its trial of namespaces waits for a process; the connection is made meanwhile.
+    let launching = spawn_blocking(|| LaunchContext::new(environment)).await?;
+    let context = launching.inspect_err(|_| linked.abort())?;
+    let mut executor = ExecutorLoop::new(context, without_master);
     let outcome = executor.run_loop(link).await?;
     executor.flush_and_close(linked).await;
     Ok(outcome)

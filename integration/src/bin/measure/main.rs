@@ -75,6 +75,9 @@ struct Cli {
     /// each place
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
+    /// rm-http: containers of each of sixteen masters between request and running at full load
+    #[arg(long, default_value_t = rm_http::WINDOW, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    window: u32,
     #[command(flatten)]
     verdicts: verdicts::Args,
     /// noisy-neighbour: run time of the hostile jobs; rm-soak: run time of the load
@@ -213,7 +216,9 @@ fn main() -> Result<ExitCode> {
             Duration::from_secs(cli.seconds),
         )?)?,
         Measurement::RmCore => figures(&rm_core::measure()?)?,
-        Measurement::RmHttp => figures(&rm_http::measure(usize::try_from(cli.agents)?)?)?,
+        Measurement::RmHttp => {
+            figures(&rm_http::measure(usize::try_from(cli.agents)?, cli.window)?)?
+        }
         Measurement::AskToRunning => {
             figures(&request_to_running::measure(cli.rounds.unwrap_or(200))?)?
         }

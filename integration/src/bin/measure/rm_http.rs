@@ -28,9 +28,9 @@ use crate::quantiles::{millis, quantile};
 use crate::submissions;
 
 /// Number of masters.
-pub(crate) const MASTERS: usize = 16;
+const MASTERS: usize = 16;
 /// Containers of each master between request and running at full load.
-const WINDOW: u32 = 50;
+pub(crate) const WINDOW: u32 = 50;
 /// Run time of a container that ends by itself.
 const LIFE: Duration = Duration::from_secs(2);
 /// Number of containers of this size that fit a node.
@@ -48,6 +48,8 @@ const ARRIVAL: Duration = Duration::from_secs(180);
 #[derive(Debug, Serialize)]
 pub(crate) struct ManagerApiResults {
     agents: usize,
+    /// Containers of all masters between request and running at full load.
+    in_flight: usize,
     containers_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
@@ -67,14 +69,14 @@ pub(crate) struct ManagerApiResults {
 }
 
 /// Runs the whole measurement.
-pub(crate) fn measure(agents: usize) -> Result<ManagerApiResults> {
+pub(crate) fn measure(agents: usize, window: u32) -> Result<ManagerApiResults> {
     let descriptors = limits::raise()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
     let daemon = Daemon::start()?;
-    let pressed = runtime.block_on(press(&daemon, agents, descriptors))?;
+    let pressed = runtime.block_on(press(&daemon, agents, descriptors, window))?;
     drop(daemon);
     let submitted = runtime.block_on(submissions::measure())?;
     Ok(ManagerApiResults {
@@ -137,9 +139,9 @@ pub(crate) async fn start_load(
     Ok((fleet, crowd))
 }
 
-/// Keeps as many requests in flight as the manager can serve.
-pub(crate) fn set_full_load(crowd: &MasterPool) {
-    crowd.pace(RequestPace::Window(WINDOW));
+/// Keeps so many requests of each master in flight.
+pub(crate) fn set_full_load(crowd: &MasterPool, window: u32) {
+    crowd.pace(RequestPace::Window(window));
 }
 
 /// Requests so many containers per second.
@@ -153,11 +155,16 @@ pub(crate) fn containers(crowd: &MasterPool) -> u64 {
     count(&crowd.seen.running)
 }
 
-async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<ManagerApiResults> {
+async fn press(
+    daemon: &Daemon,
+    agents: usize,
+    descriptors: u64,
+    window: u32,
+) -> Result<ManagerApiResults> {
     let (fleet, crowd) = start_load(daemon, agents, descriptors).await?;
     let cpus_each_second = idle_each_second(daemon, &fleet).await?;
     let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
-    set_full_load(&crowd);
+    set_full_load(&crowd, window);
     let full = watch("pressed", daemon, &crowd, WATCHED).await?;
     let containers_at_once = u64::try_from(
         fleet
@@ -178,6 +185,7 @@ async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Manag
     };
     Ok(ManagerApiResults {
         agents,
+        in_flight: usize::try_from(window)? * MASTERS,
         containers_per_s: full.per_s,
         p50_ms: at(&full, 50)?,
         p99_ms: at(&full, 99)?,

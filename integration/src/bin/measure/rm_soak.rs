@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::progress::print_line;
 use crate::quantiles::{millis, quantile};
-use crate::rm_http::{self, MASTERS, Phase, WATCHED};
+use crate::rm_http::{self, Phase, WATCHED};
 
 /// Share of the highest rate.
 const SHARE: f64 = 0.7;
@@ -62,7 +62,7 @@ async fn soak(
     time: Duration,
 ) -> Result<SoakResults> {
     let (fleet, crowd) = rm_http::start_load(daemon, agents, descriptors).await?;
-    rm_http::set_full_load(&crowd);
+    rm_http::set_full_load(&crowd, rm_http::WINDOW);
     let peak = rm_http::watch("highest rate", daemon, &crowd, WATCHED).await?;
     rm_http::set_rate(&crowd, peak.per_s * SHARE);
     let windows = (time.as_secs() / WINDOW.as_secs()).max(4);
