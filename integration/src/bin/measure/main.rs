@@ -199,6 +199,7 @@ fn main() -> Result<ExitCode> {
         print_text(&table);
         return Ok(ExitCode::SUCCESS);
     }
+    let agents = usize::try_from(cli.agents)?;
     let figures = match cli.name {
         Measurement::KillToRetry if cli.verdicts.guest => kill_to_retry::in_a_guest(cli.count)?,
         Measurement::KillToRetry if cli.loaded => {
@@ -211,21 +212,17 @@ fn main() -> Result<ExitCode> {
         }
         Measurement::RmScale if !cli.point.is_empty() => figures(&rm_scale::point(&cli.point)?)?,
         Measurement::RmScale => figures(&rm_scale::measure()?)?,
-        Measurement::RmSoak => figures(&rm_soak::measure(
-            usize::try_from(cli.agents)?,
-            Duration::from_secs(cli.seconds),
-        )?)?,
-        Measurement::RmCore => figures(&rm_core::measure()?)?,
-        Measurement::RmHttp => {
-            figures(&rm_http::measure(usize::try_from(cli.agents)?, cli.window)?)?
+        Measurement::RmSoak => {
+            figures(&rm_soak::measure(agents, Duration::from_secs(cli.seconds))?)?
         }
+        Measurement::RmCore => figures(&rm_core::measure()?)?,
+        Measurement::RmHttp => figures(&rm_http::measure(agents, cli.window)?)?,
         Measurement::AskToRunning => {
             figures(&request_to_running::measure(cli.rounds.unwrap_or(200))?)?
         }
-        Measurement::RmRestart => figures(&rm_restart::measure(
-            cli.rounds.unwrap_or(100),
-            usize::try_from(cli.agents)?,
-        )?)?,
+        Measurement::RmRestart => {
+            figures(&rm_restart::measure(cli.rounds.unwrap_or(100), agents)?)?
+        }
         Measurement::Store => figures(&store::measure()?)?,
         Measurement::Launch if cli.verdicts.guest => launch::in_a_guest(cli.rounds.unwrap_or(100))?,
         Measurement::Launch => figures(&launch::measure(cli.rounds.unwrap_or(300))?)?,
@@ -257,18 +254,14 @@ fn main() -> Result<ExitCode> {
         Measurement::CliStart => figures(&cli_start::measure(cli.rounds.unwrap_or(200))?)?,
         Measurement::Tasks => figures(&tasks::measure(cli.n.unwrap_or(10_000))?)?,
         Measurement::Journals => figures(&journals::measure(cli.rounds, cli.n)?)?,
-        Measurement::Page => figures(&page::measure(usize::try_from(cli.agents)?)?)?,
+        Measurement::Page => figures(&page::measure(agents)?)?,
         Measurement::Sim => figures(&sim::measure(cli.from, cli.seeds))?,
         Measurement::Spark => figures(&spark::measure(cli.rounds.unwrap_or(20), spark::newest())?)?,
         Measurement::Python => {
             let calls = cli.n.unwrap_or(100_000);
             figures(&python::measure(calls, calls.saturating_mul(10))?)?
         }
-        Measurement::Ha => figures(&ha::measure(
-            cli.rounds.unwrap_or(100),
-            cli.seed,
-            usize::try_from(cli.agents)?,
-        )?)?,
+        Measurement::Ha => figures(&ha::measure(cli.rounds.unwrap_or(100), cli.seed, agents)?)?,
         Measurement::House => figures(&house::measure()?)?,
     };
     print(&figures, cli.format);
