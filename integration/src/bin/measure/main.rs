@@ -276,7 +276,7 @@ fn table(cli: &Cli) -> Result<Option<String>> {
     if let (Measurement::Leftovers, Format::Table) = (cli.name, cli.format) {
         return Ok(Some(leftovers::table(&measure_leftovers(cli)?)));
     }
-    if let (Measurement::RmScale, Format::Table) = (cli.name, cli.format) {
+    if let (Measurement::RmScale, Format::Table, []) = (cli.name, cli.format, &*cli.point) {
         return Ok(Some(rm_scale::table(&rm_scale::measure()?)));
     }
     if let (Measurement::Treatments, Format::Table) = (cli.name, cli.format) {

@@ -69,7 +69,7 @@ pub(crate) fn measure() -> Result<ScaleResults> {
         let numbers = shape.map(|n| n.to_string()).join(",");
         progress::print_line(&format!("nodes, queues, users, requests: {numbers}"));
         let output = Command::new(&program)
-            .args(["rm-scale", "--point", &numbers])
+            .args(["rm-scale", "--point", &numbers, "-o", "json"])
             .output()
             .context("this program does not start")?;
         ensure!(
