@@ -302,11 +302,7 @@ impl TaskSampler {
             .peak
             .max(facts.peak.unwrap_or_default())
             .max(facts.current);
-        let shown = self
-            .timeline
-            .points()
-            .iter()
-            .any(|s| s.current >= self.peak);
+        let shown = self.timeline.peak() >= Some(self.peak);
         self.push(facts, if shown { facts.current } else { self.peak }, mark);
         facts.peak = Some(self.peak);
         self.restore(facts);
@@ -318,7 +314,7 @@ impl TaskSampler {
             victims: self.victims,
             inside: self.inside,
             own_limits,
-            timeline: self.timeline.into_vec(),
+            timeline: self.timeline.points(),
             missing,
         }
     }

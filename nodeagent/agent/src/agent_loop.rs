@@ -44,6 +44,8 @@ mod aux_services;
 
 /// Time that a closing node waits for its containers beyond their grace.
 const CONTAINERS_END_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum number of waiting inputs that are processed before messages are sent.
+const MAX_WAITING_INPUTS: usize = 256;
 /// Time that a closing node tries to deliver the last exit reports.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -122,7 +124,10 @@ impl NodeAgentLoop {
             }
             tokio::select! {
                 input = inputs.recv() => match input {
-                    Some(input) => self.on_input(input),
+                    Some(input) => {
+                        self.on_input(input);
+                        self.on_waiting_inputs(&mut inputs);
+                    }
                     None => break,
                 },
                 _ = sampler.tick() => self.sample(),
@@ -135,6 +140,16 @@ impl NodeAgentLoop {
         }
         if let Some(closing) = self.state.closing {
             closing.done.send(()).ok();
+        }
+    }
+
+    /// Processes inputs that wait already, so that one message reports all of them.
+    fn on_waiting_inputs(&mut self, inputs: &mut mpsc::Receiver<AgentInput>) {
+        for _ in 0..MAX_WAITING_INPUTS {
+            match inputs.try_recv() {
+                Ok(input) => self.on_input(input),
+                Err(_) => return,
+            }
         }
     }
 
@@ -407,7 +422,11 @@ impl NodeAgentLoop {
             .iter()
             .filter_map(|(id, live)| Some((id.clone(), Arc::clone(live.meter.as_ref()?))))
             .collect();
-        if meters.is_empty() || self.sampling {
+        if self.sampling {
+            return;
+        }
+        if meters.is_empty() {
+            self.state.facts.site.leftovers.set_bound(None);
             return;
         }
         self.sampling = true;
@@ -604,6 +623,9 @@ impl NodeAgentLoop {
 
     /// Whether nothing is left to wait for.
     fn is_closed(&mut self) -> bool {
+        if self.state.closing.is_none() {
+            return false;
+        }
         let now = self.clock.now();
         let quiet = self.state.core.is_quiet();
         if quiet

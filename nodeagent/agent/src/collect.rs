@@ -1,8 +1,9 @@
 //! Collects the exit report of an ended container. Blocking; called as a job of the loop.
 //!
 //! The order of the steps matters: read the counters, end the remaining processes of the group,
-//! read the logs, write the report, remove the group. A failed step is named in `missing` and the
-//! other steps continue: every container gets a report.
+//! read the logs, write the report. The group is removed after the report was sent, by
+//! [`remove_empty_group`]. A failed step is named in `missing` and the other steps continue: every
+//! container gets a report.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_container_shim::record::{self, ExitRecord, ProgramEnd};
-use headroom_node_cgroup::EnforcedGroup;
+use headroom_node_cgroup::{CgroupError, EnforcedGroup};
 use headroom_node_core::container::ContainerEnd;
 use headroom_node_core::{
     LaunchFailure, LaunchFailureKind, Verdict, VerdictScope, classify, diagnose, gclog, timeline,
@@ -35,7 +36,7 @@ use crate::node_context::NodeContext;
 use crate::sample::{self, ContainerMeasurements, SharedSampler};
 
 /// Maximum time until a group is empty and removed.
-const REMOVAL: Duration = Duration::from_secs(5);
+pub(crate) const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum memory of ended containers that can explain a kill.
 const MIN_LEFTOVER: Bytes = Bytes::from_mib(1);
 /// Size of the end of the output that is searched for garbage collector lines. Bytes.
@@ -54,8 +55,17 @@ pub(crate) struct ContainerRemains {
     pub(crate) meter: Option<SharedSampler>,
 }
 
+/// A container with its report on disk.
+#[derive(Debug)]
+pub(crate) struct CollectedContainer {
+    /// The report.
+    pub(crate) report: Box<ExitReport>,
+    /// The group, which is not removed yet.
+    pub(crate) group: Option<Arc<EnforcedGroup>>,
+}
+
 /// Collects all evidence, classifies it, and makes the report durable.
-pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> Box<ExitReport> {
+pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> CollectedContainer {
     let id = remains.id.clone();
     let group = remains.group.clone().or_else(|| {
         site.enforcer
@@ -74,30 +84,38 @@ pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> Box<Exit
         tracing::error!(container_id = %id, %error, "the exit report cannot be written; a restart of the agent would lose it");
     }
     crash::at("report-written");
-    if let Some(group) = &group {
-        take_away(site, &id, group);
-    }
-    crash::at("group-removed");
-    report
+    CollectedContainer { report, group }
 }
 
 /// Ends the remaining processes of a container's group and removes it. Its counters must already be
 /// read.
 pub(crate) fn remove_group(site: &NodeContext, id: &ContainerId, group: &EnforcedGroup) {
     end_the_rest(id, group);
-    take_away(site, id, group);
+    if let Err(error) = remove_empty_group(site, id, group, REMOVAL_TIMEOUT) {
+        log_failed_removal(id, &error);
+    }
 }
 
-/// Removes a group whose processes have ended or were killed.
-fn take_away(site: &NodeContext, id: &ContainerId, group: &EnforcedGroup) {
+/// Removes a group whose processes have ended or were killed, within a time.
+pub(crate) fn remove_empty_group(
+    site: &NodeContext,
+    id: &ContainerId,
+    group: &EnforcedGroup,
+    within: Duration,
+) -> Result<(), CgroupError> {
     // No process runs in it any more: memory that reclaim cannot free now stays charged to the
     // node.
     if let Ok(Some(charged)) = group.charged() {
         site.leftovers.note(&id.to_string(), charged.unreclaimable);
     }
-    if let Err(error) = group.remove(REMOVAL) {
-        tracing::warn!(container_id = %id, %error, "the cgroup of the container cannot be removed, ignoring");
-    }
+    group.remove(within)?;
+    crash::at("group-removed");
+    Ok(())
+}
+
+/// Logs that a group stays.
+pub(crate) fn log_failed_removal(id: &ContainerId, error: &CgroupError) {
+    tracing::warn!(container_id = %id, %error, "the cgroup of the container cannot be removed, ignoring");
 }
 
 fn end_the_rest(id: &ContainerId, group: &EnforcedGroup) {

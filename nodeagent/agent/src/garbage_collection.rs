@@ -23,6 +23,8 @@ use crate::node_context::NodeContext;
 
 /// Interval of the log limit check.
 const BOUND: Duration = Duration::from_secs(1);
+/// Maximum wait until the next check of a container that writes nothing, in these intervals.
+const MAX_LOG_CHECK_WAIT: u64 = 4;
 /// Interval of the search for old directories.
 const SWEEP: Duration = Duration::from_secs(60);
 /// Interval of queries whether applications without containers here have ended.
@@ -38,13 +40,13 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
     ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut schedule = QuerySchedule::default();
     bound.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let quiet: Arc<Mutex<LogsWithinLimits>> = Arc::default();
+    let checks: Arc<Mutex<LogChecks>> = Arc::default();
     loop {
         let site = Arc::clone(&site);
         let work = tokio::select! {
             _ = bound.tick() => {
-                let quiet = Arc::clone(&quiet);
-                tokio::task::spawn_blocking(move || bound_logs(&site, &mut quiet.lock().unwrap_or_else(PoisonError::into_inner)))
+                let checks = Arc::clone(&checks);
+                tokio::task::spawn_blocking(move || bound_logs(&site, &mut checks.lock().unwrap_or_else(PoisonError::into_inner)))
             }
             _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs().keep)),
             _ = ask.tick() => {
@@ -118,28 +120,73 @@ impl QuerySchedule {
     }
 }
 
-/// Containers whose logs were within their limits, with the lengths of their own two logs. Other
-/// lengths mean new output. Containers with task logs are always checked.
-type LogsWithinLimits = BTreeMap<ContainerId, [u64; 2]>;
+/// The checks of the logs of all containers.
+#[derive(Debug, Default)]
+struct LogChecks {
+    /// Number of the current round of checks.
+    round: u64,
+    containers: BTreeMap<ContainerId, LogCheck>,
+}
 
-fn bound_logs(site: &NodeContext, quiet: &mut LogsWithinLimits) {
-    let mut still = LogsWithinLimits::new();
-    for id in site.layout.list().unwrap_or_default() {
-        if site.layout.is_forgotten(&id) {
+/// The last check of the logs of one container.
+#[derive(Clone, Copy, Debug, Default)]
+struct LogCheck {
+    /// The lengths of its own two logs. Other lengths mean new output.
+    lengths: [u64; 2],
+    /// Rounds until the next check.
+    wait: u64,
+    /// The round of the next check.
+    due: u64,
+}
+
+impl LogChecks {
+    /// Whether a container is checked in this round.
+    fn is_due(&self, id: &ContainerId) -> bool {
+        self.containers
+            .get(id)
+            .is_none_or(|check| check.due <= self.round)
+    }
+
+    /// Records a check. Returns whether the logs may exceed their limits. Without new output, the
+    /// wait doubles. Containers with logs of tasks are checked in every round.
+    fn record(&mut self, id: &ContainerId, lengths: [u64; 2], has_task_logs: bool) -> bool {
+        let before = self.containers.get(id).copied();
+        let grown = has_task_logs || before.is_none_or(|check| check.lengths != lengths);
+        let wait = match before {
+            Some(check) if !grown => check.wait.saturating_mul(2).min(MAX_LOG_CHECK_WAIT),
+            Some(_) | None => 1,
+        };
+        let due = self.round.saturating_add(wait);
+        let check = LogCheck { lengths, wait, due };
+        self.containers.insert(id.clone(), check);
+        grown
+    }
+}
+
+fn bound_logs(site: &NodeContext, checks: &mut LogChecks) {
+    let all = site.layout.list().unwrap_or_default();
+    checks
+        .containers
+        .retain(|id, _| all.binary_search(id).is_ok());
+    checks.round += 1;
+    for id in all
+        .iter()
+        .filter(|id| checks.is_due(id))
+        .collect::<Vec<_>>()
+    {
+        if site.layout.is_forgotten(id) {
+            checks.containers.remove(id);
             continue;
         }
-        let dir = site.layout.container(&id);
+        let dir = site.layout.container(id);
         let lengths = [file::STDOUT, file::STDERR]
             .map(|name| fs::metadata(dir.join(name)).map_or(0, |m| m.len()));
-        let has_tasks = || {
-            fs::read_dir(dir.join(file::TASKS)).is_ok_and(|mut entries| entries.next().is_some())
-        };
-        if quiet.get(&id) != Some(&lengths) || has_tasks() {
+        let has_task_logs =
+            fs::read_dir(dir.join(file::TASKS)).is_ok_and(|mut entries| entries.next().is_some());
+        if checks.record(id, lengths, has_task_logs) {
             logs::keep_within(&dir, &site.logs());
         }
-        still.insert(id, lengths);
     }
-    *quiet = still;
     for service in site.aux_services.keys() {
         logs::keep_within(&site.layout.aux_service(service), &site.logs());
     }
@@ -190,6 +237,37 @@ mod tests {
     use headroom_wire::v1::error::ProblemDetails;
 
     use super::*;
+
+    #[test]
+    fn logs_without_new_output_are_checked_less_often() {
+        let id: ContainerId = "job.1.e1.c1".parse().expect("id");
+        let mut checks = LogChecks::default();
+        let mut checked = Vec::new();
+        let mut play = |rounds: u64, lengths: [u64; 2], has_task_logs| {
+            for _ in 0..rounds {
+                checks.round += 1;
+                if checks.is_due(&id) {
+                    let grown = checks.record(&id, lengths, has_task_logs);
+                    checked.push((checks.round, grown));
+                }
+            }
+            std::mem::take(&mut checked)
+        };
+        assert_eq!(
+            play(12, [0, 0], false),
+            [(1, true), (2, false), (4, false), (8, false), (12, false)]
+        );
+        assert_eq!(
+            play(6, [0, 9], false),
+            [(16, true), (17, false)],
+            "new output is found at the next check, and the wait begins anew"
+        );
+        assert_eq!(
+            play(4, [0, 9], true),
+            [(19, true), (20, true), (21, true), (22, true)],
+            "logs of tasks are checked in each round"
+        );
+    }
 
     #[test]
     fn the_query_interval_of_an_idle_application_doubles() {

@@ -5,15 +5,17 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use headroom_container_shim::launcher_protocol::LauncherPacket;
-use headroom_node_cgroup::EnforcedGroup;
+use headroom_node_cgroup::{CgroupError, EnforcedGroup};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
 use headroom_node_exec::ChildProcess;
 use headroom_types::{ContainerId, Name};
 use headroom_wire::v1::nodes::RunOrder;
 use rustix::process::{Signal, pidfd_send_signal};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
@@ -22,7 +24,7 @@ use crate::adopt;
 use crate::agent_input::AgentInput;
 use crate::aux_service::{self, AuxServiceRun};
 use crate::clock::AgentClock;
-use crate::collect::{self, ContainerRemains};
+use crate::collect::{self, CollectedContainer, ContainerRemains, REMOVAL_TIMEOUT};
 use crate::crash;
 use crate::launch::{self, StartedShim};
 use crate::launch_failure;
@@ -33,10 +35,13 @@ use crate::resize;
 use crate::sample::{self, SharedSampler};
 use crate::shim_process::{self, SHIM_ANSWER_TIMEOUT, ShimDescriptor, ShimLineResult, ShimProcess};
 use crate::stop;
+use crate::unattributed;
 
 /// Maximum number of shims per processor that start at the same time. More would delay all of them:
 /// if a hundred start together on one busy processor, most report nothing for half a minute.
 const STARTING: usize = 8;
+/// Time for the removal of a group whose processes have just ended.
+const QUICK_REMOVAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// SIGKILL.
 const KILL: i32 = 9;
 /// Number of requests for a shim if launchers are lost.
@@ -62,6 +67,8 @@ pub(crate) struct JobStarter {
     inputs: mpsc::Sender<AgentInput>,
     /// Permits to start a shim.
     starting: Arc<Semaphore>,
+    /// The permit to remove a group. With one, removals leave processors to the reports of ends.
+    removing: Arc<Semaphore>,
 }
 
 impl JobStarter {
@@ -77,6 +84,7 @@ impl JobStarter {
             clock,
             inputs,
             starting: Arc::new(Semaphore::new(processors.saturating_mul(STARTING))),
+            removing: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -305,9 +313,47 @@ impl JobStarter {
         });
     }
 
-    /// Writes the report.
+    /// Writes the report, and removes the group afterwards.
     pub(crate) fn collect(&self, remains: ContainerRemains) {
-        self.blocking(move |site| Some(AgentInput::Collected(collect::collect(site, remains))));
+        let (jobs, runtime) = (self.clone(), Handle::current());
+        tokio::task::spawn_blocking(move || {
+            let id = remains.id.clone();
+            let CollectedContainer { report, group } = collect::collect(&jobs.site, remains);
+            // A closed queue means that the agent is ending. The next agent finds the report.
+            jobs.inputs
+                .blocking_send(AgentInput::Collected(report))
+                .ok();
+            if let Some(group) = group {
+                runtime.spawn(jobs.remove_group(id, group));
+            }
+        });
+    }
+
+    /// Removes the group of a container that has ended. One that is still busy does not hold up the
+    /// others.
+    async fn remove_group(self, id: ContainerId, group: Arc<EnforcedGroup>) {
+        // The semaphore is never closed, so the permit is always granted.
+        let turn = Arc::clone(&self.removing).acquire_owned().await;
+        let quick = self.removal(&id, &group, QUICK_REMOVAL_TIMEOUT).await;
+        drop(turn);
+        if quick.is_err()
+            && let Err(error) = self.removal(&id, &group, REMOVAL_TIMEOUT).await
+        {
+            collect::log_failed_removal(&id, &error);
+        }
+    }
+
+    async fn removal(
+        &self,
+        id: &ContainerId,
+        group: &Arc<EnforcedGroup>,
+        within: Duration,
+    ) -> Result<(), CgroupError> {
+        let (site, id, group) = (Arc::clone(&self.site), id.clone(), Arc::clone(group));
+        tokio::task::spawn_blocking(move || collect::remove_empty_group(&site, &id, &group, within))
+            .await
+            // A panic is already in the log.
+            .unwrap_or(Ok(()))
     }
 
     /// Starts an auxiliary service and follows it to its end.
@@ -366,7 +412,12 @@ impl JobStarter {
     /// Measures all containers.
     pub(crate) fn sample(&self, meters: Vec<(ContainerId, SharedSampler)>) {
         let now = self.clock.now();
-        self.blocking(move |_| Some(AgentInput::Sampled(sample::look_at_all(now, &meters))));
+        self.blocking(move |site| {
+            let round = sample::look_at_all(now, &meters);
+            site.leftovers
+                .set_bound(unattributed::bound(site, round.held));
+            Some(AgentInput::Sampled(round.actions))
+        });
     }
 
     fn blocking(

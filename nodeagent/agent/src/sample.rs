@@ -28,8 +28,10 @@ const VICTIMS: usize = 5;
 const CLOSE: u64 = 75;
 /// Minimum interval between two records of the largest processes.
 const VICTIMS_EVERY: Duration = Duration::from_secs(1);
-/// Interval between reads of the processes' own limits.
+/// Interval between reads of the processes' own limits while the use of memory changes.
 const LIMITS_EVERY: Duration = Duration::from_secs(1);
+/// The same interval while the use of memory does not change.
+const IDLE_LIMITS_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of processes whose limits are read.
 const MAX_LIMITED: usize = 4;
 /// Number of processes whose memory map is inspected in one round. Each inspection takes
@@ -69,6 +71,8 @@ pub(crate) struct ContainerSampler {
     stall: StallDetector,
     own_limits: OwnLimits,
     limits_at: Option<Tick>,
+    /// Whether the use of memory has changed since the limits were read.
+    moved: bool,
     /// Opened at the first sample.
     probe: Option<UsageProbe>,
 }
@@ -123,6 +127,7 @@ impl ContainerSampler {
             stall: StallDetector::default(),
             own_limits: OwnLimits::default(),
             limits_at: None,
+            moved: false,
             probe: None,
         }))
     }
@@ -134,7 +139,7 @@ impl ContainerSampler {
 
     /// The timeline so far.
     pub(crate) fn timeline(&self) -> Vec<MemorySample> {
-        self.timeline.points().to_vec()
+        self.timeline.points()
     }
 
     /// Changes the memory limit.
@@ -142,8 +147,8 @@ impl ContainerSampler {
         self.subject.limit = limit;
     }
 
-    /// Takes one sample.
-    fn look(&mut self, now: Tick, room: &mut ReadBuffer) -> Option<SamplerAction> {
+    /// Takes one sample. `None` if the container cannot be measured.
+    fn look(&mut self, now: Tick, room: &mut ReadBuffer) -> Option<(Bytes, Option<SamplerAction>)> {
         let UsageSample {
             current,
             stat,
@@ -168,13 +173,14 @@ impl ContainerSampler {
             mark,
         };
         self.timeline.push(sample);
+        let moved = self.last.is_none_or(|last| last.current != current);
         self.last = Some(sample);
         if self.fullest.is_none_or(|(most, _)| current >= most) {
             self.fullest = Some((current, stat));
         }
         self.note_victims(now, current);
-        self.note_limits(now);
-        self.judge(now, current, &stat, kills)
+        self.note_limits(now, moved);
+        Some((current, self.judge(now, current, &stat, kills)))
     }
 
     fn measure(&mut self, room: &mut ReadBuffer) -> Result<UsageSample, CgroupError> {
@@ -241,15 +247,21 @@ impl ContainerSampler {
         }
     }
 
-    /// Records limits that a program sets for itself. An executor reads those of its tasks.
-    fn note_limits(&mut self, now: Tick) {
-        let due = self
-            .limits_at
-            .is_none_or(|at| now.since(at) >= LIMITS_EVERY);
+    /// Records limits that a program sets for itself. An executor reads those of its tasks. A new
+    /// process or program changes the use of memory, so an unchanged use is read rarely.
+    fn note_limits(&mut self, now: Tick, moved: bool) {
+        self.moved |= moved;
+        let every = if self.moved {
+            LIMITS_EVERY
+        } else {
+            IDLE_LIMITS_EVERY
+        };
+        let due = self.limits_at.is_none_or(|at| now.since(at) >= every);
         if self.subject.task_groups || !due {
             return;
         }
         self.limits_at = Some(now);
+        self.moved = false;
         for pid in self
             .subject
             .group
@@ -321,7 +333,7 @@ impl ContainerSampler {
             gc.recent_percent = gc.recent_percent.or(recent);
         }
         ContainerMeasurements {
-            timeline: std::mem::take(&mut self.timeline).into_vec(),
+            timeline: std::mem::take(&mut self.timeline).points(),
             last: self.last,
             fullest: self.fullest.map(|(_, stat)| stat),
             heap: self.heap,
@@ -332,16 +344,28 @@ impl ContainerSampler {
     }
 }
 
+/// The result of sampling all containers once.
+#[derive(Debug, Default)]
+pub(crate) struct SampleRound {
+    /// Required actions.
+    pub(crate) actions: Vec<(ContainerId, SamplerAction)>,
+    /// All memory of the containers that could be measured.
+    pub(crate) held: Bytes,
+}
+
 /// Samples all containers. Blocking; called as a job of the loop.
-pub(crate) fn look_at_all(
-    now: Tick,
-    meters: &[(ContainerId, SharedSampler)],
-) -> Vec<(ContainerId, SamplerAction)> {
+pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedSampler)]) -> SampleRound {
     let mut room = ReadBuffer::default();
-    let found = meters
-        .iter()
-        .filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now, &mut room)?)))
-        .collect();
+    let mut round = SampleRound::default();
+    for (id, meter) in meters {
+        let Some((current, action)) = locked(meter).look(now, &mut room) else {
+            continue;
+        };
+        round.held = round.held.saturating_add(current);
+        round
+            .actions
+            .extend(action.map(|action| (id.clone(), action)));
+    }
     // Inspections follow after all samples, because they take milliseconds. Processes beyond
     // `LOOKS` stay marked for the next round.
     meters
@@ -349,7 +373,7 @@ pub(crate) fn look_at_all(
         .filter(|(_, meter)| locked(meter).look_inside())
         .take(LOOKS)
         .for_each(drop);
-    found
+    round
 }
 
 /// Returns all measurements. Blocking; called after the container has ended.

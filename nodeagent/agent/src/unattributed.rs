@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_config::HealthChecks;
+use headroom_node_cgroup::CgroupError;
 use headroom_types::Bytes;
 use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::owners;
 use tokio::sync::{mpsc, watch};
 
 use crate::agent_input::AgentInput;
+use crate::aux_service;
 use crate::node_context::NodeContext;
 use crate::unattributed_memory::{UnattributedFinding, floor};
 
@@ -38,7 +40,7 @@ pub(crate) async fn watch(
         tokio::select! {
             _ = ticks.tick() => {
                 let at = Arc::clone(&site);
-                let look = tokio::task::spawn_blocking(move || at.enforcer.unattributed(floor)).await;
+                let look = tokio::task::spawn_blocking(move || measure(&at, floor)).await;
                 match look {
                     Ok(Ok(Some(memory))) => filter.take(memory),
                     // No kernel counter exists here.
@@ -73,6 +75,29 @@ pub(crate) async fn watch(
             }
         }
     }
+}
+
+/// The unattributed memory now; zero below `floor`. `None` without cgroups. Blocking.
+///
+/// While the samples of the containers already show that it is below `floor`, no group is read.
+fn measure(site: &NodeContext, floor: Bytes) -> Result<Option<Bytes>, CgroupError> {
+    match site.leftovers.bound() {
+        Some(bound) if bound < floor => Ok(Some(Bytes::ZERO)),
+        Some(_) | None => site.enforcer.unattributed(floor),
+    }
+}
+
+/// An upper bound of the unattributed memory, which includes page cache: all memory but `held` by
+/// containers and that of auxiliary services. `None` if it cannot be read. Blocking.
+pub(crate) fn bound(site: &NodeContext, held: Bytes) -> Option<Bytes> {
+    // The services are read before the level above them, as all groups are for the exact value.
+    let services = site
+        .aux_services
+        .keys()
+        .filter_map(|service| site.enforcer.usage(&aux_service::group_name(service)).ok());
+    let held = services.fold(held, Bytes::saturating_add);
+    let all = site.enforcer.fence_usage().ok().flatten()?;
+    Some(all.saturating_sub(held))
 }
 
 /// Why the node takes no work. `max` is in thousandths of the node's offer.

@@ -24,6 +24,7 @@ pub(crate) struct Leftovers(Mutex<UnattributedState>);
 #[derive(Debug, Default)]
 struct UnattributedState {
     memory: Bytes,
+    bound: Option<Bytes>,
     leavers: LeftoverOwners,
 }
 
@@ -34,6 +35,15 @@ impl Leftovers {
         if memory >= MIN_LEFT {
             self.state().leavers.add(name, memory);
         }
+    }
+    /// An upper bound of the current unattributed memory, from the last samples of the containers.
+    /// `None` without samples.
+    pub(crate) fn bound(&self) -> Option<Bytes> {
+        self.state().bound
+    }
+    /// Replaces the upper bound.
+    pub(crate) fn set_bound(&self, bound: Option<Bytes>) {
+        self.state().bound = bound;
     }
     /// The last reported memory, with its owners.
     pub(crate) fn now(&self) -> Unattributed {

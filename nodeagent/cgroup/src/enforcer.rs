@@ -85,6 +85,16 @@ impl Enforcer {
         by_kind!(Enforcer, self, e => e.fence()?.unattributed(floor).map(Some), _ => Ok(None))
     }
 
+    /// All memory that is charged to the fence. `None` for poll.
+    pub fn fence_usage(&self) -> Result<Option<Bytes>> {
+        by_kind!(Enforcer, self, e => e.fence()?.usage().map(Some), _ => Ok(None))
+    }
+
+    /// All memory that is charged to a container group; zero when there is none, and for poll.
+    pub fn usage(&self, name: &str) -> Result<Bytes> {
+        by_kind!(Enforcer, self, e => e.open(name)?.map_or(Ok(Bytes::ZERO), |g| g.usage()), _ => Ok(Bytes::ZERO))
+    }
+
     /// Counters of the fence; all zero for poll.
     pub fn fence_facts(&self) -> Result<CgroupStats> {
         by_kind!(Enforcer, self, e => e.fence()?.facts(), _ => Ok(CgroupStats::default()))

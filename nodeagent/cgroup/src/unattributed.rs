@@ -102,7 +102,8 @@ fn reclaimable_v2(stat: &str) -> Bytes {
     }))
 }
 
-fn usage(dir: &CgroupDir, files: CounterFiles) -> Result<Bytes> {
+/// All memory charged to `dir`; zero when it is gone.
+pub(crate) fn usage(dir: &CgroupDir, files: CounterFiles) -> Result<Bytes> {
     let file = match files {
         CounterFiles::V1 => "memory.usage_in_bytes",
         CounterFiles::V2 => "memory.current",

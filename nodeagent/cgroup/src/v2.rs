@@ -317,7 +317,12 @@ impl CgroupV2Group {
         unattributed::of_dir(&self.dir, unattributed::CounterFiles::V2, floor)
     }
 
-    /// The memory charged to it.
+    /// All memory charged to it.
+    pub(crate) fn usage(&self) -> Result<Bytes> {
+        unattributed::usage(&self.dir, unattributed::CounterFiles::V2)
+    }
+
+    /// The memory charged to it, by kind.
     pub(crate) fn charged(&self) -> Result<ChargedMemory> {
         unattributed::charged(&self.dir, unattributed::CounterFiles::V2)
     }

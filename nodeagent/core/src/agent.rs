@@ -160,6 +160,8 @@ pub struct AgentOutcome {
 #[derive(Clone, Debug, Default)]
 pub struct AgentCore {
     containers: BTreeMap<ContainerId, AgentContainer>,
+    /// Containers that the current event has acknowledged. They are removed at its end.
+    acked: Vec<ContainerId>,
     forgotten: VecDeque<ContainerId>,
     fence: NodeFence,
 }
@@ -438,6 +440,9 @@ impl AgentCore {
         match container::apply_event(&c.state, event, c.order.grace, &mut effects) {
             Ok(PhaseTransition::To(state)) => {
                 c.state = state;
+                if c.state == LifecyclePhase::Acked {
+                    self.acked.push(id.clone());
+                }
                 effects.extend(
                     c.sizing
                         .on_phase(life(&c.state))
@@ -455,13 +460,7 @@ impl AgentCore {
     }
 
     fn sweep(&mut self) {
-        let acked: Vec<ContainerId> = self
-            .containers
-            .iter()
-            .filter(|(_, c)| c.state == LifecyclePhase::Acked)
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in acked {
+        for id in self.acked.drain(..) {
             self.containers.remove(&id);
             self.forgotten.push_back(id);
         }

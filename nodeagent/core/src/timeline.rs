@@ -4,20 +4,29 @@
 //! covered as evenly as a short one. Each point holds the largest use of its samples, so the
 //! timeline never hides a peak. Marks are never thinned out: a change of the limit, a starved heap,
 //! the end.
+//!
+//! Consecutive points that differ only in their time are one run. It takes the room of one point,
+//! and readers get its first and its last point. Thousands of idle programs then cost little memory,
+//! and their reports are short.
 
 use std::cmp::Ordering;
 
 use headroom_types::exit::{MemorySample, TimelineMark};
 use headroom_types::{Bytes, Evidence, ExitReason};
 
-/// Default for the maximum number of points: two minutes at 4 Hz in full resolution, and 4 KiB per
-/// 100 points.
+/// Default for the maximum number of points: two minutes at 4 Hz in full resolution, and 6 KiB per
+/// 100 runs.
 pub const POINTS: usize = 512;
 
 /// A bounded timeline.
 #[derive(Clone, Debug)]
 pub struct MemoryTimeline {
-    points: Vec<MemorySample>,
+    /// All points but the last.
+    runs: Vec<PointRun>,
+    /// Number of points in all runs.
+    len: usize,
+    /// The last point, which may accept more samples.
+    last: Option<MemorySample>,
     most: usize,
     /// Number of samples per point.
     stride: u64,
@@ -37,7 +46,9 @@ impl MemoryTimeline {
     /// An empty timeline of at most `most` points, and at least two.
     pub fn new(most: usize) -> Self {
         MemoryTimeline {
-            points: Vec::new(),
+            runs: Vec::new(),
+            len: 0,
+            last: None,
             most: most.max(2),
             stride: 1,
             in_last: 0,
@@ -48,33 +59,48 @@ impl MemoryTimeline {
     /// Adds one sample. Samples arrive in the order of their time.
     pub fn push(&mut self, mut sample: MemorySample) {
         sample.mark = sample.mark.max(self.limit_moved(sample.limit));
-        if self.in_last < self.stride && self.in_last > 0 {
-            self.in_last += 1;
-            if let Some(last) = self.points.last_mut() {
+        if let Some(last) = &mut self.last {
+            if self.in_last < self.stride {
+                self.in_last += 1;
                 *last = last.merge_larger(sample);
+                return;
             }
-            return;
+            let last = *last;
+            self.append(last);
+            if self.len >= self.most {
+                self.halve();
+            }
         }
-        if self.points.len() >= self.most {
-            self.halve();
-        }
-        self.points.push(sample);
+        self.last = Some(sample);
         self.in_last = 1;
     }
 
-    /// The points so far, oldest first.
-    pub fn points(&self) -> &[MemorySample] {
-        &self.points
+    /// The points so far, oldest first. Of each run, the first and the last point.
+    pub fn points(&self) -> Vec<MemorySample> {
+        let mut points = Vec::with_capacity(2 * self.runs.len() + 1);
+        for run in &self.runs {
+            points.push(run.at(run.first_ms));
+            points.extend((run.len > 1).then(|| run.at(run.last_ms)));
+        }
+        let Some(last) = self.last else {
+            return points;
+        };
+        // The last point may continue a run.
+        if let (Some(run), Some(end)) = (self.runs.last(), points.last_mut())
+            && run.len > 1
+            && run.continues_with(&last)
+        {
+            *end = last;
+        } else {
+            points.push(last);
+        }
+        points
     }
 
-    /// The last point.
-    pub fn last(&self) -> Option<&MemorySample> {
-        self.points.last()
-    }
-
-    /// All points, oldest first.
-    pub fn into_vec(self) -> Vec<MemorySample> {
-        self.points
+    /// The largest use so far.
+    pub fn peak(&self) -> Option<Bytes> {
+        let runs = self.runs.iter().map(|run| Bytes::new(run.current));
+        runs.chain(self.last.map(|last| last.current)).max()
     }
 
     /// The change of the limit since the previous sample.
@@ -88,17 +114,90 @@ impl MemoryTimeline {
         }
     }
 
+    fn append(&mut self, point: MemorySample) {
+        self.len += 1;
+        match self.runs.last_mut() {
+            Some(run) if run.continues_with(&point) => {
+                run.last_ms = point.at_ms;
+                run.len += 1;
+            }
+            Some(_) | None => self.runs.push(PointRun::of(&point)),
+        }
+    }
+
     fn halve(&mut self) {
-        self.points = self
-            .points
-            .chunks(2)
-            .filter_map(|pair| match pair {
-                [a, b] => Some(a.merge_larger(*b)),
-                [a] => Some(*a),
-                _ => None,
-            })
-            .collect();
+        let points: Vec<MemorySample> = self.runs.iter().flat_map(PointRun::points).collect();
+        self.runs.clear();
+        self.len = 0;
+        for pair in points.chunks(2) {
+            if let Some(point) = pair.iter().copied().reduce(MemorySample::merge_larger) {
+                self.append(point);
+            }
+        }
         self.stride = self.stride.saturating_mul(2);
+    }
+}
+
+/// The value of a quantity that is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Consecutive points that differ only in their time. Quantities in bytes.
+#[derive(Clone, Copy, Debug)]
+struct PointRun {
+    first_ms: u64,
+    last_ms: u64,
+    current: u64,
+    anon: u64,
+    file: u64,
+    heap: u64,
+    limit: u64,
+    len: u32,
+    /// A point with a mark is a run of its own.
+    mark: Option<TimelineMark>,
+}
+
+impl PointRun {
+    fn of(point: &MemorySample) -> PointRun {
+        let packed = |bytes: Option<Bytes>| bytes.map_or(UNKNOWN, Bytes::get);
+        PointRun {
+            first_ms: point.at_ms,
+            last_ms: point.at_ms,
+            current: point.current.get(),
+            anon: packed(point.anon),
+            file: packed(point.file),
+            heap: packed(point.heap),
+            limit: packed(point.limit),
+            len: 1,
+            mark: point.mark,
+        }
+    }
+
+    /// The point of the run at this time.
+    fn at(&self, at_ms: u64) -> MemorySample {
+        let unpacked = |bytes: u64| (bytes != UNKNOWN).then_some(Bytes::new(bytes));
+        MemorySample {
+            at_ms,
+            current: Bytes::new(self.current),
+            anon: unpacked(self.anon),
+            file: unpacked(self.file),
+            heap: unpacked(self.heap),
+            limit: unpacked(self.limit),
+            mark: self.mark,
+        }
+    }
+
+    fn continues_with(&self, point: &MemorySample) -> bool {
+        let next = MemorySample {
+            at_ms: self.first_ms,
+            ..*point
+        };
+        self.mark.is_none() && self.at(self.first_ms) == next
+    }
+
+    /// All points. Those between the first and the last have even distances.
+    fn points(&self) -> impl Iterator<Item = MemorySample> {
+        let (span, steps) = (self.last_ms - self.first_ms, u64::from(self.len - 1).max(1));
+        (0..u64::from(self.len)).map(move |n| self.at(self.first_ms + span * n / steps))
     }
 }
 
@@ -170,10 +269,59 @@ mod tests {
     }
 
     #[test]
+    fn equal_points_are_a_run_with_a_first_and_a_last_point() {
+        let mut t = MemoryTimeline::new(64);
+        for at_ms in 0..40 {
+            t.push(sample(at_ms, if at_ms < 10 { 5 } else { 7 }));
+        }
+        let shape = |t: &MemoryTimeline| {
+            let points = t.points().into_iter();
+            points
+                .map(|s| (s.at_ms, s.current.get()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(shape(&t), [(0, 5), (9, 5), (10, 7), (39, 7)]);
+        t.push(sample(40, 9));
+        assert_eq!(shape(&t), [(0, 5), (9, 5), (10, 7), (39, 7), (40, 9)]);
+        assert_eq!(t.runs.len(), 2);
+        assert_eq!(t.peak(), Some(Bytes::new(9)));
+    }
+
+    #[test]
+    fn a_long_run_is_thinned_like_other_points() {
+        let mut t = MemoryTimeline::new(8);
+        (0..1000).for_each(|i| t.push(sample(i, 5)));
+        (1000..2000).for_each(|i| t.push(sample(i, i)));
+        let points = t.points();
+        let flat: Vec<u64> = points
+            .iter()
+            .filter(|s| s.current.get() == 5)
+            .map(|s| s.at_ms)
+            .collect();
+        assert!(flat[0] < 512 && flat.len() == 2, "{points:?}");
+        assert!(flat[1].abs_diff(1000) <= 512, "{points:?}");
+        assert!(points.len() >= 4, "{points:?}");
+    }
+
+    #[test]
+    fn a_mark_does_not_disappear_in_a_run() {
+        let mut t = MemoryTimeline::new(8);
+        let mark = Some(TimelineMark::HeapStarved);
+        t.push(sample(0, 5));
+        t.push(MemorySample {
+            mark,
+            ..sample(1, 5)
+        });
+        (2..6).for_each(|i| t.push(sample(i, 5)));
+        let marks: Vec<_> = t.points().iter().map(|s| (s.at_ms, s.mark)).collect();
+        assert_eq!(marks, [(0, None), (1, mark), (2, None), (5, None)]);
+    }
+
+    #[test]
     fn a_long_timeline_is_thinned_evenly() {
         let mut t = MemoryTimeline::new(8);
         (0..1000).for_each(|i| t.push(sample(i, i)));
-        let points = t.into_vec();
+        let points = t.points();
         assert!((4..=8).contains(&points.len()), "{} points", points.len());
         let gaps: Vec<u64> = points.windows(2).map(|w| w[1].at_ms - w[0].at_ms).collect();
         assert!(gaps.iter().all(|gap| *gap >= 64), "{gaps:?}");
@@ -244,6 +392,7 @@ mod tests {
                 t.push(sample(at, *used));
             }
             let peak = uses.iter().max().copied();
+            prop_assert_eq!(t.peak().map(Bytes::get), peak);
             prop_assert_eq!(t.points().iter().map(|s| s.current.get()).max(), peak);
             prop_assert!(t.points().len() <= most);
             prop_assert!(t.points().windows(2).all(|w| w[0].at_ms < w[1].at_ms));

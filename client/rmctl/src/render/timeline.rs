@@ -187,8 +187,8 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" · "))
 }
 
-/// Each column contains the samples of its interval. An interval without samples repeats the column
-/// before.
+/// Each column contains the samples of its interval. An interval without samples repeats the last
+/// sample before.
 fn columns(samples: &[MemorySample], width: usize) -> Vec<TimelineColumn> {
     let first = samples.first().map_or(0, |s| s.at_ms);
     let length = samples
@@ -197,13 +197,14 @@ fn columns(samples: &[MemorySample], width: usize) -> Vec<TimelineColumn> {
         .saturating_sub(first)
         .max(1);
     let cells = u64::try_from(width).unwrap_or(1).max(1);
-    let mut columns = vec![None::<TimelineColumn>; width];
+    let mut columns = vec![None::<(TimelineColumn, MemorySample)>; width];
     for sample in samples {
         let at = sample.at_ms.saturating_sub(first).saturating_mul(cells - 1) / length;
         let Some(cell) = usize::try_from(at).ok().and_then(|at| columns.get_mut(at)) else {
             continue;
         };
-        let column = cell.get_or_insert_default();
+        let (column, last) = cell.get_or_insert((TimelineColumn::default(), *sample));
+        *last = *sample;
         if sample.current >= column.used {
             (column.used, column.heap) = (sample.current, sample.heap.or(column.heap));
         }
@@ -211,12 +212,17 @@ fn columns(samples: &[MemorySample], width: usize) -> Vec<TimelineColumn> {
         column.mark = column.mark.max(sample.mark);
     }
     let mut before = TimelineColumn::default();
-    let fill = |column: Option<TimelineColumn>| {
-        before = column.unwrap_or(TimelineColumn {
+    let fill = |column: Option<(TimelineColumn, MemorySample)>| {
+        let Some((column, last)) = column else {
+            return before;
+        };
+        before = TimelineColumn {
+            used: last.current,
+            heap: last.heap.or(column.heap),
+            limit: column.limit,
             mark: None,
-            ..before
-        });
-        before
+        };
+        column
     };
     columns.into_iter().map(fill).collect()
 }

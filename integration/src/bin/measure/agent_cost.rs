@@ -1,20 +1,26 @@
-//! The cost of an agent that only samples its containers.
+//! The cost of an agent that only samples its containers, and the time until it has reported many
+//! ends.
 //!
 //! The real agent has a fake resource manager and many sleeping containers. After all have started,
 //! the measurement waits. Then it reads from the kernel the agent's processor time over a window,
-//! its resident memory at the end, and the private memory of each shim.
+//! its resident memory at the end, and the private memory of each shim. At the end it kills the
+//! programs of a hundred containers at once, several times, while the other containers run.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use headroom_types::Bytes;
+use headroom_test_fakes::FakeResourceManager;
+use headroom_types::{Bytes, ContainerId};
 use integration::clock;
 use integration::single_agent::agent::{container, order, words};
 use integration::single_agent::{Shape, SingleAgent, start_manager};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::progress;
+use crate::quantiles::{millis, quantile};
 
 /// Timeout of all launches.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -22,6 +28,12 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 const SETTLE: Duration = Duration::from_secs(3);
 /// Length of the window.
 const WINDOW: Duration = Duration::from_secs(20);
+/// Number of containers whose programs are killed at once.
+const KILLED_AT_ONCE: usize = 100;
+/// Maximum number of such groups.
+const MAX_KILL_ROUNDS: usize = 5;
+/// Wait after the reports of a group, in which the agent removes the rest of it.
+const KILL_PAUSE: Duration = Duration::from_secs(2);
 /// Kernel ticks per second of processor time.
 const TICKS: f64 = 100.0;
 
@@ -41,6 +53,12 @@ pub(crate) struct AgentCostResults {
     /// Threads and open files of the agent.
     threads: usize,
     descriptors: usize,
+    /// Containers whose programs were killed at once, and the time from the SIGKILL of each to its
+    /// exit report at the resource manager.
+    killed_at_once: usize,
+    kill_to_report_p50_ms: f64,
+    kill_to_report_p99_ms: f64,
+    kill_to_report_max_ms: f64,
 }
 
 /// Starts the containers and measures.
@@ -87,16 +105,66 @@ pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
         .filter_map(|id| private_kib(agent.process(id, "shim.pid")?))
         .collect();
     let count = |dir: &str| fs::read_dir(format!("/proc/{pid}/{dir}")).map_or(0, Iterator::count);
+    let (rss, anon) = (status_kib(pid, "VmRSS:")?, status_kib(pid, "RssAnon:")?);
+    let (threads, descriptors) = (count("task"), count("fd"));
+    let delays = kill_in_groups(&manager, &agent, &ids)?;
+    let delay = |percent| {
+        quantile(&delays, percent)
+            .map(millis)
+            .context("no container was killed")
+    };
     Ok(AgentCostResults {
         containers,
-        rss_mib: status_kib(pid, "VmRSS:")? / 1024.0,
-        anon_mib: status_kib(pid, "RssAnon:")? / 1024.0,
+        rss_mib: rss / 1024.0,
+        anon_mib: anon / 1024.0,
         cpu_percent: (after - before) / TICKS / took * 100.0,
         shim_private_kib: shims.iter().sum::<f64>() / f64::from(u32::try_from(shims.len().max(1))?),
         shim_private_max_kib: shims.iter().copied().fold(0.0, f64::max),
-        threads: count("task"),
-        descriptors: count("fd"),
+        threads,
+        descriptors,
+        killed_at_once: KILLED_AT_ONCE.min(ids.len()),
+        kill_to_report_p50_ms: delay(50)?,
+        kill_to_report_p99_ms: delay(99)?,
+        kill_to_report_max_ms: delay(100)?,
     })
+}
+
+/// Kills the programs of a hundred containers at once, several times. Returns the time from each
+/// kill to its report. Nanoseconds.
+fn kill_in_groups(
+    manager: &FakeResourceManager,
+    agent: &SingleAgent,
+    ids: &[ContainerId],
+) -> Result<Vec<u128>> {
+    let mut delays = Vec::new();
+    for group in ids.chunks(KILLED_AT_ONCE).take(MAX_KILL_ROUNDS) {
+        let programs: Vec<Pid> = group
+            .iter()
+            .map(|id| agent.process(id, "pid").map(Pid::from_raw))
+            .collect::<Option<_>>()
+            .context("the process id of a program")?;
+        let mut killed = Vec::new();
+        for program in programs {
+            killed.push(Instant::now());
+            kill(program, Signal::SIGKILL).context("the kill")?;
+        }
+        let reported = manager
+            .until(
+                "the reports of the killed containers",
+                TIMEOUT,
+                |received| {
+                    let times = group.iter().map(|id| Some(received.ends.get(id)?.at));
+                    times.collect::<Option<Vec<_>>>()
+                },
+            )
+            .with_context(|| agent.log_tail())?;
+        let spans = killed.iter().zip(reported);
+        delays.extend(spans.map(|(killed, at)| at.duration_since(*killed).as_nanos()));
+        manager.forget(group.iter().cloned());
+        manager.remove_desired(group);
+        clock::pause(KILL_PAUSE);
+    }
+    Ok(delays)
 }
 
 /// User and system time of the process itself so far. Ticks.

@@ -69,7 +69,7 @@ struct Cli {
     agents: u32,
     /// rm-restart: number of kills of the resource manager; adopt: number of kills of the agent;
     /// master-restart: number of jobs whose master is killed; upgrades: number of restarts, kills
-    /// and upgrades; ask-to-running, launch, agent-cost: number of containers; cli-start: number of
+    /// and upgrades; ask-to-running, launch: number of containers; cli-start: number of
     /// calls; verdicts: number of runs of each case, fewer for rare ones; diagnosis: number of runs
     /// of each program; growth: number of tasks; ha: number of failures; journals: number of jobs at
     /// each place
@@ -78,6 +78,9 @@ struct Cli {
     /// rm-http: containers of each of sixteen masters between request and running at full load
     #[arg(long, default_value_t = rm_http::WINDOW, value_parser = clap::value_parser!(u32).range(1..=1000))]
     window: u32,
+    /// agent-cost: number of containers
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    containers: u32,
     #[command(flatten)]
     verdicts: verdicts::Args,
     /// noisy-neighbour: run time of the hostile jobs; rm-soak: run time of the load
@@ -132,7 +135,8 @@ enum Measurement {
     /// From an order to a running program, from a kill to a report, and containers per second,
     /// compared with the kernel's own speed
     Launch,
-    /// Memory and processor time of an agent that samples its containers
+    /// Memory and processor time of an agent that samples its containers, and the reports of a
+    /// hundred that are killed at once
     AgentCost,
     /// Kills of the node agent at each step in the life cycle of a container
     Adopt,
@@ -226,9 +230,7 @@ fn main() -> Result<ExitCode> {
         Measurement::Store => figures(&store::measure()?)?,
         Measurement::Launch if cli.verdicts.guest => launch::in_a_guest(cli.rounds.unwrap_or(100))?,
         Measurement::Launch => figures(&launch::measure(cli.rounds.unwrap_or(300))?)?,
-        Measurement::AgentCost => {
-            figures(&agent_cost::measure(u64::from(cli.rounds.unwrap_or(200)))?)?
-        }
+        Measurement::AgentCost => figures(&agent_cost::measure(u64::from(cli.containers))?)?,
         Measurement::Adopt if cli.verdicts.guest => {
             adopt::in_a_guest(cli.rounds.unwrap_or(30), cli.seed)?
         }

@@ -240,7 +240,12 @@ impl CgroupV1Group {
         unattributed::of_dir(&self.dir, unattributed::CounterFiles::V1, floor)
     }
 
-    /// The memory charged to it.
+    /// All memory charged to it.
+    pub(crate) fn usage(&self) -> Result<Bytes> {
+        unattributed::usage(&self.dir, unattributed::CounterFiles::V1)
+    }
+
+    /// The memory charged to it, by kind.
     pub(crate) fn charged(&self) -> Result<ChargedMemory> {
         unattributed::charged(&self.dir, unattributed::CounterFiles::V1)
     }
