@@ -58,7 +58,7 @@ const PLACES: [&str; 20] = [
 /// Crash points of a starting agent.
 const AT_START: [&str; 2] = ["adoption", "adopted"];
 /// Files of a container whose appearance triggers a kill.
-const FILES: [&str; 11] = [
+const FILES: [&str; 10] = [
     "order.tmp",
     "order.json",
     "work",
@@ -67,7 +67,6 @@ const FILES: [&str; 11] = [
     "shim.pid",
     "pid",
     "exit",
-    "report.tmp",
     "report.json",
     "stop",
 ];

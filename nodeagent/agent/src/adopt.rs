@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 
-use headroom_container_shim::record::{self, ExitRecord};
+use headroom_container_shim::record;
 use headroom_node_cgroup::EnforcedGroup;
 use headroom_node_core::agent::AdoptedState;
 use headroom_node_exec::WatchedProcess;
@@ -98,8 +98,7 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
     let dir = site.layout.container(&id);
     let program = recorded_process::identity(&dir, record::file::PID);
     let shim = recorded_process::shim(&dir);
-    let has_record = fs::read(site.layout.container(&id).join(record::file::EXIT))
-        .is_ok_and(|r| ExitRecord::decode(&r).is_ok());
+    let has_record = site.layout.has_exit_record(&id);
     let found = match (&shim, has_record) {
         (Some(_), false) => AdoptedState::Alive { asked },
         (Some(_) | None, true) => AdoptedState::Ended { asked },

@@ -165,9 +165,7 @@ fn ended(
     };
     // Before the remaining processes end: the counters and the tasks' groups as the program left
     // them.
-    let mut own = own_facts(site, group, record.as_ref(), &mut missing);
-    exec::leave_out_kills(&dir, &mut own.events);
-    let tasks = task_facts(group);
+    let (own, tasks) = facts(site, &dir, group, record.as_ref(), &mut missing);
     if let Some(group) = group {
         end_the_rest(id, group);
     }
@@ -262,6 +260,31 @@ fn exit_record(
         .ok()
 }
 
+/// The counters of the container, and those of its tasks.
+fn facts(
+    site: &NodeContext,
+    dir: &Path,
+    group: Option<&Arc<EnforcedGroup>>,
+    record: Option<&ExitRecord>,
+    missing: &mut Vec<String>,
+) -> (CgroupStats, Vec<TaskGroupStats>) {
+    let single = group.is_some_and(|group| group.has_only_main());
+    let recorded = record
+        .filter(|_| single)
+        .and_then(|record| recorded_facts(site, record));
+    let mut own = match recorded {
+        Some(own) => own,
+        None => own_facts(site, group, record, missing),
+    };
+    exec::leave_out_kills(dir, &mut own.events);
+    let tasks = if single {
+        Vec::new()
+    } else {
+        task_facts(group)
+    };
+    (own, tasks)
+}
+
 /// The current counters of the group. If the group cannot be read, the ones that the shim read
 /// right after the end.
 fn own_facts(
@@ -275,18 +298,30 @@ fn own_facts(
         Some(Err(error)) => error.to_string(),
         None => "the cgroup does not exist any more".to_owned(),
     };
-    let texts: Vec<_> = record
-        .map(|r| {
-            r.counters
-                .iter()
-                .filter_map(|(path, text)| Some((path.clone(), text.clone()?)))
-                .collect()
+    record
+        .and_then(|record| facts_of_record(site, record))
+        .unwrap_or_else(|| {
+            missing.push(format!("memory counters: {why}"));
+            CgroupStats::default()
         })
-        .unwrap_or_default();
-    EnforcedGroup::facts_from_texts(site.kind(), &texts).unwrap_or_else(|| {
-        missing.push(format!("memory counters: {why}"));
-        CgroupStats::default()
-    })
+}
+
+/// The counters that the shim read right after the end, if they are as good as the current ones.
+/// With cgroup v1 and without groups of tasks, they are. With cgroup v2, the kernel counts the kill
+/// of a whole group after the kill of its first process.
+fn recorded_facts(site: &NodeContext, record: &ExitRecord) -> Option<CgroupStats> {
+    let is_whole = record.counters.iter().all(|(_, text)| text.is_some());
+    (site.kind() == EnforcerKind::Cgroup1 && is_whole)
+        .then(|| facts_of_record(site, record))
+        .flatten()
+}
+
+fn facts_of_record(site: &NodeContext, record: &ExitRecord) -> Option<CgroupStats> {
+    let counters = record.counters.iter();
+    let texts: Vec<_> = counters
+        .filter_map(|(path, text)| Some((path.clone(), text.clone()?)))
+        .collect();
+    EnforcedGroup::facts_from_texts(site.kind(), &texts)
 }
 
 fn task_facts(group: Option<&Arc<EnforcedGroup>>) -> Vec<TaskGroupStats> {
@@ -304,6 +339,28 @@ fn task_facts(group: Option<&Arc<EnforcedGroup>>) -> Vec<TaskGroupStats> {
         .collect()
 }
 
+/// Counters of the levels around the containers.
+#[derive(Clone, Debug)]
+pub(crate) struct OuterCounters {
+    /// Limit and events of the fence, or why they cannot be read.
+    fence: Result<(Option<Bytes>, MemoryEvents), String>,
+    above: Option<MemoryEvents>,
+    host_oom_kills: Option<u64>,
+}
+
+impl OuterCounters {
+    fn now(site: &NodeContext) -> Self {
+        OuterCounters {
+            fence: site
+                .enforcer
+                .fence_level()
+                .map_err(|error| error.to_string()),
+            above: site.enforcer.above(),
+            host_oom_kills: site.enforcer.host_oom_kills(),
+        }
+    }
+}
+
 /// Increase of the enclosing levels' counters since the launch. After a kill, also the memory that
 /// ended containers had left there.
 fn outer(
@@ -312,9 +369,10 @@ fn outer(
     killed: bool,
     missing: &mut Vec<String>,
 ) -> Vec<OuterLevel> {
+    let counters = site.outer.read(|| OuterCounters::now(site));
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
-        match (site.enforcer.fence_level(), baselines.fence) {
+        match (counters.fence, baselines.fence) {
             (Ok((limit, now)), Some(then)) => {
                 let unattributed = killed.then(|| left(site)).flatten();
                 levels.push(OuterLevel {
@@ -328,14 +386,14 @@ fn outer(
             (Err(error), _) => missing.push(format!("counters of the fence: {error}")),
         }
     }
-    if let (Some(now), Some(then)) = (site.enforcer.above(), baselines.above) {
+    if let (Some(now), Some(then)) = (counters.above, baselines.above) {
         levels.push(OuterLevel::counted(
             "above all containers",
             None,
             now.since(&then),
         ));
     }
-    if let (Some(now), Some(then)) = (site.enforcer.host_oom_kills(), baselines.host_oom_kills) {
+    if let (Some(now), Some(then)) = (counters.host_oom_kills, baselines.host_oom_kills) {
         let local = MemoryEvents {
             oom_kill: now.saturating_sub(then),
             ..MemoryEvents::default()

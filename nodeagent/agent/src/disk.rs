@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::Context as _;
-use headroom_container_shim::record;
+use headroom_container_shim::record::{self, ExitRecord};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{AppId, ContainerId, ExitReport, Name, Resource, StopCause, UnixMillis};
 use headroom_wire::v1::nodes::RunOrder;
@@ -31,6 +31,8 @@ pub(crate) mod file {
     pub(crate) const ORDER: &str = "order.json";
     /// The cause of a stop: [`super::StopRecord`].
     pub(crate) const STOP: &str = "stop";
+    /// Error messages of the shim.
+    pub(crate) const SHIM_ERRORS: &str = "shim.err";
     /// The exit report.
     pub(crate) const REPORT: &str = "report.json";
     /// Exists if the report is no longer needed.
@@ -269,6 +271,11 @@ impl StateLayout {
     pub(crate) fn stop(&self, id: &ContainerId) -> Option<StopRecord> {
         read_json(&self.container(id).join(file::STOP))
     }
+    /// Whether the shim of a container has written its exit record.
+    pub(crate) fn has_exit_record(&self, id: &ContainerId) -> bool {
+        let path = self.container(id).join(record::file::EXIT);
+        fs::read(path).is_ok_and(|bytes| ExitRecord::decode(&bytes).is_ok())
+    }
     /// The report of a container.
     pub(crate) fn report(&self, id: &ContainerId) -> Option<ExitReport> {
         read_json::<ReportRecord>(&self.container(id).join(file::REPORT)).map(|r| r.report)
@@ -280,6 +287,9 @@ impl StateLayout {
             version: VERSION,
             report: report.clone(),
         };
+        if write_into_spare(&dir, &record)? {
+            return Ok(());
+        }
         match write_json(&dir.join(file::REPORT), &record) {
             // The container was stopped before its directory was created.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -399,6 +409,23 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()>
     fs::rename(&temporary, path)
 }
 
+/// Writes a report into the empty file of the shim's error messages, and renames that. Returns false
+/// if there is none: it has messages, or the program was never started. On some file systems, the
+/// creation of a file costs more than everything else.
+fn write_into_spare(dir: &Path, report: &ReportRecord) -> io::Result<bool> {
+    let spare = dir.join(file::SHIM_ERRORS);
+    let Ok(mut file) = File::options().write(true).open(&spare) else {
+        return Ok(false);
+    };
+    let facts = file.metadata()?;
+    if facts.len() > 0 || facts.permissions().mode() & 0o077 != 0 {
+        return Ok(false);
+    }
+    file.write_all(&serde_json::to_vec(report)?)?;
+    fs::rename(spare, dir.join(file::REPORT))?;
+    Ok(true)
+}
+
 /// Creates a file that only this user can read: orders contain secrets of applications.
 pub(crate) fn private(path: &Path) -> io::Result<File> {
     File::options()
@@ -422,6 +449,8 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use headroom_types::{EnforcerKind, Evidence, ExitReason};
+
     use super::*;
 
     fn id(n: usize) -> ContainerId {
@@ -451,6 +480,43 @@ mod tests {
         fs::write(&path, b"{\"version\":1,\"cau").expect("tears");
         assert_eq!(layout.stop(&id(1)), None);
         assert_eq!(layout.order(&id(1)), None);
+    }
+
+    #[test]
+    fn a_report_uses_the_empty_file_of_the_shims_errors() {
+        let dir = tempfile::tempdir().expect("dir");
+        let layout = StateLayout::open(dir.path()).expect("opens");
+        for (n, errors) in [Some(""), Some("container-shim: no\n"), None]
+            .into_iter()
+            .enumerate()
+        {
+            let path = layout.container(&id(n));
+            fs::create_dir_all(&path).expect("dir");
+            if let Some(text) = errors {
+                let mut file = private(&path.join(file::SHIM_ERRORS)).expect("creates");
+                file.write_all(text.as_bytes()).expect("writes");
+            }
+            let report = report(id(n));
+            layout.write_report(&report).expect("writes");
+            assert_eq!(layout.report(&id(n)), Some(report));
+            let left = fs::read_to_string(path.join(file::SHIM_ERRORS)).ok();
+            assert_eq!(left.as_deref(), errors.filter(|text| !text.is_empty()));
+        }
+    }
+
+    fn report(container: ContainerId) -> ExitReport {
+        ExitReport {
+            container,
+            node: "n1".parse().expect("id"),
+            reason: ExitReason::Exit { code: 0 },
+            diagnosis: Vec::new(),
+            evidence: Evidence::empty(EnforcerKind::Cgroup2),
+            started: None,
+            ended: UnixMillis(7),
+            timeline: Vec::new(),
+            log_tail: String::new(),
+            tasks: Vec::new(),
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_container_shim::launcher_protocol::LauncherPacket;
+use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::{CgroupError, EnforcedGroup};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
@@ -16,7 +17,7 @@ use headroom_types::{ContainerId, Name};
 use headroom_wire::v1::nodes::RunOrder;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
@@ -42,6 +43,8 @@ use crate::unattributed;
 const STARTING: usize = 8;
 /// Time for the removal of a group whose processes have just ended.
 const QUICK_REMOVAL_TIMEOUT: Duration = Duration::from_millis(100);
+/// Maximum time that the removal of a group waits for the reports of other ends.
+const REPORTS_TIMEOUT: Duration = Duration::from_millis(200);
 /// SIGKILL.
 const KILL: i32 = 9;
 /// Number of requests for a shim if launchers are lost.
@@ -53,6 +56,23 @@ enum LaunchOutcome {
     All,
     /// No shim was forked.
     Nothing,
+}
+
+/// Counts one end that is being collected, until it is dropped.
+struct CollectionCount(watch::Sender<usize>);
+
+impl CollectionCount {
+    fn new(collecting: &watch::Sender<usize>) -> Self {
+        collecting.send_modify(|number| *number += 1);
+        CollectionCount(collecting.clone())
+    }
+}
+
+impl Drop for CollectionCount {
+    fn drop(&mut self) {
+        self.0
+            .send_modify(|number| *number = number.saturating_sub(1));
+    }
 }
 
 fn internal(why: impl Into<String>) -> LaunchFailure {
@@ -67,8 +87,10 @@ pub(crate) struct JobStarter {
     inputs: mpsc::Sender<AgentInput>,
     /// Permits to start a shim.
     starting: Arc<Semaphore>,
-    /// The permit to remove a group. With one, removals leave processors to the reports of ends.
+    /// The permit to remove a group.
     removing: Arc<Semaphore>,
+    /// Number of ends that are being collected.
+    collecting: watch::Sender<usize>,
 }
 
 impl JobStarter {
@@ -85,6 +107,7 @@ impl JobStarter {
             inputs,
             starting: Arc::new(Semaphore::new(processors.saturating_mul(STARTING))),
             removing: Arc::new(Semaphore::new(1)),
+            collecting: watch::Sender::new(0),
         }
     }
 
@@ -191,6 +214,7 @@ impl JobStarter {
             return LaunchOutcome::Nothing;
         };
         let (mut forked, mut answered, mut shim) = (false, false, None);
+        let mut runs = false;
         while !(forked && answered) {
             let Ok(word) = tokio::time::timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await
             else {
@@ -216,6 +240,7 @@ impl JobStarter {
                 }
                 Some((LauncherPacket::Answer(answer), _)) => {
                     answered = true;
+                    runs = matches!(answer, StartResult::Started { .. });
                     self.send(AgentInput::Answered(id.clone(), answer)).await;
                 }
                 Some((LauncherPacket::Refused { errno }, _)) => {
@@ -233,7 +258,20 @@ impl JobStarter {
                 Some((LauncherPacket::Forked, None)) | None => return self.look_for(id).await,
             }
         }
+        if runs {
+            tokio::spawn(self.clone().await_record(id.clone(), conversation));
+        }
         LaunchOutcome::All
+    }
+
+    /// Waits until the shim has written its exit record and closed the socket. It syncs the record
+    /// and ends afterwards, which [`JobStarter::watch_shim`] reports too. A shim of an earlier
+    /// release closes the socket at once, without a record.
+    async fn await_record(self, id: ContainerId, conversation: Conversation) {
+        while conversation.next().await.is_some() {}
+        if self.site.layout.has_exit_record(&id) {
+            self.send(AgentInput::ShimEnded(id)).await;
+        }
     }
 
     /// Looks for a shim that was forked but not reported.
@@ -316,9 +354,11 @@ impl JobStarter {
     /// Writes the report, and removes the group afterwards.
     pub(crate) fn collect(&self, remains: ContainerRemains) {
         let (jobs, runtime) = (self.clone(), Handle::current());
+        let turn = CollectionCount::new(&self.collecting);
         tokio::task::spawn_blocking(move || {
             let id = remains.id.clone();
             let CollectedContainer { report, group } = collect::collect(&jobs.site, remains);
+            drop(turn);
             // A closed queue means that the agent is ending. The next agent finds the report.
             jobs.inputs
                 .blocking_send(AgentInput::Collected(report))
@@ -329,11 +369,15 @@ impl JobStarter {
         });
     }
 
-    /// Removes the group of a container that has ended. One that is still busy does not hold up the
-    /// others.
+    /// Removes the group of a container that has ended. Reports of other ends come first: removals
+    /// wait for them, and one runs at a time. One that is still busy does not hold up the others.
     async fn remove_group(self, id: ContainerId, group: Arc<EnforcedGroup>) {
         // The semaphore is never closed, so the permit is always granted.
         let turn = Arc::clone(&self.removing).acquire_owned().await;
+        let mut collecting = self.collecting.subscribe();
+        let no_other = collecting.wait_for(|number| *number == 0);
+        // At the timeout, the group is removed beside the reports.
+        let _ = tokio::time::timeout(REPORTS_TIMEOUT, no_other).await;
         let quick = self.removal(&id, &group, QUICK_REMOVAL_TIMEOUT).await;
         drop(turn);
         if quick.is_err()

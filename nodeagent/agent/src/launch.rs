@@ -200,7 +200,7 @@ pub(crate) enum StartedShim {
 /// Starts the shim of a prepared container.
 pub(crate) fn start_shim(site: &NodeContext, id: &ContainerId) -> anyhow::Result<StartedShim> {
     let dir = site.layout.container(id);
-    let words = File::create(dir.join("shim.err")).context("cannot create shim.err")?;
+    let words = disk::private(&dir.join(file::SHIM_ERRORS)).context("cannot create shim.err")?;
     crash::at("shim-wanted");
     let start = match site.launcher.ask(&dir, &words)? {
         Some(conversation) => StartedShim::Asked(conversation),

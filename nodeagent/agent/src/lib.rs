@@ -56,6 +56,7 @@ mod reload;
 mod resize;
 mod rm_link;
 mod sample;
+mod shared_reading;
 mod shim_process;
 mod start;
 mod stop;

@@ -11,12 +11,14 @@ use headroom_node_exec::{Privilege, ProcessUser};
 use headroom_transport::ReloadingKeys;
 use headroom_types::{EnforcerKind, Name, NodeId};
 
+use crate::collect::OuterCounters;
 use crate::container_user::{self, ContainerUser};
 use crate::disk::StateLayout;
 use crate::journals::SharedJournals;
 use crate::launcher::ShimLauncher;
 use crate::localize::Localizer;
 use crate::privileges::AgentPrivileges;
+use crate::shared_reading::SharedReading;
 use crate::unattributed_memory::Leftovers;
 
 /// The node context. It does not change while the agent runs, except for the limits of the logs.
@@ -53,6 +55,8 @@ pub(crate) struct NodeContext {
     pub(crate) rights: AgentPrivileges,
     /// Memory that ended containers left.
     pub(crate) leftovers: Leftovers,
+    /// Counters of the levels around the containers, read once for ends at the same time.
+    pub(crate) outer: SharedReading<OuterCounters>,
     /// Auxiliary services by name.
     pub(crate) aux_services: BTreeMap<Name, AuxServiceConfig>,
 }

@@ -37,6 +37,7 @@ use crate::localize::Localizer;
 use crate::node_context::NodeContext;
 use crate::privileges::AgentPrivileges;
 use crate::rm_link::ResourceManagerLink;
+use crate::shared_reading::SharedReading;
 use crate::unattributed_memory::Leftovers;
 use crate::{
     adopt, clock, crash, descriptors, doctor, garbage_collection, health, host, http, notify,
@@ -589,6 +590,7 @@ async fn enforce(
             launcher: ShimLauncher::new(shim, lock),
             rights,
             leftovers: Leftovers::default(),
+            outer: SharedReading::default(),
             aux_services,
         };
         Ok((Arc::new(site), found.notes))

@@ -126,6 +126,12 @@ impl EnforcedGroup {
         }
     }
 
+    /// Whether it is a container group with no other group in it than its `main`. False for a
+    /// process tree.
+    pub fn has_only_main(&self) -> bool {
+        by_kind!(EnforcedGroup, self, g => g.dir().has_one_child(), _ => false)
+    }
+
     /// All counters at one moment.
     pub fn facts(&self) -> Result<CgroupStats> {
         by_kind!(EnforcedGroup, self, g => g.facts())

@@ -119,6 +119,11 @@ impl CgroupDir {
         Ok(names)
     }
 
+    /// Whether there is exactly one subdirectory. The kernel counts subdirectories as links.
+    pub(crate) fn has_one_child(&self) -> bool {
+        fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 3)
+    }
+
     /// The text of a file in this directory.
     pub fn read(&self, file: &str) -> Result<String> {
         self.read_if_there(file)?

@@ -26,13 +26,23 @@ pub(crate) fn write_identity(dir: &Path, name: &str, pid: i32) -> io::Result<()>
     create(dir, name)?.write_all(ProcessIdentity { pid, starttime }.encode().as_bytes())
 }
 
-/// Writes the exit record so that it survives a power loss. The record has an end line that shows
-/// readers that it is complete. Syncing a new file also syncs its name (on ext4, XFS, Btrfs and
-/// F2FS); a rename would need its own sync.
-pub(crate) fn write_exit(dir: &Path, record: &ExitRecord) -> io::Result<()> {
-    let mut file = create(dir, file::EXIT)?;
+/// Writes the exit record. Returns its file, which the caller syncs: then the record survives a
+/// power loss.
+///
+/// The specification is not needed any more, and its file becomes the record: no file is created.
+/// The rename shows readers only whole records. The sync of the file also syncs its new name,
+/// because the file changed in the same transaction.
+pub(crate) fn write_exit(dir: &Path, record: &ExitRecord) -> io::Result<File> {
+    let spare = dir.join(file::SPEC);
+    let Ok(mut file) = OpenOptions::new().write(true).truncate(true).open(&spare) else {
+        // The record has an end line that shows readers that it is complete.
+        let mut file = create(dir, file::EXIT)?;
+        file.write_all(&record.encode())?;
+        return Ok(file);
+    };
     file.write_all(&record.encode())?;
-    file.sync_all()
+    std::fs::rename(spare, dir.join(file::EXIT))?;
+    Ok(file)
 }
 
 fn create(dir: &Path, name: &str) -> io::Result<File> {

@@ -47,13 +47,24 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
                 "the identity of the program",
             );
             sys::write_text(1, &StartResult::Started { pid }.encode());
+            let written = records::write_exit(dir, &wait(pid, started_ms, counters));
+            let Ok(record) = written else {
+                return conclude(dir, written.map(drop));
+            };
+            // The agent collects the end from now on. It may use the file of standard error for
+            // other purposes, so an error of the sync is not written there.
             close_agent_pipe();
-            finish(dir, &wait(pid, started_ms, counters))
+            // Records of other ends come before the sync of this one.
+            sys::yield_to_others();
+            record
+                .sync_all()
+                .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Err(failure) => {
             let record = failed(&failure);
             // The record comes first: an agent that reads the line may look for the record at once.
-            let code = finish(dir, &record);
+            let written = records::write_exit(dir, &record);
+            let code = conclude(dir, written.and_then(|file| file.sync_all()));
             sys::write_text(
                 1,
                 &StartResult::Failed {
@@ -67,11 +78,10 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     }
 }
 
-/// Closes the pipe to the agent, so that the agent sees end of file.
+/// Closes the socket or pipe to the agent. The agent sees end of file and reads the exit record.
 fn close_agent_pipe() {
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
-        // If a descriptor cannot be replaced, the agent waits for its timeout instead of the end of
-        // file.
+        // If a descriptor cannot be replaced, the agent waits for the end of this process.
         let _ = sys::place(&null, 0).and_then(|()| sys::place(&null, 1));
     }
 }
@@ -161,8 +171,9 @@ fn failed(failure: &StepFailure) -> ExitRecord {
     }
 }
 
-fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
-    match records::write_exit(dir, record) {
+/// The exit code of the shim. An error is logged.
+fn conclude(dir: &Path, written: std::io::Result<()>) -> ExitCode {
+    match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             sys::write_text(

@@ -437,6 +437,14 @@ pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<(), i32>
     check(unsafe { libc::setresuid(uid, uid, uid) })
 }
 
+/// Lets other shims run before this process. A refusal only costs them time.
+pub(crate) fn yield_to_others() {
+    // SAFETY: takes numbers only; 0 is this process.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+    }
+}
+
 /// Sets the mode bits that new files do not get.
 pub(crate) fn set_umask(mask: u32) {
     // SAFETY: takes a number only, and never fails.
