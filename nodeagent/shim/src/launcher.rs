@@ -15,6 +15,7 @@ use headroom_container_shim::launcher_protocol::{
     LauncherPacket, LauncherRequest, MAX_PACKET_BYTES, READY,
 };
 
+use crate::supervise::AgentConnection;
 use crate::{supervise, sys};
 
 pub(crate) fn run() -> ExitCode {
@@ -114,6 +115,6 @@ fn fork_shim(
 impl ForkedShim {
     fn run_shim(self) -> ExitCode {
         sys::rename_process(&self.dir);
-        supervise::run(Path::new(&self.dir), self.lock)
+        supervise::run(Path::new(&self.dir), self.lock, AgentConnection::Socket)
     }
 }

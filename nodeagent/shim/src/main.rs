@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         (Some(dir), None) if !dir.as_encoded_bytes().starts_with(b"-") => {
-            supervise::run(Path::new(&dir), None)
+            supervise::run(Path::new(&dir), None, supervise::AgentConnection::Pipe)
         }
         (_, _) => {
             sys::write_text(2, USAGE);

@@ -12,10 +12,19 @@ use crate::launch::launch;
 use crate::step_failure::StepFailure;
 use crate::{records, sys};
 
+/// The connection to the agent, on standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgentConnection {
+    /// A pipe, closed after the one line.
+    Pipe,
+    /// The socket of a launch, closed when the exit record is written.
+    Socket,
+}
+
 /// Runs a shim from start to end. The exit code shows whether the exit record could be
 /// written.
 /// `until_named` is closed as soon as the directory names this process.
-pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
+pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection) -> ExitCode {
     sys::become_subreaper();
     // A broken pipe to an agent that is gone, or a stop of the systemd unit of this process, must
     // not prevent the exit record.
@@ -47,13 +56,18 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
                 "the identity of the program",
             );
             sys::write_text(1, &StartResult::Started { pid }.encode());
+            if agent == AgentConnection::Pipe {
+                close_agent_pipe();
+            }
             let written = records::write_exit(dir, &wait(pid, started_ms, counters));
             let Ok(record) = written else {
                 return conclude(dir, written.map(drop));
             };
             // The agent collects the end from now on. It may use the file of standard error for
             // other purposes, so an error of the sync is not written there.
-            close_agent_pipe();
+            if agent == AgentConnection::Socket {
+                close_agent_pipe();
+            }
             // Records of other ends come before the sync of this one.
             sys::yield_to_others();
             record
