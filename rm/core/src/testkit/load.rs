@@ -90,8 +90,9 @@ pub struct ClusterLoad {
     pub granted: u64,
 }
 
-/// Number of updates after which a master sends its heartbeat.
-const SYNC_AFTER: u64 = 64;
+/// Largest number of updates after which a master sends its heartbeat. With few requests, there are
+/// never so many.
+const MAX_SYNC_AFTER: u64 = 64;
 
 impl ClusterLoad {
     /// Creates a load of this shape; the caller runs [`ClusterLoad::register_all`] first.
@@ -395,7 +396,8 @@ impl ClusterLoad {
             | UpdateKind::Expired { .. }
             | UpdateKind::Order(_) => {}
         }
-        if job.heard == job.acked + SYNC_AFTER {
+        let sync_after = MAX_SYNC_AFTER.min(2 * u64::from(self.shape.requests));
+        if job.heard == job.acked + sync_after {
             self.due.push(n);
         }
     }
