@@ -33,6 +33,7 @@ use crate::launch_failure;
 use crate::leftover;
 use crate::logs;
 use crate::node_context::NodeContext;
+use crate::outer_counters::OuterCounters;
 use crate::sample::{self, ContainerMeasurements, SharedSampler};
 
 /// Maximum time until a group is empty and removed.
@@ -339,28 +340,6 @@ fn task_facts(group: Option<&Arc<EnforcedGroup>>) -> Vec<TaskGroupStats> {
         .collect()
 }
 
-/// Counters of the levels around the containers.
-#[derive(Clone, Debug)]
-pub(crate) struct OuterCounters {
-    /// Limit and events of the fence, or why they cannot be read.
-    fence: Result<(Option<Bytes>, MemoryEvents), String>,
-    above: Option<MemoryEvents>,
-    host_oom_kills: Option<u64>,
-}
-
-impl OuterCounters {
-    fn now(site: &NodeContext) -> Self {
-        OuterCounters {
-            fence: site
-                .enforcer
-                .fence_level()
-                .map_err(|error| error.to_string()),
-            above: site.enforcer.above(),
-            host_oom_kills: site.enforcer.host_oom_kills(),
-        }
-    }
-}
-
 /// Increase of the enclosing levels' counters since the launch. After a kill, also the memory that
 /// ended containers had left there.
 fn outer(
@@ -369,7 +348,7 @@ fn outer(
     killed: bool,
     missing: &mut Vec<String>,
 ) -> Vec<OuterLevel> {
-    let counters = site.outer.read(|| OuterCounters::now(site));
+    let counters = site.outer.read(|| OuterCounters::read(&site.enforcer));
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
         match (counters.fence, baselines.fence) {

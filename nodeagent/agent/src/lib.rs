@@ -48,6 +48,7 @@ pub mod node_link;
 pub mod node_link_event;
 pub mod node_messages;
 mod notify;
+mod outer_counters;
 mod privileges;
 mod process_wait;
 mod proof;

@@ -11,12 +11,12 @@ use headroom_node_exec::{Privilege, ProcessUser};
 use headroom_transport::ReloadingKeys;
 use headroom_types::{EnforcerKind, Name, NodeId};
 
-use crate::collect::OuterCounters;
 use crate::container_user::{self, ContainerUser};
 use crate::disk::StateLayout;
 use crate::journals::SharedJournals;
 use crate::launcher::ShimLauncher;
 use crate::localize::Localizer;
+use crate::outer_counters::OuterCounters;
 use crate::privileges::AgentPrivileges;
 use crate::shared_reading::SharedReading;
 use crate::unattributed_memory::Leftovers;

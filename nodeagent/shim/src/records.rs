@@ -30,8 +30,9 @@ pub(crate) fn write_identity(dir: &Path, name: &str, pid: i32) -> io::Result<()>
 /// power loss.
 ///
 /// The specification is not needed any more, and its file becomes the record: no file is created.
-/// The rename shows readers only whole records. The sync of the file also syncs its new name,
-/// because the file changed in the same transaction.
+/// The rename shows readers only whole records. The sync of the file also syncs its new name on file
+/// systems that order both in one log, such as ext4 and XFS; elsewhere, a loss of power may lose the
+/// exit code.
 pub(crate) fn write_exit(dir: &Path, record: &ExitRecord) -> io::Result<File> {
     let spare = dir.join(file::SPEC);
     let Ok(mut file) = OpenOptions::new().write(true).truncate(true).open(&spare) else {
