@@ -20,8 +20,8 @@ use integration::load::restart::RestartPlan;
 use integration::lost_node::{JOURNALS, LostNode};
 use integration::managers::{FailurePlan, run};
 use serde::Serialize;
-use tokio::runtime::Runtime;
 
+use crate::load_runtime::load_runtime;
 use crate::progress::print_line;
 use crate::quantiles::quantile;
 
@@ -156,14 +156,6 @@ pub(crate) fn measure(
     })
 }
 
-fn runtime() -> Result<Runtime> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    Ok(runtime)
-}
-
 /// Grants with the state in an etcd of this number of members, or in sled.
 fn grants(members: Option<usize>) -> Result<GrantRate> {
     let dir = tempfile::tempdir().context("a directory for etcd")?;
@@ -174,7 +166,7 @@ fn grants(members: Option<usize>) -> Result<GrantRate> {
         format!("[etcd]\nendpoints = {:?}\n", etcd.endpoints())
     });
     let progress = |line: String| print_line(&line);
-    let rate = runtime()?.block_on(grants::run(&configuration, GRANT_NODES, &progress))?;
+    let rate = load_runtime()?.block_on(grants::run(&configuration, GRANT_NODES, &progress))?;
     print_line(&format!(
         "ha: grants with etcd members {members:?}: {rate:?}"
     ));
@@ -192,7 +184,7 @@ fn failover(agents: usize) -> Result<Vec<u128>> {
         rounds: FAILOVERS,
         seed: 2,
     };
-    runtime()?.block_on(failover::run(&plan, &|line| print_line(&line)))
+    load_runtime()?.block_on(failover::run(&plan, &|line| print_line(&line)))
 }
 
 /// Durable applications per second, and the median time until one is accepted.
@@ -203,7 +195,7 @@ struct SubmissionRate {
 }
 
 fn rate(cluster: &Cluster) -> Result<SubmissionRate> {
-    let runtime = runtime()?;
+    let runtime = load_runtime()?;
     let url = cluster.url();
     let started = Instant::now();
     let tasks: Vec<_> = (0..SUBMITTERS)

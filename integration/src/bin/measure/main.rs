@@ -18,6 +18,7 @@ mod journals;
 mod kill_to_retry;
 mod launch;
 mod leftovers;
+mod load_runtime;
 mod master_restart;
 mod modes;
 mod noisy_neighbour;

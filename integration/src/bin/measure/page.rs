@@ -22,6 +22,7 @@ use integration::load::master::{self, MasterPool, RequestPace};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::load_runtime::load_runtime;
 use crate::progress::{print_line, until, wait};
 
 /// Number of masters that hold the containers.
@@ -65,10 +66,7 @@ pub(crate) struct PageResults {
 /// Runs the whole measurement.
 pub(crate) fn measure(agents: usize) -> Result<PageResults> {
     let descriptors = limits::raise()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = load_runtime()?;
     let daemon = Daemon::start()?;
     let rm = daemon.address();
     let all = agents * ON_A_NODE / MASTERS * MASTERS;

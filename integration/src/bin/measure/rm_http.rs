@@ -23,6 +23,7 @@ use integration::load::master::{self, MasterPool, RequestPace};
 use integration::load::records::{RecordComparison, compare};
 use serde::Serialize;
 
+use crate::load_runtime::load_runtime;
 use crate::progress::{print_line, until, wait};
 use crate::quantiles::{millis, quantile};
 use crate::submissions;
@@ -71,10 +72,7 @@ pub(crate) struct ManagerApiResults {
 /// Runs the whole measurement.
 pub(crate) fn measure(agents: usize, window: u32) -> Result<ManagerApiResults> {
     let descriptors = limits::raise()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = load_runtime()?;
     let daemon = Daemon::start()?;
     let pressed = runtime.block_on(press(&daemon, agents, descriptors, window))?;
     drop(daemon);

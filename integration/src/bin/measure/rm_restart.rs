@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use integration::load::restart::{RestartPlan, RestartResults, run};
 use serde::Serialize;
 
+use crate::load_runtime::load_runtime;
 use crate::progress::print_line;
 use crate::quantiles::quantile;
 
@@ -42,10 +43,7 @@ pub(crate) struct ManagerKillResults {
 
 /// Runs all rounds.
 pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = load_runtime()?;
     let life = Duration::from_millis(800);
     let small = RestartPlan {
         agents: SMALL,

@@ -10,6 +10,7 @@ use integration::load::daemon::Daemon;
 use integration::load::limits;
 use serde::Serialize;
 
+use crate::load_runtime::load_runtime;
 use crate::progress::print_line;
 use crate::quantiles::{millis, quantile};
 use crate::rm_http::{self, Phase, WATCHED};
@@ -47,10 +48,7 @@ struct QuarterResults {
 /// Runs the load for `time`.
 pub(crate) fn measure(agents: usize, time: Duration) -> Result<SoakResults> {
     let descriptors = limits::raise()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = load_runtime()?;
     let daemon = Daemon::start()?;
     runtime.block_on(soak(&daemon, agents, descriptors, time))
 }
