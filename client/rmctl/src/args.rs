@@ -104,7 +104,6 @@ pub(crate) enum CompletionShell {
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum RootSubcommand {
     /// Show a summary of the cluster
     Status {

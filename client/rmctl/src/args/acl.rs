@@ -11,7 +11,6 @@ use super::value_parser::duration;
 
 /// Verbs about tokens and policies.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum AclSubcommand {
     /// Create the first token of the cluster, with every right; works once, on the host of the
     /// resource manager
@@ -29,7 +28,6 @@ pub(crate) enum AclSubcommand {
 
 /// Verbs about tokens of users.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum TokenSubcommand {
     /// Create a token; its secret is printed only this once
     Create(TokenCreateArgs),
@@ -78,7 +76,6 @@ pub(crate) struct TokenCreateArgs {
 
 /// Verbs about policies.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum PolicySubcommand {
     /// List all policies
     List(ListOptions),
@@ -104,7 +101,6 @@ pub(crate) enum PolicySubcommand {
 
 /// Verbs about join tokens.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum JoinTokenSubcommand {
     /// Create a join token; one host can use it once
     Create(JoinTokenCreateArgs),

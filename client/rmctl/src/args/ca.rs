@@ -7,7 +7,6 @@ use headroom_identity::CertificateRole;
 
 /// Verbs about certificates.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum CaSubcommand {
     /// Create the authority of a cluster: ca.pem for every daemon, and ca.key, which must stay in
     /// its directory

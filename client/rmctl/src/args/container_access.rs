@@ -32,7 +32,6 @@ pub(crate) struct SignalArgs {
 
 /// Verbs about the files of a container.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum FilesSubcommand {
     /// List a directory
     #[command(visible_alias = "list")]

@@ -66,7 +66,6 @@ pub(crate) struct DemoArgs {
 
 /// Sample programs for tasks.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum SampleProgram {
     /// Count, sum and median of a CSV file's values by key, all of it in memory
     GroupBy {

@@ -21,7 +21,6 @@ use crate::complete;
 
 /// Verbs about jobs.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum JobSubcommand {
     /// List all jobs
     #[command(visible_alias = "ls")]

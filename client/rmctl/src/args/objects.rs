@@ -24,7 +24,6 @@ use crate::complete;
 
 /// Verbs about nodes.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum NodeSubcommand {
     /// Join this host to the cluster: create a key and get a certificate for it
     Join(NodeJoinArgs),
@@ -154,7 +153,6 @@ pub(crate) struct RequestCreateArgs {
 
 /// Verbs about queues.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum QueueSubcommand {
     /// Show the tree of queues with their use
     #[command(visible_alias = "ls")]
@@ -209,7 +207,6 @@ pub(crate) enum QueueSubcommand {
 
 /// Verbs about container requests.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum RequestSubcommand {
     /// List the open requests of a job's master
     #[command(visible_alias = "ls")]
@@ -253,7 +250,6 @@ pub(crate) enum RequestSubcommand {
 
 /// Verbs about tasks.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum TaskSubcommand {
     /// List the tasks of a job
     #[command(visible_alias = "ls")]
@@ -296,7 +292,6 @@ pub(crate) enum TaskSubcommand {
 
 /// Verbs about one application.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum AppSubcommand {
     /// Move a job to another queue
     Move {
@@ -353,7 +348,6 @@ pub(crate) enum LifetimeArgument {
 
 /// Verbs about containers.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum ContainerSubcommand {
     /// Change the size of a running container
     Resize(ContainerResizeArgs),

@@ -10,7 +10,6 @@ use crate::complete;
 
 /// Verbs for operators of the cluster.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum OperatorSubcommand {
     /// Show the state of the resource manager itself: version, loop, disk, calls, log
     Status,
@@ -55,7 +54,6 @@ pub(crate) struct DebugBundleArgs {
 
 /// Verbs about a state.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum StateSubcommand {
     /// Check its contents
     Check(StatePlaceArgs),

@@ -14,7 +14,6 @@ use crate::complete;
 
 /// Verbs about profiles of the cluster.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum ProfileSubcommand {
     /// List all profiles
     #[command(visible_alias = "ls")]

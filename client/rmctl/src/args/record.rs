@@ -41,7 +41,6 @@ pub(crate) struct EventsArgs {
 
 /// Verbs about the audit log.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum AuditSubcommand {
     /// List calls that change something, the oldest first
     #[command(visible_alias = "ls")]

@@ -4,7 +4,6 @@ use clap::Subcommand;
 
 /// Verbs about contexts.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum ContextSubcommand {
     /// List all contexts
     #[command(visible_alias = "ls")]
@@ -29,7 +28,6 @@ pub(crate) enum ContextSubcommand {
 
 /// Verbs about settings.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum ConfigSubcommand {
     /// Show every setting with its source
     Show,

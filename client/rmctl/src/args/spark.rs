@@ -21,7 +21,6 @@ one in a shared directory; addresses such as hdfs:// or s3a:// are read by Spark
 
 /// Verbs about Apache Spark.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(crate) enum SparkSubcommand {
     /// Run a Spark application in cluster mode: its driver is a container that gets more memory
     /// after a memory failure
