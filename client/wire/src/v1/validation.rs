@@ -8,7 +8,8 @@ use super::application_master::PlacementRequest;
 use super::apps::{ApplicationMaster, SubmitApplicationRequest};
 use super::error::{ErrorCode, ProblemDetails};
 
-/// Maximum number of containers of one request.
+/// Maximum number of containers of one request that have not ended. Those that have ended do not
+/// count: a master that replaces containers for months may keep its request.
 pub const MAX_CONTAINERS: u32 = 100_000;
 /// Maximum size of the small files of one launch. Bytes.
 pub const MAX_SMALL_FILE_BYTES: usize = 256 << 10;
@@ -170,9 +171,10 @@ pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
                 .hint("request at least the memory that the program needs to start"),
         );
     }
-    if ask.count > MAX_CONTAINERS || ask.ended > ask.count {
+    let open = ask.count.checked_sub(ask.ended);
+    if open.is_none_or(|open| open > MAX_CONTAINERS) {
         return Err(bad(format!(
-            "request {}: count {} and ended {} are out of range (count at most {MAX_CONTAINERS}, ended at most count)",
+            "request {}: count {} and ended {} are out of range (ended at most count, and at most {MAX_CONTAINERS} less)",
             ask.request, ask.count, ask.ended
         )));
     }
@@ -220,13 +222,29 @@ pub fn check_submit(app: &SubmitApplicationRequest) -> Result<(), ProblemDetails
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::FetchedFileKind;
+    use headroom_types::{Bytes, Cpus, FetchedFileKind, Resource};
 
     fn launch() -> LaunchSpec {
         LaunchSpec {
             command: vec!["/bin/true".into()],
             ..LaunchSpec::default()
         }
+    }
+
+    #[test]
+    fn ended_containers_do_not_use_up_a_request() {
+        let is_valid = |count, ended| {
+            let id = "set-main".parse().expect("an id");
+            let size = Resource::new(Bytes::from_mib(64), Cpus::from_milli(100));
+            let mut ask = PlacementRequest::new(id, size, launch());
+            (ask.count, ask.ended) = (count, ended);
+            check_request(&ask).is_ok()
+        };
+        assert!(is_valid(MAX_CONTAINERS, 0));
+        assert!(!is_valid(MAX_CONTAINERS + 1, 0));
+        assert!(is_valid(50 * MAX_CONTAINERS, 49 * MAX_CONTAINERS));
+        assert!(!is_valid(50 * MAX_CONTAINERS, 49 * MAX_CONTAINERS - 1));
+        assert!(!is_valid(1, 2), "more ended than requested");
     }
 
     #[test]

@@ -68,7 +68,9 @@ async fn soak(
     let mut phases = Vec::new();
     for n in 1..=windows {
         let what = format!("window {n} of {windows}");
-        phases.push(rm_http::watch(&what, daemon, &crowd, WINDOW).await?);
+        let phase = rm_http::watch(&what, daemon, &crowd, WINDOW).await?;
+        ensure!(!phase.times.is_empty(), "no container ran in {what}");
+        phases.push(phase);
     }
     let containers = rm_http::containers(&crowd) - before;
     let records = rm_http::close(fleet, crowd).await?;
