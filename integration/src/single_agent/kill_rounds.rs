@@ -33,7 +33,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(4);
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Crash points in the agent's code: `nodeagent/agent/src/crash.rs`.
-const PLACES: [&str; 20] = [
+const PLACES: [&str; 21] = [
     "directory-made",
     "order-written",
     "files-made",
@@ -48,6 +48,7 @@ const PLACES: [&str; 20] = [
     "killed",
     "shim-ended",
     "rest-ended",
+    "report-unnamed",
     "report-written",
     "group-removed",
     "collected",

@@ -20,6 +20,8 @@ use headroom_wire::v1::nodes::RunOrder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::crash;
+
 /// Version of the records below.
 const VERSION: u32 = 1;
 /// Number of directories of ended containers that are kept for their logs.
@@ -422,6 +424,7 @@ fn write_into_spare(dir: &Path, report: &ReportRecord) -> io::Result<bool> {
         return Ok(false);
     }
     file.write_all(&serde_json::to_vec(report)?)?;
+    crash::at("report-unnamed");
     fs::rename(spare, dir.join(file::REPORT))?;
     Ok(true)
 }

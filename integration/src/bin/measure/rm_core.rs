@@ -129,6 +129,10 @@ pub(crate) fn measure() -> Result<ManagerCoreResults> {
     let per_decision = median(at_large.iter().map(|round| round.per_decision).collect());
     let before = median(at_small.iter().map(|round| round.per_decision).collect());
     let p99 = median(at_large.iter().map(|round| round.p99).collect());
+    ensure!(
+        large.first.granted > 0,
+        "the first requests were not granted"
+    );
     let allocation = large.first.spent / large.first.granted;
     drop(small);
     let growth_10k_to_100k = growth(&mut large)?;
@@ -186,7 +190,6 @@ impl CoreRun {
             first.add(asked, &out, begin.elapsed());
             out
         });
-        ensure!(first.granted > 0, "the first requests were not granted");
         let mut run = CoreRun {
             cluster,
             load,

@@ -77,7 +77,9 @@ pub(crate) fn measure() -> Result<ScaleResults> {
             "point {numbers}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        points.push(serde_json::from_slice(&output.stdout).context(numbers)?);
+        let point: ScalePoint = serde_json::from_slice(&output.stdout).context(numbers)?;
+        progress::print_line(&row(&point));
+        points.push(point);
     }
     Ok(ScaleResults { points })
 }
@@ -120,18 +122,23 @@ pub(crate) fn table(results: &ScaleResults) -> String {
         "   nodes  queues   users    pending    live  decisions/s  p99 us  longest ms    MiB\n",
     );
     for point in &results.points {
-        text += &format!(
-            "{:8}{:8}{:8}{:11}{:8}{:13}{:8.1}{:12.2}{:7}\n",
-            point.nodes,
-            point.queues,
-            point.users,
-            point.pending,
-            point.live,
-            point.decisions_per_s,
-            point.p99_event_us,
-            point.longest_event_ms,
-            point.rss_mib
-        );
+        text.push_str(&row(point));
+        text.push('\n');
     }
     text
+}
+
+fn row(point: &ScalePoint) -> String {
+    format!(
+        "{:8}{:8}{:8}{:11}{:8}{:13}{:8.1}{:12.2}{:7}",
+        point.nodes,
+        point.queues,
+        point.users,
+        point.pending,
+        point.live,
+        point.decisions_per_s,
+        point.p99_event_us,
+        point.longest_event_ms,
+        point.rss_mib
+    )
 }
