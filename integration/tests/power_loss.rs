@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_rm_core::DurableRecord;
-use headroom_rm_store::open;
+use headroom_rm_store::{RecordStore as _, open};
 use headroom_types::{AppId, Bytes, StoreBackend};
 use integration::clock;
 use integration::guest::{Disk, Guest, in_guest, job};
@@ -70,10 +70,10 @@ fn commit_for_ever(backend: StoreBackend) {
             .journal
             .append_document(&app(n % 20), document(n))
             .expect("appends");
-        opened.journal.commit().expect("commits");
+        opened.commit().expect("commits");
         say("acked", n + 1);
         if n % 16 == 15 {
-            opened.journal.snapshot().expect("writes");
+            opened.store.snapshot().expect("writes");
         }
     }
 }

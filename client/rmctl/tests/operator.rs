@@ -68,7 +68,7 @@ fn filled(dir: &Path) {
             .append(&DurableRecord::Node(format!("n{n}").parse().expect("id")))
             .expect("appends");
     }
-    opened.journal.commit().expect("commits");
+    opened.commit().expect("commits");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use headroom_config::JournalLimits;
-use headroom_rm_store::{JournalGroup, RecordJournal, RecordStore, SavedResponse, StoreError};
+use headroom_rm_store::{JournalGroup, RecordJournal, SavedResponse, StoreError};
 use headroom_types::{AppId, UnixMillis};
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::events::LoggedEvent;
@@ -33,7 +33,7 @@ pub(crate) struct DurableDocuments {
 
 /// A write that is not yet durable, with the caller that waits for it.
 #[derive(Debug)]
-enum DocumentWrite {
+pub(crate) enum DocumentWrite {
     /// Rows of an ending job.
     Job { app: AppId, rows: Vec<u8> },
     /// Needs of an ended job's tasks.
@@ -71,6 +71,21 @@ enum DocumentWrite {
     JournalEnd { app: AppId },
     /// Access control after a start: a new cluster has just created its application key.
     RestoredAccess,
+}
+
+impl DocumentWrite {
+    /// Whether all readers see its document, once it is durable.
+    pub(crate) fn is_published(&self) -> bool {
+        self.is_profile() || self.is_access()
+    }
+
+    fn is_profile(&self) -> bool {
+        matches!(self, DocumentWrite::Profile { .. })
+    }
+
+    fn is_access(&self) -> bool {
+        matches!(self, DocumentWrite::Access { .. })
+    }
 }
 
 impl DurableDocuments {
@@ -186,12 +201,14 @@ impl DurableDocuments {
         self.writes.push(DocumentWrite::History(update));
     }
 
-    /// Appends the writes to the journal.
-    pub(crate) fn append<S: RecordStore>(
+    /// Appends the writes to the journal and returns them, for [`DurableDocuments::answer`] after
+    /// their commit.
+    pub(crate) fn append(
         &mut self,
-        journal: &mut RecordJournal<S>,
-    ) -> Result<(), StoreError> {
-        for write in &mut self.writes {
+        journal: &mut RecordJournal,
+    ) -> Result<Vec<DocumentWrite>, StoreError> {
+        let mut writes = std::mem::take(&mut self.writes);
+        for write in &mut writes {
             match write {
                 DocumentWrite::Job { app, rows } => {
                     journal.append_document(app, std::mem::take(rows))?;
@@ -227,18 +244,16 @@ impl DurableDocuments {
                 | DocumentWrite::Access { result: Err(_), .. } => {} // nothing has changed
             }
         }
-        Ok(())
+        Ok(writes)
     }
 
-    /// Publishes the documents, which are durable now, and sends the results.
-    pub(crate) fn answer(&mut self, shared: &SharedState) {
-        let writes = std::mem::take(&mut self.writes);
-        let is_access = |write: &DocumentWrite| matches!(write, DocumentWrite::Access { .. });
-        if writes.iter().any(is_access) {
+    /// Publishes the documents and sends the results. All changes of published documents must be
+    /// durable.
+    pub(crate) fn answer(&self, writes: Vec<DocumentWrite>, shared: &SharedState) {
+        if writes.iter().any(DocumentWrite::is_access) {
             shared.access.send_replace(Arc::new(self.access.clone()));
         }
-        let is_profile = |write: &DocumentWrite| matches!(write, DocumentWrite::Profile { .. });
-        if writes.iter().any(is_profile) {
+        if writes.iter().any(DocumentWrite::is_profile) {
             let profiles = Arc::new(self.profiles.clone());
             shared.profiles.send_replace(profiles);
         }

@@ -3,8 +3,11 @@
 //! Written events survive the end of the process. To survive a crash of the host they must be
 //! synced, which blocks. The thread therefore syncs many at once: after [`MAX_UNSYNCED`] events, or
 //! [`SYNC_INTERVAL`] after the first unsynced event.
+//!
+//! Events arrive in the batches of the main loop, so that the thread wakes up once per batch.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,8 +19,10 @@ use tracing::warn;
 
 /// Capacity of the queue to the thread, in events.
 const WAITING: usize = 20_000;
+/// Capacity of the queue to the thread, in commands.
+const COMMANDS: usize = 1024;
 /// Number of events that may be written but not yet synced to disk.
-const MAX_UNSYNCED: usize = 256;
+const MAX_UNSYNCED: usize = 8192;
 /// Longest time for which a written event stays unsynced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -25,12 +30,14 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct EventFileWriter {
     send: SyncSender<WriterCommand>,
+    /// Number of queued events.
+    waiting: Arc<AtomicUsize>,
     thread: JoinHandle<()>,
 }
 
 #[derive(Debug)]
 enum WriterCommand {
-    Write(Arc<LoggedEvent>),
+    Write(Vec<Arc<LoggedEvent>>),
     Keep(RetentionLimits),
 }
 
@@ -38,6 +45,8 @@ enum WriterCommand {
 #[derive(Debug)]
 struct EventLogFiles {
     lines: SegmentedLog,
+    /// Number of queued events.
+    waiting: Arc<AtomicUsize>,
     /// Number of unsynced events.
     behind: usize,
     /// Deadline of the next sync.
@@ -55,9 +64,11 @@ pub(crate) fn bounds(kept: RetentionLimits) -> SegmentLimits {
 
 impl EventFileWriter {
     pub(crate) fn start(lines: SegmentedLog) -> std::io::Result<Self> {
-        let (send, receive) = sync_channel(WAITING);
+        let (send, receive) = sync_channel(COMMANDS);
+        let waiting = Arc::new(AtomicUsize::new(0));
         let files = EventLogFiles {
             lines,
+            waiting: waiting.clone(),
             behind: 0,
             until: None,
             healthy: true,
@@ -65,15 +76,26 @@ impl EventFileWriter {
         let thread = std::thread::Builder::new()
             .name("events".into())
             .spawn(move || files.run(&receive))?;
-        Ok(EventFileWriter { send, thread })
+        Ok(EventFileWriter {
+            send,
+            waiting,
+            thread,
+        })
     }
 
-    /// Queues an event. Returns `false` if the queue is full because the disk is too slow; the
-    /// event is then dropped.
-    pub(crate) fn write(&self, event: &Arc<LoggedEvent>) -> bool {
-        self.send
-            .try_send(WriterCommand::Write(event.clone()))
-            .is_ok()
+    /// Queues events. Returns how many of them were dropped, because the queue is full: the disk is
+    /// too slow.
+    pub(crate) fn write(&self, mut events: Vec<Arc<LoggedEvent>>) -> u64 {
+        let all = events.len();
+        let room = WAITING.saturating_sub(self.waiting.load(Ordering::Relaxed));
+        events.truncate(room);
+        let mut queued = events.len();
+        self.waiting.fetch_add(queued, Ordering::Relaxed);
+        if self.send.try_send(WriterCommand::Write(events)).is_err() {
+            self.waiting.fetch_sub(queued, Ordering::Relaxed);
+            queued = 0;
+        }
+        u64::try_from(all - queued).unwrap_or(u64::MAX)
     }
 
     /// Changes the limits of the files. Blocks while the queue is full.
@@ -115,7 +137,10 @@ impl EventLogFiles {
         let (mut events, mut next) = (Vec::new(), Some(first));
         while let Some(order) = next {
             match order {
-                WriterCommand::Write(event) => events.push(event),
+                WriterCommand::Write(batch) => {
+                    self.waiting.fetch_sub(batch.len(), Ordering::Relaxed);
+                    events.extend(batch);
+                }
                 WriterCommand::Keep(kept) => {
                     self.write(&std::mem::take(&mut events));
                     let bound = self.lines.bound(bounds(kept));
@@ -186,18 +211,23 @@ mod tests {
             SegmentedLog::open(dir.path(), "x", bounds(RetentionLimits::default())).expect("opens");
         EventLogFiles {
             lines,
+            waiting: Arc::new(AtomicUsize::new(BURST)),
             behind: 0,
             until: None,
             healthy: true,
         }
     }
 
+    /// Number of events of a burst, and in each of its batches.
+    const BURST: usize = 20_000;
+    const BATCH: usize = 64;
+
     #[test]
     fn a_burst_of_events_is_synced_in_bounded_batches() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (send, orders) = sync_channel(1000);
-        for _ in 0..700 {
-            send.try_send(WriterCommand::Write(event()))
+        let (send, orders) = sync_channel(COMMANDS);
+        for _ in 0..BURST / BATCH {
+            send.try_send(WriterCommand::Write(vec![event(); BATCH]))
                 .expect("the channel has room");
         }
         let mut files = files(&dir);
@@ -208,7 +238,11 @@ mod tests {
         }
         assert_eq!(
             seen,
-            [(0, false), (0, false), (700 - 2 * MAX_UNSYNCED, true)],
+            [
+                (0, false),
+                (0, false),
+                (BURST / BATCH * BATCH - 2 * MAX_UNSYNCED, true)
+            ],
             "the last events wait for more"
         );
         files.sync();
@@ -220,24 +254,49 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (_send, orders) = sync_channel(1);
         let mut files = files(&dir);
-        files.take(WriterCommand::Write(event()), &orders);
+        files.take(WriterCommand::Write(vec![event()]), &orders);
         assert_eq!(files.behind, 1);
         files.until = Some(Instant::now());
-        files.take(WriterCommand::Write(event()), &orders);
+        files.take(WriterCommand::Write(vec![event()]), &orders);
         assert_eq!(files.behind, 0);
+    }
+
+    #[test]
+    fn events_beyond_the_capacity_are_dropped_and_counted() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (send, orders) = sync_channel(COMMANDS);
+        let mut files = files(&dir);
+        files.waiting.store(0, Ordering::Relaxed);
+        let writer = EventFileWriter {
+            send,
+            waiting: files.waiting.clone(),
+            thread: std::thread::spawn(|| {}),
+        };
+        assert_eq!(writer.write(vec![event(); WAITING - 1]), 0);
+        assert_eq!(writer.write(vec![event(); 3]), 2, "one of them fits");
+        let first = orders.try_recv().expect("a command");
+        files.take(first, &orders);
+        while let Ok(next) = orders.try_recv() {
+            files.take(next, &orders);
+        }
+        assert_eq!(
+            writer.write(vec![event(); 3]),
+            0,
+            "the queue is empty again"
+        );
     }
 
     #[test]
     fn new_limits_take_effect_between_two_events() {
         let dir = tempfile::tempdir().expect("a directory");
         let writer = EventFileWriter::start(files(&dir).lines).expect("a thread");
-        assert!(writer.write(&event()));
+        assert_eq!(writer.write(vec![event()]), 0);
         writer.keep(RetentionLimits {
             segment: headroom_types::Bytes::new(1),
             segments: 2,
         });
         for _ in 0..5 {
-            assert!(writer.write(&event()));
+            assert_eq!(writer.write(vec![event()]), 0);
         }
         writer.close();
         let left = std::fs::read_dir(dir.path()).expect("lists").count();

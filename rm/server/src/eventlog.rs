@@ -195,7 +195,7 @@ impl EventLog {
     /// Appends events and assigns their numbers.
     pub(crate) fn push(&self, events: impl IntoIterator<Item = LoggedEvent>) {
         let mut ring = self.ring();
-        let before = ring.next;
+        let mut pushed = Vec::new();
         for mut event in events {
             event.index = ring.next;
             ring.next += 1;
@@ -206,24 +206,21 @@ impl EventLog {
                 .map_or("other", Reason::as_str);
             *ring.counts.entry(known).or_default() += 1;
             let event = Arc::new(event);
-            self.write(&event);
+            pushed.push(event.clone());
             ring.keep(event);
         }
-        let last = ring.next - 1;
-        if ring.next > before {
-            drop(ring);
-            self.last.send_replace(last);
+        if pushed.is_empty() {
+            return;
         }
-    }
-
-    fn write(&self, event: &Arc<LoggedEvent>) {
-        let sent = self
+        let last = ring.next - 1;
+        // Before the lock is released, so that the files have the order of the log.
+        let dropped = self
             .writer()
             .as_ref()
-            .is_none_or(|writer| writer.write(event));
-        if !sent {
-            self.unwritten.fetch_add(1, Ordering::Relaxed);
-        }
+            .map_or(0, |writer| writer.write(pushed));
+        self.unwritten.fetch_add(dropped, Ordering::Relaxed);
+        drop(ring);
+        self.last.send_replace(last);
     }
 
     /// Returns the next batch after `place` and advances it. Empty if there are no further events

@@ -16,6 +16,7 @@ mod attempt_metrics;
 mod audit;
 mod call_reply;
 mod clock;
+mod commit_thread;
 mod dispatch;
 mod durable_documents;
 mod eventfiles;

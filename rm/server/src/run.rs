@@ -3,12 +3,16 @@
 //!
 //! One turn processes the inputs, saves the changes, and only then sends the effects: results,
 //! messages to nodes and masters, events. Queries come last, so that they see the changes of all
-//! results that were sent. While a batch is written, further inputs wait in the queues.
+//! results that were sent.
+//!
+//! While a batch of records is on its way to the disk, the loop prepares further turns. Their
+//! records form the next batch, and the effects of all turns leave in order. Whoever reads the
+//! state sees only durable changes: the loop takes no inputs between a query and its reply.
 //!
 //! The loop has its own thread. Among ten thousand connections on a shared runtime it would run
-//! only after all of them. The thread may block, and does so for the disk.
+//! only after all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,16 +22,17 @@ use headroom_rm_core::{
     DurableRecord, EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
 };
 use headroom_rm_etcd::LeaseClock;
-use headroom_rm_store::{DatabaseStore, MAX_VALUE, OpenedStore, RecordJournal, StoreError};
-use headroom_types::{AppId, AttemptId, Reason, Tick};
+use headroom_rm_store::{MAX_VALUE, OpenedStore, RecordJournal, StoreError};
+use headroom_types::{AppId, AttemptId, EventTopic, Reason, Tick};
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobViewPatch;
 use tokio::sync::oneshot;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::clock::ManagerClock;
+use crate::commit_thread::{CommitResult, CommitThread};
 use crate::dispatch::MailboxDispatcher;
-use crate::durable_documents::DurableDocuments;
+use crate::durable_documents::{DocumentWrite, DurableDocuments};
 use crate::eventlog;
 use crate::inbox::{InputBatch, MainLoopInbox};
 use crate::input::{ClusterQuery, LoopInput};
@@ -57,6 +62,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const UNCERTAIN: Duration = Duration::from_millis(10);
 /// Interval between snapshots of the journal.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(600);
+/// Maximum number of turns whose effects wait for the disk.
+const MAX_UNSAVED: usize = 8;
 
 /// Reason why the loop ended without an order.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +77,9 @@ pub(crate) enum ManagerLoopError {
         "this resource manager leads no longer: its lease was not renewed in time, so another one may lead now"
     )]
     Deposed(#[source] Option<StoreError>),
+    /// The thread that writes the state has panicked.
+    #[error("the thread that saves the state has ended, so nothing more is accepted")]
+    CommitThreadEnded,
 }
 
 /// Owner of all state.
@@ -77,7 +87,13 @@ pub(crate) enum ManagerLoopError {
 pub(crate) struct ManagerLoop {
     clock: ManagerClock,
     cluster: Cluster,
-    journal: RecordJournal<DatabaseStore>,
+    journal: RecordJournal,
+    commits: CommitThread,
+    /// Turns whose effects wait until their records are durable, oldest first.
+    unsaved: VecDeque<PreparedTurn>,
+    /// Number of the oldest turns whose records are in the batch on its way to the disk; 0 without
+    /// a batch.
+    committing: usize,
     inbox: MainLoopInbox,
     shared: SharedState,
     dispatch: MailboxDispatcher,
@@ -100,6 +116,33 @@ pub(crate) struct ManagerLoop {
     next_look: Tick,
     /// Next time at which the streams of nodes are reported to the core.
     next_streams: Tick,
+}
+
+/// A turn whose effects wait until its records are durable.
+#[derive(Debug)]
+struct PreparedTurn {
+    began: Instant,
+    effects: Vec<ClusterEffect>,
+    /// Events of accepted rows of jobs.
+    events: Vec<events::LoggedEvent>,
+    /// Applications that have ended: their rows are then only on disk.
+    ended: Vec<AppId>,
+    writes: Vec<DocumentWrite>,
+    /// Inputs that are processed after the effects.
+    later: Vec<LoopInput>,
+}
+
+impl PreparedTurn {
+    /// Whether its effects show the state to readers, so that no other turn may change it before.
+    fn shows_state(&self) -> bool {
+        !self.later.is_empty() || self.writes.iter().any(DocumentWrite::is_published)
+    }
+}
+
+/// What the loop waited for.
+enum LoopWake {
+    Committed(Option<CommitResult>),
+    Inputs(InputBatch),
 }
 
 /// A call that waits for its result.
@@ -125,13 +168,16 @@ impl ManagerLoop {
         inbox: MainLoopInbox,
         (shared, lease): (SharedState, Option<Arc<LeaseClock>>),
         journals: JournalLimits,
-    ) -> Self {
+    ) -> std::io::Result<Self> {
         let now = clock.now();
         let epoch = opened.restored.epoch;
-        ManagerLoop {
+        Ok(ManagerLoop {
             clock,
             cluster: Cluster::new(settings, opened.restored, now),
             journal: opened.journal,
+            commits: CommitThread::start(opened.store)?,
+            unsaved: VecDeque::new(),
+            committing: 0,
             inbox,
             documents: DurableDocuments::restored(&shared, &opened.journals, journals),
             shared,
@@ -149,26 +195,35 @@ impl ManagerLoop {
             starving: StarvingRequests::default(),
             next_look: now,
             next_streams: now,
-        }
+        })
     }
 
     /// Runs until it receives a stop, or can no longer save.
     pub(crate) async fn run(mut self) -> Result<(), ManagerLoopError> {
         self.begin();
-        self.save_and_apply().await?;
+        self.prepare(Instant::now())?;
+        self.save_and_apply_all().await?;
         loop {
-            let batch = self.next_batch().await;
-            let started = Instant::now();
+            let batch = match self.wake().await {
+                LoopWake::Inputs(batch) => batch,
+                LoopWake::Committed(result) => {
+                    self.committed(result).await?;
+                    self.save_or_apply().await?;
+                    continue;
+                }
+            };
+            let began = Instant::now();
             let turn = self.take_in(batch);
-            self.save_and_apply().await?;
-            self.shared
-                .counters
-                .turns
-                .observe(started.elapsed().as_secs_f64());
+            self.prepare(began)?;
+            if turn == LoopControl::End || self.must_wait_for_the_disk() {
+                self.save_and_apply_all().await?;
+            } else {
+                self.save_or_apply().await?;
+            }
             self.run_periodic_work();
             if turn == LoopControl::End {
                 // All accepted calls are saved and have their results. Streams end with the loop.
-                self.snapshot();
+                self.commits.snapshot();
                 return Ok(());
             }
         }
@@ -196,8 +251,9 @@ impl ManagerLoop {
             .step(self.clock.now(), ClusterEvent::Time, &mut self.effects);
     }
 
-    /// Waits for an input, a deadline, or the end of the maximum time between turns.
-    async fn next_batch(&mut self) -> InputBatch {
+    /// Waits for the batch on its way to the disk, an input, a deadline, or the end of the maximum
+    /// time between turns.
+    async fn wake(&mut self) -> LoopWake {
         let beat = self.clock.now().plus(HEARTBEAT);
         let mut until = self
             .cluster
@@ -206,11 +262,14 @@ impl ManagerLoop {
         if self.view_wanted {
             until = until.min(self.next_view);
         }
-        let clock = self.clock;
-        let batch = self.inbox.batch(|| clock.now());
-        tokio::time::timeout_at(clock.instant(until), batch)
-            .await
-            .unwrap_or_default()
+        let (clock, is_committing) = (self.clock, self.committing > 0);
+        let (commits, inbox) = (&mut self.commits, &mut self.inbox);
+        let inputs = tokio::time::timeout_at(clock.instant(until), inbox.batch(|| clock.now()));
+        tokio::select! {
+            biased;
+            result = commits.result(), if is_committing => LoopWake::Committed(result),
+            batch = inputs => LoopWake::Inputs(batch.unwrap_or_default()),
+        }
     }
 
     /// Processes one batch, and the deadlines that are due.
@@ -317,30 +376,99 @@ impl ManagerLoop {
         })
     }
 
-    /// Saves the changes of the batch, then sends its effects in order.
-    async fn save_and_apply(&mut self) -> Result<(), ManagerLoopError> {
+    /// Appends the records of the turn to the journal, and queues its effects.
+    fn prepare(&mut self, began: Instant) -> Result<(), ManagerLoopError> {
         let effects = std::mem::take(&mut self.effects);
         if !effects.is_empty() {
             self.shared.published.outdate();
         }
         let (events, touched) = self.merge_jobs(&effects);
         let ended = self.append_records(&effects, touched)?;
-        self.documents.append(&mut self.journal)?;
-        self.commit()?;
+        let writes = self.documents.append(&mut self.journal)?;
+        self.unsaved.push_back(PreparedTurn {
+            began,
+            effects,
+            events,
+            ended,
+            writes,
+            later: std::mem::take(&mut self.later),
+        });
+        Ok(())
+    }
+
+    /// Whether the loop takes no more inputs before all turns are durable.
+    fn must_wait_for_the_disk(&self) -> bool {
+        self.unsaved.len() >= MAX_UNSAVED
+            || self.unsaved.back().is_some_and(PreparedTurn::shows_state)
+            || self.is_view_due()
+    }
+
+    /// Sends the records of all turns to the disk if no batch is on its way. Without records, their
+    /// effects leave at once.
+    async fn save_or_apply(&mut self) -> Result<(), ManagerLoopError> {
+        if self.committing > 0 {
+            return Ok(());
+        }
+        if let Some(batch) = self.journal.take_batch() {
+            self.commits.commit(batch);
+            self.committing = self.unsaved.len();
+            return Ok(());
+        }
+        self.apply(self.unsaved.len()).await
+    }
+
+    /// Waits until all turns are durable and their effects have left.
+    async fn save_and_apply_all(&mut self) -> Result<(), ManagerLoopError> {
+        loop {
+            self.save_or_apply().await?;
+            if self.committing == 0 {
+                return Ok(());
+            }
+            let result = self.commits.result().await;
+            self.committed(result).await?;
+        }
+    }
+
+    /// Sends the effects of the turns whose records are durable now.
+    async fn committed(&mut self, result: Option<CommitResult>) -> Result<(), ManagerLoopError> {
+        let result = result.ok_or(ManagerLoopError::CommitThreadEnded)?;
+        let took = result.map_err(|error| {
+            let leads = self.lease.as_ref();
+            if leads.is_some_and(|lease| lease.remaining_grace().is_zero()) {
+                ManagerLoopError::Deposed(Some(error))
+            } else {
+                ManagerLoopError::Store(error)
+            }
+        })?;
+        self.shared.counters.writes.observe(took.as_secs_f64());
+        let durable = std::mem::take(&mut self.committing);
+        self.apply(durable).await
+    }
+
+    /// Sends the effects of the oldest turns, in order.
+    async fn apply(&mut self, turns: usize) -> Result<(), ManagerLoopError> {
         // Grants are not in the journal, so its fence does not stop them.
         self.wait_until_certain().await?;
-        ended.iter().for_each(|app| self.shared.jobs.forget(app));
-        self.carry_out(effects);
-        self.dispatch.send();
-        self.shared.events.push(events);
-        self.documents.answer(&self.shared);
-        self.shared
-            .published
-            .recovered(self.cluster.node_table().recovery().is_none());
-        for input in std::mem::take(&mut self.later) {
-            self.answer_later(input);
+        for turn in self.unsaved.drain(..turns).collect::<Vec<_>>() {
+            turn.ended
+                .iter()
+                .for_each(|app| self.shared.jobs.forget(app));
+            self.log_all(&turn.effects, turn.events);
+            self.carry_out(turn.effects);
+            self.dispatch.send();
+            self.documents.answer(turn.writes, &self.shared);
+            self.shared
+                .published
+                .recovered(self.cluster.node_table().recovery().is_none());
+            for input in turn.later {
+                self.answer_later(input);
+            }
+            let took = turn.began.elapsed();
+            self.shared.counters.turns.observe(took.as_secs_f64());
         }
-        self.show();
+        if self.unsaved.is_empty() {
+            self.show();
+        }
         Ok(())
     }
 
@@ -449,27 +577,6 @@ impl ManagerLoop {
         Ok(ended)
     }
 
-    /// Syncs the appended records to disk.
-    fn commit(&mut self) -> Result<(), ManagerLoopError> {
-        if self.journal.is_empty() {
-            return Ok(());
-        }
-        let started = Instant::now();
-        self.journal.commit().map_err(|error| {
-            let leads = self.lease.as_ref();
-            if leads.is_some_and(|lease| lease.remaining_grace().is_zero()) {
-                ManagerLoopError::Deposed(Some(error))
-            } else {
-                ManagerLoopError::Store(error)
-            }
-        })?;
-        self.shared
-            .counters
-            .writes
-            .observe(started.elapsed().as_secs_f64());
-        Ok(())
-    }
-
     fn carry_out(&mut self, effects: Vec<ClusterEffect>) {
         for effect in effects {
             match effect {
@@ -491,7 +598,7 @@ impl ManagerLoop {
                 } => self.dispatch.queue_order(node, container, want),
                 ClusterEffect::Update { app, update } => self.dispatch.update(app, update),
                 ClusterEffect::UpdatesEnd { app } => self.dispatch.close_app(&app),
-                ClusterEffect::Log(line) => self.log(line),
+                ClusterEffect::Log(_) => {} // logged before
                 ClusterEffect::Illegal { what } => {
                     error!(what, "a state machine ignored an invalid event")
                 }
@@ -499,27 +606,39 @@ impl ManagerLoop {
         }
     }
 
-    fn log(&self, line: EventLogLine) {
-        self.count(&line);
-        let (app, message) = (line.app().cloned(), line.message());
-        let EventLogLine {
-            level,
-            reason,
-            object,
-            node,
-            ..
-        } = line;
-        let object = object.to_string();
-        match level {
-            LogSeverity::Normal => log_reason!(info, reason, object, "{reason}: {message}"),
-            LogSeverity::Warning => log_reason!(warn, reason, object, "{reason}: {message}"),
+    /// Logs the lines of a turn and the events of its jobs.
+    fn log_all(&self, effects: &[ClusterEffect], events: Vec<events::LoggedEvent>) {
+        let lines = effects.iter().filter_map(|effect| match effect {
+            ClusterEffect::Log(line) => Some(self.event(line)),
+            ClusterEffect::Save(_)
+            | ClusterEffect::Answer { .. }
+            | ClusterEffect::SendCommand { .. }
+            | ClusterEffect::Update { .. }
+            | ClusterEffect::UpdatesEnd { .. }
+            | ClusterEffect::Illegal { .. } => None,
+        });
+        let all: Vec<events::LoggedEvent> = lines.chain(events).collect();
+        self.shared.events.push(all);
+    }
+
+    /// The event of a line. Counts it, and logs it; the usual events of requests and containers,
+    /// several per container, at the level *debug*.
+    fn event(&self, line: &EventLogLine) -> events::LoggedEvent {
+        self.count(line);
+        let (reason, object, message) = (line.reason, line.object.to_string(), line.message());
+        match (line.level, reason.topic()) {
+            (LogSeverity::Normal, EventTopic::Request | EventTopic::Container) => {
+                debug!(object, "{reason}: {message}");
+            }
+            (LogSeverity::Normal, _) => log_reason!(info, reason, object, "{reason}: {message}"),
+            (LogSeverity::Warning, _) => log_reason!(warn, reason, object, "{reason}: {message}"),
         }
-        let (now, level) = (self.clock.unix_now(), to_wire::level(level));
-        self.shared.events.push([events::LoggedEvent {
-            app,
-            node,
+        let (now, level) = (self.clock.unix_now(), to_wire::level(line.level));
+        events::LoggedEvent {
+            app: line.app().cloned(),
+            node: line.node.clone(),
             ..eventlog::event(now, level, reason, object, message)
-        }]);
+        }
     }
 
     /// Counts decisions about requests for the metrics.
@@ -573,16 +692,20 @@ impl ManagerLoop {
     /// Makes a view if readers wait for one. A view of a large cluster takes long. The pause after
     /// it bounds the share of the loop's time; readers wait a little longer instead.
     fn show(&mut self) {
-        let started = self.clock.now();
-        if !self.view_wanted || started < self.next_view {
+        if !self.is_view_due() {
             return;
         }
+        let started = self.clock.now();
         self.view_wanted = false;
         if !self.shared.published.is_fresh() {
             self.publish();
             let ended = self.clock.now();
             self.next_view = ended.plus(ended.since(started) * VIEW_RESTS);
         }
+    }
+
+    fn is_view_due(&self) -> bool {
+        self.view_wanted && self.clock.now() >= self.next_view
     }
 
     fn publish(&self) {
@@ -608,20 +731,12 @@ impl ManagerLoop {
         if now >= self.next_look {
             self.next_look = now.plus(LOOK_EVERY);
             let lines = self.starving.look(&self.cluster, now);
-            lines.into_iter().for_each(|line| self.log(line));
+            let events: Vec<_> = lines.iter().map(|line| self.event(line)).collect();
+            self.shared.events.push(events);
         }
         if now >= self.next_snapshot {
             self.next_snapshot = now.plus(SNAPSHOT_EVERY);
-            self.snapshot();
-        }
-    }
-
-    fn snapshot(&mut self) {
-        if let Err(error) = self.journal.snapshot() {
-            warn!(
-                error = &error as &dyn std::error::Error,
-                "cannot write a snapshot of the state"
-            );
+            self.commits.snapshot();
         }
     }
 }

@@ -307,7 +307,8 @@ fn start_loop(
         inbox,
         (shared, lease),
         options.config.journals,
-    );
+    )
+    .context("cannot start the thread that saves the state")?;
     let owner = on_its_thread(owner).context("cannot start the thread of the main loop")?;
     Ok((handle, owner))
 }

@@ -1,11 +1,10 @@
 //! Group commit: all records of a batch of events, written as one.
 //!
-//! The loop of the daemon owns it. Appended records are on disk only after
-//! [`RecordJournal::commit`] has returned. Before that, no message that depends on them may leave
-//! the process.
+//! The loop of the daemon owns it. Appended records are on disk only after their [`RecordBatch`] is
+//! committed. Before that, no message that depends on them may leave the process. A batch may be
+//! committed on another thread, while the loop appends the records of the next one.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use headroom_rm_core::DurableRecord;
 use headroom_types::{AppId, Name};
@@ -23,29 +22,48 @@ use crate::record::{
 };
 use crate::{MAX_VALUE, RecordChange, RecordStore, StoreError};
 
-/// Collects records and writes them in batches.
+/// Collects records into batches.
 #[derive(Debug)]
-pub struct RecordJournal<S> {
-    store: S,
+pub struct RecordJournal {
     meta: MetaRecord,
-    /// Records of the next batch; `None` removes. A later record replaces an earlier one of the
-    /// same key.
-    pending: BTreeMap<String, Option<Vec<u8>>>,
+    pending: RecordBatch,
 }
 
-impl<S: RecordStore> RecordJournal<S> {
-    /// A journal that continues from `meta`.
-    pub fn new(store: S, meta: MetaRecord) -> Self {
-        RecordJournal {
-            store,
-            meta,
-            pending: BTreeMap::new(),
-        }
-    }
+/// Records that are written as a whole.
+#[derive(Debug, Default)]
+pub struct RecordBatch {
+    /// Records by key; `None` removes. A later record replaces an earlier one of the same key.
+    records: BTreeMap<String, Option<Vec<u8>>>,
+    /// Prefixes of which all records are removed that are not in `records`.
+    removed: Vec<String>,
+}
 
-    /// The underlying store; uncommitted records are dropped.
-    pub fn into_store(self) -> S {
-        self.store
+impl RecordBatch {
+    /// Makes all records durable as a whole. Batches must be committed in the order in which they
+    /// were taken. After an error the state is unknown, so the caller must stop.
+    pub fn commit(mut self, store: &mut impl RecordStore) -> Result<(), StoreError> {
+        for key in self.removed.iter().flat_map(|prefix| store.keys(prefix)) {
+            self.records.entry(key).or_insert(None);
+        }
+        let changes: Vec<RecordChange> = self
+            .records
+            .into_iter()
+            .map(|(key, value)| match value {
+                Some(value) => RecordChange::Put { key, value },
+                None => RecordChange::Remove { key },
+            })
+            .collect();
+        store.commit(&changes)
+    }
+}
+
+impl RecordJournal {
+    /// A journal that continues from `meta`.
+    pub fn new(meta: MetaRecord) -> Self {
+        RecordJournal {
+            meta,
+            pending: RecordBatch::default(),
+        }
     }
 
     /// Begins a new epoch with these numbers.
@@ -136,10 +154,9 @@ impl<S: RecordStore> RecordJournal<S> {
     /// Removes the journal of an application's master.
     pub fn remove_master_journal(&mut self, app: &AppId) {
         let prefix = master_journal::prefix(app);
-        self.pending.retain(|key, _| !key.starts_with(&prefix));
-        for key in self.store.keys(&prefix) {
-            self.remove(key);
-        }
+        let pending = &mut self.pending;
+        pending.records.retain(|key, _| !key.starts_with(&prefix));
+        pending.removed.push(prefix);
     }
 
     /// Appends the response to an idempotent call.
@@ -172,31 +189,17 @@ impl<S: RecordStore> RecordJournal<S> {
         self.put(ACCESS.to_owned(), access)
     }
 
-    /// True when no record waits for a commit.
-    pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+    /// Takes the records that were appended since the last batch. `None` without any.
+    pub fn take_batch(&mut self) -> Option<RecordBatch> {
+        let batch = std::mem::take(&mut self.pending);
+        let is_empty = batch.records.is_empty() && batch.removed.is_empty();
+        (!is_empty).then_some(batch)
     }
 
-    /// Makes all appended records durable as a whole. After an error the state is unknown, so the
-    /// caller must stop.
-    pub fn commit(&mut self) -> Result<(), StoreError> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let pending = std::mem::take(&mut self.pending);
-        let changes: Vec<RecordChange> = pending
-            .into_iter()
-            .map(|(key, value)| match value {
-                Some(value) => RecordChange::Put { key, value },
-                None => RecordChange::Remove { key },
-            })
-            .collect();
-        self.store.commit(&changes)
-    }
-
-    /// Writes a copy of all records except documents next to the database.
-    pub fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
-        self.store.snapshot()
+    /// Makes all appended records durable as a whole, as [`RecordBatch::commit`] does.
+    pub fn commit(&mut self, store: &mut impl RecordStore) -> Result<(), StoreError> {
+        self.take_batch()
+            .map_or(Ok(()), |batch| batch.commit(store))
     }
 
     fn put<T: Serialize>(&mut self, key: String, value: &T) -> Result<(), StoreError> {
@@ -215,12 +218,12 @@ impl<S: RecordStore> RecordJournal<S> {
                 most: MAX_VALUE,
             });
         }
-        self.pending.insert(key, Some(value));
+        self.pending.records.insert(key, Some(value));
         Ok(())
     }
 
     fn remove(&mut self, key: String) {
-        self.pending.insert(key, None);
+        self.pending.records.insert(key, None);
     }
 }
 
@@ -247,14 +250,15 @@ mod tests {
             });
             puts.filter(|key| key.starts_with(prefix)).collect()
         }
-        fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
-            Ok(PathBuf::new())
+        fn snapshot(&mut self) -> Result<std::path::PathBuf, StoreError> {
+            Ok(std::path::PathBuf::new())
         }
     }
 
     #[test]
     fn the_removal_of_a_journal_includes_groups_of_the_same_batch_and_spares_other_records() {
-        let mut journal = RecordJournal::new(Written::default(), MetaRecord::default());
+        let mut journal = RecordJournal::new(MetaRecord::default());
+        let mut store = Written::default();
         let app: AppId = "job.3".parse().expect("id");
         let (first, second) = (
             JournalGroup::new(1, 0, b"a\n"),
@@ -266,21 +270,22 @@ mod tests {
         journal
             .append_journal_group(&app, &first, b"a\n".to_vec())
             .expect("appends");
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
         journal
             .append_journal_group(&app, &second, b"b\n".to_vec())
             .expect("appends");
         journal.remove_master_journal(&app);
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
         let removed = RecordChange::Remove {
             key: first.key(&app),
         };
-        assert_eq!(journal.store.0[1], [removed]);
+        assert_eq!(store.0[1], [removed]);
     }
 
     #[test]
     fn a_batch_is_one_commit_and_the_last_change_of_a_key_applies() {
-        let mut journal = RecordJournal::new(Written::default(), MetaRecord::default());
+        let mut journal = RecordJournal::new(MetaRecord::default());
+        let mut store = Written::default();
         let node: headroom_types::NodeId = "n1".parse().expect("id");
         journal
             .append(&DurableRecord::Node(node.clone()))
@@ -291,14 +296,14 @@ mod tests {
         journal
             .append_document(&"job.3".parse().expect("id"), b"{}".to_vec())
             .expect("appends");
-        journal.commit().expect("commits");
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
+        journal.commit(&mut store).expect("commits");
         let put = RecordChange::Put {
             key: "job/0000000003".into(),
             value: b"{}".to_vec(),
         };
         assert_eq!(
-            journal.store.0,
+            store.0,
             [vec![
                 put,
                 RecordChange::Remove {
@@ -311,11 +316,11 @@ mod tests {
 
     #[test]
     fn a_document_above_the_maximum_size_is_refused_and_named() {
-        let mut journal = RecordJournal::new(Written::default(), MetaRecord::default());
+        let mut journal = RecordJournal::new(MetaRecord::default());
         let refused = journal
             .append_document(&"job.3".parse().expect("id"), vec![b' '; MAX_VALUE + 1])
             .expect_err("too large");
         assert!(refused.to_string().contains("job/0000000003"), "{refused}");
-        assert!(journal.is_empty());
+        assert!(journal.take_batch().is_none());
     }
 }

@@ -52,7 +52,7 @@ pub use database::{DatabaseStore, Documents};
 pub use error::StoreError;
 pub use history::{SavedEnlargedTask, SavedJobHistory, SavedKind};
 pub use idempotency::SavedResponse;
-pub use journal::RecordJournal;
+pub use journal::{RecordBatch, RecordJournal};
 pub use master_journal::JournalGroup;
 pub use open::{OpenedStore, open, open_in_etcd};
 pub use profiles::{SavedProfile, SavedProfiles};

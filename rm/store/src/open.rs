@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use headroom_rm_core::RestoredCluster;
 use headroom_types::StoreBackend;
 
-use crate::StoreError;
 use crate::access::{SavedAccess, access};
 use crate::anchor::{self, AnchorFile};
 use crate::backup::refuse_unfinished;
@@ -25,12 +24,15 @@ use crate::profiles::{SavedProfiles, profiles};
 use crate::record::{META, MetaRecord};
 use crate::replay::replay;
 use crate::scan::{ScanResult, scan};
+use crate::{RecordStore as _, StoreError};
 
 /// A store ready for use.
 #[derive(Debug)]
 pub struct OpenedStore {
     /// The journal; the new epoch is durable.
-    pub journal: RecordJournal<DatabaseStore>,
+    pub journal: RecordJournal,
+    /// The store that batches of the journal are committed to.
+    pub store: DatabaseStore,
     /// The state that an earlier epoch saved.
     pub restored: RestoredCluster,
     /// Responses to idempotent calls, oldest first.
@@ -47,6 +49,13 @@ pub struct OpenedStore {
     pub documents: Documents,
     /// Notes for the operator.
     pub notes: Vec<String>,
+}
+
+impl OpenedStore {
+    /// Makes the records that were appended to the journal durable.
+    pub fn commit(&mut self) -> Result<(), StoreError> {
+        self.journal.commit(&mut self.store)
+    }
 }
 
 /// Opens the state directory `dir`, and begins a new epoch in it.
@@ -191,14 +200,15 @@ fn begin(
         last_app: restored.last_app,
     };
     let journals = master_journal::groups(found.pieces.keys());
-    let store = DatabaseStore::new(dir, &database, engine, found, commit).in_use(lock)?;
+    let mut store = DatabaseStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
-    let mut journal = RecordJournal::new(store, meta);
+    let mut journal = RecordJournal::new(meta);
     journal.begin(meta)?;
-    journal.commit()?;
-    journal.snapshot()?;
+    journal.commit(&mut store)?;
+    store.snapshot()?;
     Ok(OpenedStore {
         journal,
+        store,
         restored,
         answers,
         families,

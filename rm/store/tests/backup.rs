@@ -84,13 +84,13 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
                 .append_journal_group(&app(n), &group, records.to_vec())
                 .expect("appends");
         }
-        journal.commit().expect("commits");
+        journal.commit(&mut opened.store).expect("commits");
     }
     opened
         .journal
         .append(&DurableRecord::Node("n1".parse().expect("id")))
         .expect("appends");
-    opened.journal.commit().expect("commits");
+    opened.commit().expect("commits");
 }
 
 /// The journal of the second application: one small group, and one of several entries.
@@ -172,7 +172,7 @@ fn a_backup_is_restored_completely_in_either_backend(backend: StoreBackend) {
             .journal
             .append(&DurableRecord::AppGone(app(2)))
             .expect("appends");
-        opened.journal.commit().expect("commits");
+        opened.commit().expect("commits");
         let gone = opened.documents.master_journal(&app(2)).expect("reads");
         assert_eq!(gone, b"", "it belongs to its application");
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use headroom_rm_core::{DurableRecord, RestoredCluster};
 use headroom_rm_store::engine::database_path;
-use headroom_rm_store::{StoreError, anchor, open, snapshot};
+use headroom_rm_store::{RecordStore as _, StoreError, anchor, open, snapshot};
 use headroom_types::StoreBackend;
 
 mod backends;
@@ -53,7 +53,7 @@ fn filled(backend: StoreBackend) -> tempfile::TempDir {
                 .append_document(&app(n), vec![b'a'; 20_000])
                 .expect("appends");
         }
-        opened.journal.commit().expect("commits");
+        opened.commit().expect("commits");
     }
     dir
 }
@@ -202,7 +202,7 @@ fn a_database_without_the_last_commits_is_refused(backend: StoreBackend) {
         .journal
         .append(&DurableRecord::Node("late".parse().expect("id")))
         .expect("appends");
-    opened.journal.commit().expect("commits");
+    opened.commit().expect("commits");
     drop(opened);
     let database = database_path(dir.path(), backend);
     match backend {
@@ -269,8 +269,8 @@ fn a_missing_database_is_replaced_by_a_snapshot(backend: StoreBackend) {
         .journal
         .append(&DurableRecord::Node("n1".parse().expect("id")))
         .expect("appends");
-    opened.journal.commit().expect("commits");
-    opened.journal.snapshot().expect("writes");
+    opened.commit().expect("commits");
+    opened.store.snapshot().expect("writes");
     let epoch = opened.restored.epoch;
     drop(opened);
     fs::rename(

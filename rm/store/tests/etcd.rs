@@ -15,7 +15,9 @@ use headroom_rm_etcd::{
 use headroom_rm_store::backup::ExistingStatePolicy;
 use headroom_rm_store::etcd::EtcdEngine;
 use headroom_rm_store::etcd_state::EtcdState;
-use headroom_rm_store::{JournalGroup, OpenedStore, StoreError, open, open_in_etcd};
+use headroom_rm_store::{
+    JournalGroup, OpenedStore, RecordStore as _, StoreError, open, open_in_etcd,
+};
 use headroom_test_fakes::EtcdCluster;
 use headroom_types::{AppId, NodeId, StoreBackend};
 use tokio::runtime::Runtime;
@@ -116,7 +118,7 @@ fn the_next_leader_has_every_record_and_the_earlier_one_cannot_write() {
                 .expect("appends");
         }
     }
-    journal.commit().expect("commits");
+    journal.commit(&mut opened.store).expect("commits");
     journal.remove_master_journal(&app(1));
     journal
         .append_document(&app(1), document[..100].to_vec())
@@ -127,8 +129,8 @@ fn the_next_leader_has_every_record_and_the_earlier_one_cannot_write() {
     journal
         .append(&DurableRecord::NodeGone("n7".parse().expect("id")))
         .expect("appends");
-    journal.commit().expect("commits");
-    assert!(journal.snapshot().expect("a snapshot").exists());
+    journal.commit(&mut opened.store).expect("commits");
+    assert!(opened.store.snapshot().expect("a snapshot").exists());
 
     first.resign(won);
     let won = second.lead();
@@ -144,13 +146,9 @@ fn the_next_leader_has_every_record_and_the_earlier_one_cannot_write() {
     assert_eq!((records(1), records(2)), (vec![], b"one\ntwo\n".to_vec()));
 
     opened.journal.append(&node(1000)).expect("appends");
-    let refused = opened
-        .journal
-        .commit()
-        .expect_err("it is deposed")
-        .to_string();
+    let refused = opened.commit().expect_err("it is deposed").to_string();
     assert!(refused.contains("no longer leads"), "{refused}");
-    let refused = opened.journal.commit();
+    let refused = opened.commit();
     assert!(refused.is_ok(), "nothing waits any more");
 }
 
@@ -176,12 +174,12 @@ fn a_standby_opens_the_state_from_the_image_that_it_followed() {
     for n in 0..300 {
         opened.journal.append(&node(n)).expect("appends");
     }
-    opened.journal.commit().expect("commits");
+    opened.commit().expect("commits");
     opened
         .journal
         .append(&DurableRecord::NodeGone("n7".parse().expect("id")))
         .expect("appends");
-    opened.journal.commit().expect("commits");
+    opened.commit().expect("commits");
     first.resign(won);
     let won = second.lead();
     let within = Duration::from_secs(10);
@@ -215,7 +213,7 @@ fn another_cluster_and_an_older_state_are_refused() {
     let won = one.lead();
     let mut opened = one.open(&state, &won).expect("opens");
     opened.journal.append(&node(1)).expect("appends");
-    opened.journal.commit().expect("commits");
+    opened.commit().expect("commits");
     drop(opened);
 
     // Another cluster, which has more commits than this manager knows.
@@ -224,7 +222,7 @@ fn another_cluster_and_an_older_state_are_refused() {
     let mut opened = two.open(&dir.path().join("b"), &other).expect("opens");
     for n in 0..9 {
         opened.journal.append(&node(n)).expect("appends");
-        opened.journal.commit().expect("commits");
+        opened.commit().expect("commits");
     }
     drop(opened);
     let refused = two
@@ -273,7 +271,7 @@ fn a_full_etcd_refuses_the_commit_with_the_next_step() {
                 .journal
                 .append_document(&app(n), vec![1; 2 << 20])
                 .expect("appends");
-            opened.journal.commit().err()
+            opened.commit().err()
         })
         .expect("it becomes full")
         .to_string();
@@ -298,7 +296,7 @@ fn a_state_moves_from_a_directory_to_etcd_and_back() {
     journal
         .append_document(&app(1), document.clone())
         .expect("appends");
-    journal.commit().expect("commits");
+    journal.commit(&mut opened.store).expect("commits");
     let epoch = opened.restored.epoch;
     drop(opened);
 
@@ -321,7 +319,7 @@ fn a_state_moves_from_a_directory_to_etcd_and_back() {
         Some(document.clone())
     );
     opened.journal.append(&node(50)).expect("appends");
-    opened.journal.commit().expect("commits");
+    opened.commit().expect("commits");
 
     // A manager leads: a backup is possible, a change is not.
     let file = dir.path().join("backup.jsonl");

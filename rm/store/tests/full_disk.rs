@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use headroom_rm_core::DurableRecord;
-use headroom_rm_store::{OpenedStore, StoreError, open, snapshot};
+use headroom_rm_store::{OpenedStore, RecordStore as _, StoreError, open, snapshot};
 use headroom_types::{AppId, StoreBackend};
 
 mod backends;
@@ -101,7 +101,7 @@ fn fill(opened: &mut OpenedStore) -> (usize, StoreError) {
             .journal
             .append_document(&app(n), document(n))
             .expect("appends");
-        if let Err(error) = opened.journal.commit() {
+        if let Err(error) = opened.commit() {
             return (n, error);
         }
     }
@@ -161,7 +161,6 @@ fn a_full_disk_is_named_and_loses_no_acknowledged_commits(backend: StoreBackend)
                 .append(&DurableRecord::Node("late".parse().expect("id")))
                 .expect("appends");
             let refused = opened
-                .journal
                 .commit()
                 .expect_err("no change is accepted after a failed write");
             assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
@@ -173,7 +172,7 @@ fn a_full_disk_is_named_and_loses_no_acknowledged_commits(backend: StoreBackend)
                 .journal
                 .append(&DurableRecord::Node("late".parse().expect("id")))
                 .expect("appends");
-            opened.journal.commit().expect("commits");
+            opened.commit().expect("commits");
         },
     );
 }
@@ -210,11 +209,11 @@ fn a_snapshot_that_does_not_fit_keeps_the_older_snapshots(backend: StoreBackend)
                     .append(&DurableRecord::Node(format!("n{n}").parse().expect("id")))
                     .expect("appends");
             }
-            opened.journal.commit().expect("commits");
+            opened.commit().expect("commits");
             let before = snapshot::list(&dir).expect("lists");
             let rest = free_bytes(disk).saturating_sub(16 << 10);
             fs::write(disk.join("rest"), vec![1; rest]).expect("fits");
-            let error = opened.journal.snapshot().expect_err("does not fit");
+            let error = opened.store.snapshot().expect_err("does not fit");
             assert_names_the_place_and_the_way_out(&error, &dir);
             assert_eq!(snapshot::list(&dir).expect("lists"), before);
             assert!(
@@ -222,7 +221,7 @@ fn a_snapshot_that_does_not_fit_keeps_the_older_snapshots(backend: StoreBackend)
                 "the incomplete snapshot is removed"
             );
             fs::remove_file(disk.join(BALLAST)).expect("removes");
-            let written = opened.journal.snapshot().expect("fits");
+            let written = opened.store.snapshot().expect("fits");
             assert_eq!(snapshot::read(&written).expect("whole").records.len(), 2001);
         },
     );
@@ -256,7 +255,7 @@ fn a_read_only_directory_is_named(backend: StoreBackend) {
             .journal
             .append_document(&app(0), document(0))
             .expect("appends");
-        opened.journal.commit().expect("commits");
+        opened.commit().expect("commits");
         drop(opened);
         let remount = |how: &str| {
             let done = Command::new("mount")

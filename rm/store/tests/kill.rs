@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use headroom_rm_core::DurableRecord;
-use headroom_rm_store::{open, snapshot};
+use headroom_rm_store::{RecordStore as _, open, snapshot};
 use headroom_types::{AppId, StoreBackend};
 
 mod backends;
@@ -47,7 +47,7 @@ fn commit_for_ever(dir: &Path, backend: StoreBackend) -> ! {
             .journal
             .append_document(&app(n % 20), document(n))
             .expect("appends");
-        opened.journal.commit().expect("commits");
+        opened.commit().expect("commits");
         writeln!(out, "acked {n}")
             .and_then(|()| out.flush())
             .expect("the parent reads");
@@ -107,8 +107,8 @@ fn snapshot_for_ever(dir: &Path, backend: StoreBackend) -> ! {
             .journal
             .append(&DurableRecord::Node(format!("n{n}").parse().expect("id")))
             .expect("appends");
-        opened.journal.commit().expect("commits");
-        opened.journal.snapshot().expect("writes");
+        opened.commit().expect("commits");
+        opened.store.snapshot().expect("writes");
         writeln!(out, "acked {n}")
             .and_then(|()| out.flush())
             .expect("the parent reads");

@@ -13,7 +13,7 @@ use headroom_rm_core::{
     AppSubmission, ApplicationOutcome, AttemptRecord, DurableRecord, EndedContainer, MasterKind,
     NodeTags, SavedDrainMark, SavedStage, SavedState,
 };
-use headroom_rm_store::{MAX_VALUE, open};
+use headroom_rm_store::{MAX_VALUE, OpenedStore, open};
 use headroom_types::{
     AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, MasterGrowth, Resource,
     StoreBackend, UnixMillis,
@@ -123,7 +123,11 @@ fn an_application_is_restored_unchanged(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let spec = Arc::new(managed());
     {
-        let mut journal = open(dir.path(), backend).expect("opens").journal;
+        let OpenedStore {
+            mut journal,
+            mut store,
+            ..
+        } = open(dir.path(), backend).expect("opens");
         journal
             .append(&DurableRecord::App {
                 app: id("job.7"),
@@ -150,7 +154,7 @@ fn an_application_is_restored_unchanged(backend: StoreBackend) {
         journal
             .append(&DurableRecord::Node("n1".parse().expect("id")))
             .expect("appends");
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
     }
     let restored = open(dir.path(), backend).expect("opens").restored;
     assert_eq!((restored.epoch, restored.last_app), (Epoch(2), 7));
@@ -185,7 +189,11 @@ fn all_stages_of_applications_are_restored(backend: StoreBackend) {
         ..managed()
     });
     {
-        let mut journal = open(dir.path(), backend).expect("opens").journal;
+        let OpenedStore {
+            mut journal,
+            mut store,
+            ..
+        } = open(dir.path(), backend).expect("opens");
         for (n, stage) in (1..).zip(&stages) {
             let app = AppId::new("job".parse().expect("name"), n);
             journal
@@ -202,7 +210,7 @@ fn all_stages_of_applications_are_restored(backend: StoreBackend) {
                 })
                 .expect("appends");
         }
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
     }
     let mut apps = open(dir.path(), backend).expect("opens").restored.apps;
     apps.sort_by_key(|a| a.id.seq());
@@ -232,7 +240,11 @@ fn drain_marks_are_restored(backend: StoreBackend) {
         ),
     ];
     {
-        let mut journal = open(dir.path(), backend).expect("opens").journal;
+        let OpenedStore {
+            mut journal,
+            mut store,
+            ..
+        } = open(dir.path(), backend).expect("opens");
         for (node, mark) in &marks {
             journal
                 .append(&DurableRecord::Mark {
@@ -245,11 +257,11 @@ fn drain_marks_are_restored(backend: StoreBackend) {
         journal
             .append(&DurableRecord::Mark { node, mark })
             .expect("appends");
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
         journal
             .append(&DurableRecord::MarkGone("n3".parse().expect("id")))
             .expect("appends");
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
     }
     assert_eq!(
         open(dir.path(), backend).expect("opens").restored.marks,
@@ -269,7 +281,11 @@ fn operator_tags_are_restored(backend: StoreBackend) {
         taints: [(name("etl"), String::new())].into(),
     };
     {
-        let mut journal = open(dir.path(), backend).expect("opens").journal;
+        let OpenedStore {
+            mut journal,
+            mut store,
+            ..
+        } = open(dir.path(), backend).expect("opens");
         for node in [&n1, &n2] {
             journal
                 .append(&DurableRecord::Tags {
@@ -278,14 +294,14 @@ fn operator_tags_are_restored(backend: StoreBackend) {
                 })
                 .expect("appends");
         }
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
         journal
             .append(&DurableRecord::Tags {
                 node: n2,
                 tags: Box::default(),
             })
             .expect("appends");
-        journal.commit().expect("commits");
+        journal.commit(&mut store).expect("commits");
     }
     assert_eq!(
         open(dir.path(), backend).expect("opens").restored.tags,
@@ -315,7 +331,11 @@ fn the_queue_tree_is_restored(backend: StoreBackend) {
         )
     };
     {
-        let mut journal = open(dir.path(), backend).expect("opens").journal;
+        let OpenedStore {
+            mut journal,
+            mut store,
+            ..
+        } = open(dir.path(), backend).expect("opens");
         for (generation, names) in [(1, ["a", "b"]), (2, ["etl", "adhoc"])] {
             journal
                 .append(&DurableRecord::Queues {
@@ -323,7 +343,7 @@ fn the_queue_tree_is_restored(backend: StoreBackend) {
                     tree: tree(names),
                 })
                 .expect("appends");
-            journal.commit().expect("commits");
+            journal.commit(&mut store).expect("commits");
         }
     }
     let restored = open(dir.path(), backend).expect("opens").restored;
@@ -364,7 +384,7 @@ fn removed_records_stay_removed_and_their_numbers_are_not_reused(backend: StoreB
         journal
             .append(&DurableRecord::Node("n1".parse().expect("id")))
             .expect("appends");
-        journal.commit().expect("commits");
+        journal.commit(&mut opened.store).expect("commits");
         journal
             .append(&DurableRecord::AppGone(id("job.7")))
             .expect("appends");
@@ -374,7 +394,7 @@ fn removed_records_stay_removed_and_their_numbers_are_not_reused(backend: StoreB
         journal
             .append(&DurableRecord::NodeGone("n1".parse().expect("id")))
             .expect("appends");
-        journal.commit().expect("commits");
+        journal.commit(&mut opened.store).expect("commits");
         assert_eq!(opened.documents.get(&id("job.7")).expect("reads"), None);
     }
     let restored = open(dir.path(), backend).expect("opens").restored;
@@ -394,7 +414,7 @@ fn documents_shrink_and_grow_and_are_never_stored_in_unsynced_files(backend: Sto
             .journal
             .append_document(&app, document.clone())
             .expect("appends");
-        opened.journal.commit().expect("commits");
+        opened.commit().expect("commits");
         assert_eq!(opened.documents.get(&app).expect("reads"), Some(document));
         if backend == StoreBackend::Sled {
             assert_eq!(

@@ -87,7 +87,7 @@ pub(crate) fn measure() -> Result<StoreRateResults> {
 }
 
 fn open(dir: &Path, backend: StoreBackend) -> Result<DatabaseStore> {
-    Ok(headroom_rm_store::open(dir, backend)?.journal.into_store())
+    Ok(headroom_rm_store::open(dir, backend)?.store)
 }
 
 /// The records of commit `n`.
