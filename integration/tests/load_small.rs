@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use integration::load::agents::AgentProtocol;
 use integration::load::records::RecordComparison;
 use integration::load::restart::{RestartPlan, run};
 
-fn plan(rounds: u32) -> RestartPlan {
+fn plan(rounds: u32, protocol: AgentProtocol) -> RestartPlan {
     let life = Duration::from_millis(700);
     RestartPlan {
         agents: 200,
@@ -19,6 +20,7 @@ fn plan(rounds: u32) -> RestartPlan {
         submitters: 2,
         rounds,
         seed: 1,
+        protocol,
     }
 }
 
@@ -33,7 +35,7 @@ fn play(plan: &RestartPlan) -> integration::load::restart::RestartResults {
 
 #[test]
 fn no_container_is_lost_or_doubled_over_three_restarts() {
-    let plan = plan(3);
+    let plan = plan(3, AgentProtocol::Channel);
     let outcome = play(&plan);
     let RecordComparison {
         launched,
@@ -65,7 +67,16 @@ fn no_container_is_lost_or_doubled_over_three_restarts() {
 
 #[test]
 fn no_container_is_lost_or_doubled_without_a_restart() {
-    let outcome = play(&plan(0));
+    without_a_restart(AgentProtocol::Channel);
+}
+
+#[test]
+fn agents_of_an_earlier_version_are_served() {
+    without_a_restart(AgentProtocol::Calls { connections: 200 });
+}
+
+fn without_a_restart(protocol: AgentProtocol) {
+    let outcome = play(&plan(0, protocol));
     let RecordComparison {
         lost,
         twice,

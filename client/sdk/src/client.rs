@@ -217,6 +217,27 @@ impl Client {
         .await
     }
 
+    /// `GET path` that changes the protocol of the connection, or, from a server without that
+    /// protocol, the response itself.
+    pub(crate) async fn upgrade_or_stream(
+        &self,
+        path: &str,
+        protocol: &str,
+    ) -> ClientResult<(String, Result<reqwest::Upgraded, reqwest::Response>)> {
+        let call = self.stream(Method::GET, path).upgrading(protocol);
+        self.exchange(call, async |url, response| {
+            if response.status() != reqwest::StatusCode::SWITCHING_PROTOCOLS {
+                let response = success(&url, response).await?;
+                return Ok((url, Err(response)));
+            }
+            match response.upgrade().await {
+                Ok(upgraded) => Ok((url, Ok(upgraded))),
+                Err(source) => Err(ClientError::Unreachable { url, source }),
+            }
+        })
+        .await
+    }
+
     /// `POST path` that changes the protocol of the connection. `most` is the timeout of the call.
     pub(crate) async fn upgrade(
         &self,
@@ -226,12 +247,8 @@ impl Client {
     ) -> ClientResult<reqwest::Upgraded> {
         let call = self
             .stream(Method::POST, path)
-            .within(most)
-            .with(|request| {
-                request
-                    .header(reqwest::header::CONNECTION, "upgrade")
-                    .header(reqwest::header::UPGRADE, protocol)
-            });
+            .upgrading(protocol)
+            .within(most);
         self.exchange(call, async |url, response| {
             if response.status() != reqwest::StatusCode::SWITCHING_PROTOCOLS {
                 let status = success(&url, response).await?.status();

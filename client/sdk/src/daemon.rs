@@ -77,7 +77,8 @@ impl Client {
     ) -> ClientResult<nodes::NodeReportReply> {
         self.post(&format!("/v1/nodes/{node}/report"), body).await
     }
-    /// Streams the desired state of a node.
+    /// Streams the desired state of a node in the form of earlier versions; agents open
+    /// [`Client::node_stream`].
     pub async fn desired(
         &self,
         node: &NodeId,

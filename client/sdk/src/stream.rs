@@ -5,8 +5,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes as Chunk;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use serde::de::DeserializeOwned;
+use tokio::io::AsyncRead;
+use tokio_util::io::ReaderStream;
 
 use crate::error::AnswerDefect;
 use crate::{ClientError, ClientResult};
@@ -14,7 +16,7 @@ use crate::{ClientError, ClientResult};
 /// Longest accepted line, in bytes.
 const MAX_LINE: usize = 8 << 20;
 
-type ResponseChunks = Pin<Box<dyn Stream<Item = Result<Chunk, reqwest::Error>> + Send>>;
+type ResponseChunks = Pin<Box<dyn Stream<Item = ClientResult<Chunk>> + Send>>;
 
 /// A stream of JSON objects of one type, one per line.
 pub struct JsonLineStream<T> {
@@ -35,9 +37,36 @@ impl<T> std::fmt::Debug for JsonLineStream<T> {
 
 impl<T: DeserializeOwned> JsonLineStream<T> {
     pub(crate) fn new(url: String, response: reqwest::Response, silence: Duration) -> Self {
+        let of = url.clone();
+        let lost = move |source| ClientError::Unreachable {
+            url: of.clone(),
+            source,
+        };
+        JsonLineStream::of_chunks(url, response.bytes_stream().map_err(lost), silence)
+    }
+
+    /// The lines of a connection whose protocol has changed.
+    pub(crate) fn of_connection(
+        url: String,
+        connection: impl AsyncRead + Send + 'static,
+        silence: Duration,
+    ) -> Self {
+        let of = url.clone();
+        let lost = move |error: std::io::Error| ClientError::Answer {
+            url: of.clone(),
+            defect: AnswerDefect::Malformed(format!("the connection is lost: {error}")),
+        };
+        JsonLineStream::of_chunks(url, ReaderStream::new(connection).map_err(lost), silence)
+    }
+
+    fn of_chunks(
+        url: String,
+        chunks: impl Stream<Item = ClientResult<Chunk>> + Send + 'static,
+        silence: Duration,
+    ) -> Self {
         JsonLineStream {
             url,
-            chunks: Box::pin(response.bytes_stream()),
+            chunks: Box::pin(chunks),
             buffer: Vec::new(),
             silence,
             kind: PhantomData,
@@ -65,12 +94,7 @@ impl<T: DeserializeOwned> JsonLineStream<T> {
             }
             match tokio::time::timeout(self.silence, self.chunks.next()).await {
                 Ok(Some(Ok(chunk))) => self.buffer.extend_from_slice(&chunk),
-                Ok(Some(Err(source))) => {
-                    return Some(Err(ClientError::Unreachable {
-                        url: self.url.clone(),
-                        source,
-                    }));
-                }
+                Ok(Some(Err(error))) => return Some(Err(error)),
                 Ok(None) => return None,
                 Err(_) => return Some(Err(self.odd(AnswerDefect::Silent(self.silence)))),
             }

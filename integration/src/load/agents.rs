@@ -1,9 +1,9 @@
 //! Simulated node agents without processes. They register, listen, report at the interval that the
 //! resource manager sets and after each change, and end their containers when their run time is over.
 //!
-//! Each agent is one task with one stream and one connection for reports. If the limit of
-//! descriptors is too low, several agents share a connection for reports. Each agent keeps its own
-//! record and returns it at the end.
+//! Each agent is one task with one connection, or, as agents of earlier versions, with one stream and
+//! one connection for reports. If the limit of descriptors is too low, several of the latter share a
+//! connection for reports. Each agent keeps its own record and returns it at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
     StopCause, UnixMillis,
 };
+use headroom_wire::v1::node_channel::{NODE_CHANNEL_PROTOCOL, NodeChannelLine, NodeReportOutcome};
 use headroom_wire::v1::nodes::{
     ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeRegistered,
     NodeReportReply, NodeTraits, ObservedContainer, RegisterNode, RunOrder,
@@ -25,7 +26,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::http::{HttpConnection, Lines};
+use super::http::{HttpConnection, LineChannel, Lines};
 use super::limits;
 use super::manager_address::ManagerAddress;
 use super::records::AgentRecord;
@@ -48,9 +49,21 @@ pub struct AgentFleetPlan {
     pub agents: usize,
     /// Resources of each agent.
     pub offers: Resource,
-    /// Number of connections for reports. If it is below the number of agents, agents share
-    /// connections.
-    pub report_lines: usize,
+    /// Way of their reports.
+    pub protocol: AgentProtocol,
+}
+
+/// Way of the reports of agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentProtocol {
+    /// On the connection of the desired state.
+    Channel,
+    /// As calls, from agents of earlier versions.
+    Calls {
+        /// Number of connections for reports. If it is below the number of agents, agents share
+        /// connections.
+        connections: usize,
+    },
 }
 
 /// Counters of all agents together.
@@ -86,7 +99,11 @@ impl AgentFleet {
         let totals = Arc::new(Totals::default());
         let (end, ended) = watch::channel(false);
         let gate = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
-        let lines: Vec<ReportLine> = (0..plan.report_lines.max(1))
+        let connections = match plan.protocol {
+            AgentProtocol::Channel => plan.agents,
+            AgentProtocol::Calls { connections } => connections,
+        };
+        let lines: Vec<ReportLine> = (0..connections.max(1))
             .map(|_| ReportLine::default())
             .collect();
         let mut agents = Vec::with_capacity(plan.agents);
@@ -142,8 +159,11 @@ struct Agent {
     id: NodeId,
     rm: ManagerAddress,
     offers: Resource,
+    protocol: AgentProtocol,
     report_path: String,
     report_line: ReportLine,
+    /// Number of the latest report on the connection of the desired state.
+    report_number: u64,
     epoch: Epoch,
     /// Interval of heartbeats.
     alive: Duration,
@@ -151,6 +171,20 @@ struct Agent {
     has: BTreeMap<ContainerId, Played>,
     totals: Arc<Totals>,
     book: AgentRecord,
+}
+
+/// The open stream of an agent.
+#[derive(Debug)]
+enum AgentStream {
+    Channel(LineChannel),
+    Lines(Lines),
+}
+
+/// As [`headroom_wire::v1::node_channel::NodeChannelReport`], with references instead of copies.
+#[derive(Debug, Serialize)]
+struct NumberedReport<'a> {
+    number: u64,
+    report: Report<'a>,
 }
 
 /// As [`headroom_wire::v1::nodes::NodeReport`], with references instead of copies.
@@ -175,8 +209,10 @@ impl Agent {
             n,
             rm: plan.rm.clone(),
             offers: plan.offers.clone(),
+            protocol: plan.protocol,
             report_path: format!("/v1/nodes/{id}/report"),
             report_line,
+            report_number: 0,
             epoch: Epoch(0),
             alive: ALIVE,
             alive_at: Instant::now(),
@@ -212,8 +248,16 @@ impl Agent {
         self.register().await?;
         let wire = HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?;
         let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
-        let mut lines = match wire.lines(&path).await? {
-            Ok(lines) => lines,
+        let opened = match self.protocol {
+            AgentProtocol::Channel => {
+                *self.report_line.lock().await = None; // registrations are rare
+                let opened = wire.channel(&path, NODE_CHANNEL_PROTOCOL).await?;
+                opened.map(AgentStream::Channel)
+            }
+            AgentProtocol::Calls { .. } => wire.lines(&path).await?.map(AgentStream::Lines),
+        };
+        let mut stream = match opened {
+            Ok(stream) => stream,
             Err(answer) => bail!("listening: status {}", answer.status),
         };
         *place = None;
@@ -225,16 +269,16 @@ impl Agent {
                 .alive
                 .mul_f64(f64::from(u32::try_from(self.n % 1000).unwrap_or(0)) / 1000.0);
         loop {
-            self.turn(&mut lines).await?;
+            self.turn(&mut stream).await?;
         }
     }
 
-    async fn turn(&mut self, lines: &mut Lines) -> Result<()> {
+    async fn turn(&mut self, stream: &mut AgentStream) -> Result<()> {
         let now = Instant::now();
         self.end_due(now);
         let alive = self.alive_at <= now;
         if alive || self.has.values().any(|c| c.changed) {
-            return self.report(alive).await;
+            return self.report(stream, alive).await;
         }
         let wake = self
             .has
@@ -243,10 +287,14 @@ impl Agent {
             .min()
             .map_or(self.alive_at, |ends| ends.min(self.alive_at));
         tokio::select! {
-            line = lines.next() => {
-                let line = line?;
+            line = next(stream) => {
                 self.totals.lines.fetch_add(1, Ordering::Relaxed);
-                self.obey(serde_json::from_slice(&line).context("a line of the desired state")?)
+                match line? {
+                    NodeChannelLine::Desired(desired) => self.obey(desired),
+                    NodeChannelLine::Reply { number, .. } => {
+                        bail!("reply {number} to no report")
+                    }
+                }
             }
             () = tokio::time::sleep_until(wake) => Ok(()),
         }
@@ -308,7 +356,7 @@ impl Agent {
         self.alive = set.map_or(ALIVE, Duration::from_millis);
     }
 
-    async fn report(&mut self, alive: bool) -> Result<()> {
+    async fn report(&mut self, stream: &mut AgentStream, alive: bool) -> Result<()> {
         let containers = self
             .has
             .values()
@@ -330,13 +378,27 @@ impl Agent {
             host_used,
             health: NodeHealthState::Healthy,
         };
-        let answer = self
-            .post(&self.report_path, &serde_json::to_vec(&body)?)
-            .await?;
-        ensure!(answer.status == 200, "a report: status {}", answer.status);
+        let (reply, meanwhile) = match stream {
+            AgentStream::Channel(channel) => {
+                self.report_number += 1;
+                let number = self.report_number;
+                let mut line = serde_json::to_vec(&NumberedReport {
+                    number,
+                    report: body,
+                })?;
+                line.push(b'\n');
+                channel.send(&line).await?;
+                replied(channel, number).await?
+            }
+            AgentStream::Lines(_) => {
+                let body = serde_json::to_vec(&body)?;
+                let answer = self.post(&self.report_path, &body).await?;
+                ensure!(answer.status == 200, "a report: status {}", answer.status);
+                (serde_json::from_slice(&answer.body)?, Vec::new())
+            }
+        };
         self.totals.reports.fetch_add(1, Ordering::Relaxed);
         if exited || alive {
-            let reply: NodeReportReply = serde_json::from_slice(&answer.body)?;
             self.follow(reply.heartbeat_ms);
             for id in &reply.received {
                 self.has
@@ -351,7 +413,9 @@ impl Agent {
         if alive {
             self.alive_at = Instant::now() + self.alive;
         }
-        Ok(())
+        meanwhile
+            .into_iter()
+            .try_for_each(|desired| self.obey(desired))
     }
 
     /// Applies a line of the stream.
@@ -483,4 +547,40 @@ impl Agent {
         self.book.ended(id);
         self.totals.running.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// The next line of a stream. Cancel-safe.
+async fn next(stream: &mut AgentStream) -> Result<NodeChannelLine> {
+    match stream {
+        AgentStream::Channel(channel) => parse(&channel.next().await?),
+        AgentStream::Lines(lines) => {
+            let line = lines.next().await?;
+            let desired = serde_json::from_slice(&line).context("a line of the desired state")?;
+            Ok(NodeChannelLine::Desired(desired))
+        }
+    }
+}
+
+/// Waits for the reply to a report. Returns it with the desired state that arrived before.
+async fn replied(
+    channel: &mut LineChannel,
+    report: u64,
+) -> Result<(NodeReportReply, Vec<DesiredStateLine>)> {
+    let mut before = Vec::new();
+    loop {
+        match parse(&channel.next().await?)? {
+            NodeChannelLine::Desired(desired) => before.push(desired),
+            NodeChannelLine::Reply { number, outcome } if number == report => {
+                return match outcome {
+                    NodeReportOutcome::Received(reply) => Ok((reply, before)),
+                    NodeReportOutcome::Refused(problem) => bail!("a report: {problem}"),
+                };
+            }
+            NodeChannelLine::Reply { number, .. } => bail!("reply {number} to report {report}"),
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> Result<NodeChannelLine> {
+    serde_json::from_slice(line).context("a line of the resource manager")
 }

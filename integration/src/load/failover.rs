@@ -26,7 +26,7 @@ const BETWEEN: Duration = Duration::from_secs(2);
 /// Runs the rounds of `plan`. Returns the times from each kill to the first grant of the next
 /// leader, in milliseconds.
 pub async fn run(plan: &RestartPlan, progress: &(dyn Fn(String) + Sync)) -> Result<Vec<u128>> {
-    let descriptors = limits::raise()?;
+    limits::raise()?;
     let dir = tempfile::tempdir().context("a directory for etcd")?;
     let etcd = EtcdCluster::start(dir.path(), 3)?;
     let configuration = format!("[etcd]\nendpoints = {:?}\n", etcd.endpoints());
@@ -36,8 +36,7 @@ pub async fn run(plan: &RestartPlan, progress: &(dyn Fn(String) + Sync)) -> Resu
     ];
     let mut leader = leading(&managers).await?;
     let address = ManagerAddress::from(managers[leader].address());
-    let report_lines = limits::report_lines(plan.agents, descriptors);
-    let (fleet, crowd) = start_load(plan, &address, report_lines, progress).await?;
+    let (fleet, crowd) = start_load(plan, &address, progress).await?;
     crowd.pace(RequestPace::Window(plan.window));
     let mut epoch = grant_after(&crowd, Epoch(0)).await?.0;
     let mut times = Vec::new();

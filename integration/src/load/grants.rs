@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::agents::AgentProtocol;
 use super::daemon::Daemon;
 use super::limits;
 use super::manager_address::ManagerAddress;
@@ -35,7 +36,7 @@ pub async fn run(
     agents: usize,
     progress: &(dyn Fn(String) + Sync),
 ) -> Result<GrantRate> {
-    let descriptors = limits::raise()?;
+    limits::raise()?;
     let daemon = Daemon::start_configured(configuration)?;
     let plan = RestartPlan {
         agents,
@@ -46,10 +47,10 @@ pub async fn run(
         submitters: 0,
         rounds: 0,
         seed: 0,
+        protocol: AgentProtocol::Channel,
     };
     let address = ManagerAddress::from(daemon.address());
-    let report_lines = limits::report_lines(agents, descriptors);
-    let (fleet, crowd) = start_load(&plan, &address, report_lines, progress).await?;
+    let (fleet, crowd) = start_load(&plan, &address, progress).await?;
     crowd.pace(RequestPace::Window(plan.window));
     tokio::time::sleep(WARM).await;
     crowd.seen.take_times();

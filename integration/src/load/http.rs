@@ -134,6 +134,36 @@ impl HttpConnection {
         }
     }
 
+    /// `GET path` with a change of the protocol. `Err` with the response if there was none.
+    pub async fn channel(
+        mut self,
+        path: &str,
+        protocol: &str,
+    ) -> Result<Result<LineChannel, HttpResponse>> {
+        let opened = timeout(CALL, async {
+            let request = format!(
+                "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: {protocol}\r\n\r\n"
+            );
+            let sent = self.stream.write_all(request.as_bytes()).await;
+            sent.context("sending")?;
+            self.head().await
+        });
+        let head = opened
+            .await
+            .with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))??;
+        if head.status != 101 {
+            return Ok(Err(HttpResponse {
+                status: head.status,
+                body: Vec::new(),
+            }));
+        }
+        self.buffer.drain(..head.length);
+        Ok(Ok(LineChannel {
+            stream: self.stream,
+            buffer: self.buffer,
+        }))
+    }
+
     async fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<()> {
         self.request.clear();
         write!(
@@ -212,6 +242,38 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>> {
         status,
         body,
     }))
+}
+
+/// A connection on which both sides send lines.
+#[derive(Debug)]
+pub struct LineChannel {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl LineChannel {
+    /// The next line, without its terminator. An error if the peer disconnected or is silent for too
+    /// long. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
+                line.pop();
+                return Ok(line);
+            }
+            timeout(SILENCE, read(&mut self.stream, &mut self.buffer))
+                .await
+                .context("no data for too long")??;
+        }
+    }
+
+    /// Sends a line, which has its terminator.
+    pub async fn send(&mut self, line: &[u8]) -> Result<()> {
+        timeout(CALL, self.stream.write_all(line))
+            .await
+            .context("sending timed out")?
+            .context("sending")
+    }
 }
 
 /// A stream of lines in the body of a response.

@@ -16,7 +16,7 @@ use headroom_types::{AppId, Bytes, Cpus, Epoch, Resource};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::agents::{self, AgentFleet};
+use super::agents::{self, AgentFleet, AgentProtocol};
 use super::daemon::Daemon;
 use super::http::HttpConnection;
 use super::limits;
@@ -51,6 +51,8 @@ pub struct RestartPlan {
     pub rounds: u32,
     /// Seed of the times of the kills.
     pub seed: u64,
+    /// Way of the reports of the agents.
+    pub protocol: AgentProtocol,
 }
 
 /// Results of a run.
@@ -74,12 +76,11 @@ pub struct RestartResults {
 
 /// Runs the rounds. `progress` receives progress messages.
 pub async fn run(plan: &RestartPlan, progress: &(dyn Fn(String) + Sync)) -> Result<RestartResults> {
-    let descriptors = limits::raise()?;
+    limits::raise()?;
     let mut daemon = Daemon::start()?;
     let rm = daemon.address();
-    let report_lines = limits::report_lines(plan.agents, descriptors);
     let address = ManagerAddress::from(rm);
-    let (fleet, crowd) = start_load(plan, &address, report_lines, progress).await?;
+    let (fleet, crowd) = start_load(plan, &address, progress).await?;
     crowd.pace(RequestPace::Window(plan.window));
     let submitters = Submitters::start(rm, plan.submitters);
     let (mut outcome, mut chance, mut epoch) = (
@@ -127,7 +128,6 @@ pub async fn run(plan: &RestartPlan, progress: &(dyn Fn(String) + Sync)) -> Resu
 pub(super) async fn start_load(
     plan: &RestartPlan,
     rm: &ManagerAddress,
-    report_lines: usize,
     progress: &(dyn Fn(String) + Sync),
 ) -> Result<(AgentFleet, MasterPool)> {
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
@@ -140,7 +140,7 @@ pub(super) async fn start_load(
         rm: rm.clone(),
         agents: plan.agents,
         offers,
-        report_lines,
+        protocol: plan.protocol,
     })?;
     reach("agents to listen", plan.agents, || {
         fleet.totals.listening.load(Ordering::Relaxed)

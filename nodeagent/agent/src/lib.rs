@@ -43,6 +43,7 @@ mod localize;
 mod logs;
 mod metrics;
 mod metrics_page;
+mod node_channel;
 mod node_context;
 pub mod node_link;
 pub mod node_link_event;

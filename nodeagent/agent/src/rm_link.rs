@@ -8,9 +8,9 @@ use headroom_node_core::agent::AgentCore;
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{NodeReport, RegisterNode};
 use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent_input::AgentInput;
+use crate::node_channel::NodeStreamTask;
 use crate::node_link::{NodeLink, NodeLinkNews, NodeLinkRequest};
 use crate::node_link_event::{NodeLinkEvent, NodeMembership, RegistrationNumber};
 
@@ -21,8 +21,8 @@ pub(crate) struct ResourceManagerLink {
     node: NodeId,
     inputs: mpsc::Sender<AgentInput>,
     link: NodeLink,
-    /// Reads the stream of desired state.
-    stream: Option<AbortOnDropHandle<()>>,
+    /// Reads the stream of desired state, and sends reports on its connection.
+    stream: Option<NodeStreamTask>,
 }
 
 impl ResourceManagerLink {
@@ -70,11 +70,10 @@ impl ResourceManagerLink {
 
     /// Reads the stream of desired state, instead of any other stream.
     pub(crate) fn read_stream(&mut self, generation: RegistrationNumber, epoch: Epoch) {
-        self.stream = Some(listen(
+        self.stream = Some(NodeStreamTask::start(
             self.client.clone(),
             self.node.clone(),
-            epoch,
-            generation,
+            (generation, epoch),
             self.inputs.clone(),
         ));
     }
@@ -93,8 +92,17 @@ impl ResourceManagerLink {
         });
     }
 
-    /// Sends a report.
+    /// Sends a report: on the connection of the stream, or as a call if there is none that takes
+    /// reports.
     pub(crate) fn report(&self, generation: RegistrationNumber, body: NodeReport) {
+        let numbered = (generation, body);
+        let refused = match &self.stream {
+            Some(stream) => stream.report(numbered),
+            None => Err(numbered),
+        };
+        let Err((generation, body)) = refused else {
+            return;
+        };
         let client = self.client.clone();
         let (node, inputs) = (self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
@@ -116,39 +124,4 @@ impl ResourceManagerLink {
         }
         news
     }
-}
-
-fn listen(
-    client: Client,
-    node: NodeId,
-    epoch: Epoch,
-    generation: RegistrationNumber,
-    inputs: mpsc::Sender<AgentInput>,
-) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let error = match client.desired(&node, epoch).await {
-            Err(error) => Some(error),
-            Ok(mut lines) => loop {
-                match lines.next().await {
-                    None => break None,
-                    Some(Err(error)) => break Some(error),
-                    Some(Ok(desired)) => {
-                        if inputs
-                            .send(AgentInput::Link(NodeLinkEvent::Line(generation, desired)))
-                            .await
-                            .is_err()
-                        {
-                            return;
-                        }
-                    }
-                }
-            },
-        };
-        inputs
-            .send(AgentInput::Link(NodeLinkEvent::StreamEnded(
-                generation, error,
-            )))
-            .await
-            .ok();
-    }))
 }

@@ -48,6 +48,15 @@ impl ManagerCall {
         }
     }
 
+    /// Asks for another protocol of the connection.
+    pub(crate) fn upgrading(self, protocol: &str) -> Self {
+        self.with(|request| {
+            request
+                .header(reqwest::header::CONNECTION, "upgrade")
+                .header(reqwest::header::UPGRADE, protocol)
+        })
+    }
+
     /// Sets the timeout.
     pub(crate) fn within(self, most: Duration) -> Self {
         ManagerCall { most, ..self }

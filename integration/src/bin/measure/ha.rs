@@ -14,6 +14,7 @@ use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use integration::clock;
 use integration::cluster::Cluster;
+use integration::load::agents::AgentProtocol;
 use integration::load::failover;
 use integration::load::grants::{self, GrantRate};
 use integration::load::restart::RestartPlan;
@@ -183,6 +184,7 @@ fn failover(agents: usize) -> Result<Vec<u128>> {
         submitters: 0,
         rounds: FAILOVERS,
         seed: 2,
+        protocol: AgentProtocol::Channel,
     };
     load_runtime()?.block_on(failover::run(&plan, &|line| print_line(&line)))
 }

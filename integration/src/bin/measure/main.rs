@@ -79,6 +79,9 @@ struct Cli {
     /// rm-http: containers of each of sixteen masters between request and running at full load
     #[arg(long, default_value_t = rm_http::WINDOW, value_parser = clap::value_parser!(u32).range(1..=1000))]
     window: u32,
+    /// rm-http: version of the simulated agents
+    #[arg(long, value_enum, default_value = "present")]
+    agent_version: rm_http::AgentVersion,
     /// agent-cost: number of containers
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     containers: u32,
@@ -221,7 +224,7 @@ fn main() -> Result<ExitCode> {
             figures(&rm_soak::measure(agents, Duration::from_secs(cli.seconds))?)?
         }
         Measurement::RmCore => figures(&rm_core::measure()?)?,
-        Measurement::RmHttp => figures(&rm_http::measure(agents, cli.window)?)?,
+        Measurement::RmHttp => figures(&rm_http::measure(agents, cli.window, cli.agent_version)?)?,
         Measurement::AskToRunning => {
             figures(&request_to_running::measure(cli.rounds.unwrap_or(200))?)?
         }

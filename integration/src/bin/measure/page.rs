@@ -65,13 +65,12 @@ pub(crate) struct PageResults {
 
 /// Runs the whole measurement.
 pub(crate) fn measure(agents: usize) -> Result<PageResults> {
-    let descriptors = limits::raise()?;
+    limits::raise()?;
     let runtime = load_runtime()?;
     let daemon = Daemon::start()?;
     let rm = daemon.address();
     let all = agents * ON_A_NODE / MASTERS * MASTERS;
-    let report_lines = limits::report_lines(agents, descriptors);
-    let (fleet, crowd) = start_load(&runtime, rm, agents, report_lines)?;
+    let (fleet, crowd) = start_load(&runtime, rm, agents)?;
     let without = busy(&daemon, || {
         runtime.block_on(async { wait("without the page", Duration::from_secs(WATCHED)).await })
     })?;
@@ -117,7 +116,6 @@ fn start_load(
     runtime: &tokio::runtime::Runtime,
     rm: SocketAddr,
     agents: usize,
-    report_lines: usize,
 ) -> Result<(AgentFleet, MasterPool)> {
     let room = u32::try_from(ON_A_NODE + 2)?;
     let offers = Resource::new(
@@ -132,7 +130,7 @@ fn start_load(
             rm: rm.into(),
             agents,
             offers,
-            report_lines,
+            protocol: agents::AgentProtocol::Channel,
         })?;
         until("agents listening", agents, ARRIVAL, || {
             fleet.totals.listening.load(Ordering::Relaxed)

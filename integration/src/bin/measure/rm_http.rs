@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, Cpus, Resource};
-use integration::load::agents::{self, AgentFleet};
+use integration::load::agents::{self, AgentFleet, AgentProtocol};
 use integration::load::daemon::{Daemon, Usage};
 use integration::load::limits;
 use integration::load::master::{self, MasterPool, RequestPace};
@@ -31,7 +31,7 @@ use crate::submissions;
 /// Number of masters.
 const MASTERS: usize = 16;
 /// Containers of each master between request and running at full load.
-pub(crate) const WINDOW: u32 = 50;
+pub(crate) const WINDOW: u32 = 24;
 /// Run time of a container that ends by itself.
 const LIFE: Duration = Duration::from_secs(2);
 /// Number of containers of this size that fit a node.
@@ -70,11 +70,15 @@ pub(crate) struct ManagerApiResults {
 }
 
 /// Runs the whole measurement.
-pub(crate) fn measure(agents: usize, window: u32) -> Result<ManagerApiResults> {
-    let descriptors = limits::raise()?;
+pub(crate) fn measure(
+    agents: usize,
+    window: u32,
+    version: AgentVersion,
+) -> Result<ManagerApiResults> {
+    let protocol = version.protocol(agents)?;
     let runtime = load_runtime()?;
     let daemon = Daemon::start()?;
-    let pressed = runtime.block_on(press(&daemon, agents, descriptors, window))?;
+    let pressed = runtime.block_on(press(&daemon, agents, protocol, window))?;
     drop(daemon);
     let submitted = runtime.block_on(submissions::measure())?;
     Ok(ManagerApiResults {
@@ -94,24 +98,45 @@ pub(crate) struct Phase {
     pub(crate) after: Usage,
 }
 
+/// Version of the simulated agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AgentVersion {
+    /// One connection for desired state and reports.
+    Present,
+    /// A stream of desired state, and reports as calls.
+    Earlier,
+}
+
+impl AgentVersion {
+    /// The protocol for this number of agents, after the limit of descriptors was raised.
+    pub(crate) fn protocol(self, agents: usize) -> Result<AgentProtocol> {
+        let descriptors = limits::raise()?;
+        Ok(match self {
+            AgentVersion::Present => AgentProtocol::Channel,
+            AgentVersion::Earlier => AgentProtocol::Calls {
+                connections: limits::report_lines(agents, descriptors),
+            },
+        })
+    }
+}
+
 /// Starts all agents and masters, and the containers that stay.
 pub(crate) async fn start_load(
     daemon: &Daemon,
     agents: usize,
-    descriptors: u64,
+    protocol: AgentProtocol,
 ) -> Result<(AgentFleet, MasterPool)> {
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
     let offers = Resource::new(
         Bytes::from_mib(1024 * u64::from(ON_A_NODE)),
         Cpus::from_cores(ON_A_NODE),
     );
-    let report_lines = limits::report_lines(agents, descriptors);
     let rm: SocketAddr = daemon.address();
     let fleet = AgentFleet::start(&agents::AgentFleetPlan {
         rm: rm.into(),
         agents,
         offers,
-        report_lines,
+        protocol,
     })?;
     until("agents listening", agents, ARRIVAL, || {
         fleet
@@ -156,10 +181,10 @@ pub(crate) fn containers(crowd: &MasterPool) -> u64 {
 async fn press(
     daemon: &Daemon,
     agents: usize,
-    descriptors: u64,
+    protocol: AgentProtocol,
     window: u32,
 ) -> Result<ManagerApiResults> {
-    let (fleet, crowd) = start_load(daemon, agents, descriptors).await?;
+    let (fleet, crowd) = start_load(daemon, agents, protocol).await?;
     let cpus_each_second = idle_each_second(daemon, &fleet).await?;
     let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
     set_full_load(&crowd, window);

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use integration::load::agents::AgentProtocol;
 use integration::load::restart::{RestartPlan, RestartResults, run};
 use serde::Serialize;
 
@@ -54,6 +55,7 @@ pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> 
         submitters: 2,
         rounds,
         seed: 1,
+        protocol: AgentProtocol::Channel,
     };
     let small = runtime.block_on(run(&small, &|what| print_line(&what)))?;
     let life = Duration::from_secs(2);
@@ -66,6 +68,7 @@ pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> 
         submitters: 2,
         rounds: LARGE_ROUNDS,
         seed: 2,
+        protocol: AgentProtocol::Channel,
     };
     let large = runtime.block_on(run(&large, &|what| print_line(&what)))?;
     for outcome in [&small, &large] {

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use integration::load::daemon::Daemon;
-use integration::load::limits;
 use serde::Serialize;
 
 use crate::load_runtime::load_runtime;
 use crate::progress::print_line;
 use crate::quantiles::{millis, quantile};
-use crate::rm_http::{self, Phase, WATCHED};
+use crate::rm_http::{self, AgentVersion, Phase, WATCHED};
 
 /// Share of the highest rate.
 const SHARE: f64 = 0.7;
@@ -47,19 +46,14 @@ struct QuarterResults {
 
 /// Runs the load for `time`.
 pub(crate) fn measure(agents: usize, time: Duration) -> Result<SoakResults> {
-    let descriptors = limits::raise()?;
     let runtime = load_runtime()?;
     let daemon = Daemon::start()?;
-    runtime.block_on(soak(&daemon, agents, descriptors, time))
+    runtime.block_on(soak(&daemon, agents, time))
 }
 
-async fn soak(
-    daemon: &Daemon,
-    agents: usize,
-    descriptors: u64,
-    time: Duration,
-) -> Result<SoakResults> {
-    let (fleet, crowd) = rm_http::start_load(daemon, agents, descriptors).await?;
+async fn soak(daemon: &Daemon, agents: usize, time: Duration) -> Result<SoakResults> {
+    let protocol = AgentVersion::Present.protocol(agents)?;
+    let (fleet, crowd) = rm_http::start_load(daemon, agents, protocol).await?;
     rm_http::set_full_load(&crowd, rm_http::WINDOW);
     let peak = rm_http::watch("highest rate", daemon, &crowd, WATCHED).await?;
     rm_http::set_rate(&crowd, peak.per_s * SHARE);

@@ -148,6 +148,22 @@ pub(crate) struct ConnectionLimits {
     turned: Arc<RejectedConnections>,
 }
 
+/// The slot of a connection, which ends with its last copy. A handler that changes the protocol keeps
+/// one.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionSlot {
+    _held: Arc<(OwnedSemaphorePermit, AdmittedConnection)>,
+}
+
+impl ConnectionSlot {
+    /// A slot among all connections and among those of the caller.
+    pub(crate) fn new(place: OwnedSemaphorePermit, inside: AdmittedConnection) -> Self {
+        ConnectionSlot {
+            _held: Arc::new((place, inside)),
+        }
+    }
+}
+
 /// One admitted connection.
 #[derive(Debug)]
 pub(crate) struct AdmittedConnection {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::limits::{ConnectionLimits, PeerAddress};
+use super::limits::{ConnectionLimits, ConnectionSlot, PeerAddress};
 use super::listeners::{SILENT, ServerListener};
 
 /// Maximum number of connections. A node has two, a master two, a browser or terminal one or two.
@@ -58,17 +58,18 @@ pub(crate) async fn serve<D: ServerListener>(
         };
         let (routes, listener, closing) = (router.clone(), listener.clone(), closing.clone());
         connections.spawn(async move {
-            let (_place, inside) = (place, inside);
             let (stream, visitor) = match listener.authenticate(raw).await {
                 Ok(greeted) => greeted,
                 Err(error) if error.kind() == SILENT => return,
                 Err(error) => return inside.handshake_failed(&error),
             };
             drop(listener);
+            let slot = ConnectionSlot::new(place, inside);
             let routes = TowerToHyperService::new(routes);
             let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(PeerAddress(peer));
                 request.extensions_mut().insert(visitor.clone());
+                request.extensions_mut().insert(slot.clone());
                 routes.call(request)
             });
             let mut http = hyper::server::conn::http1::Builder::new();

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use headroom_rm_core::{AfterDrain, CallRefusal, ClusterCall, NodeTags, TagChangeResult};
 use headroom_types::{Epoch, Name, NodeId};
+use headroom_wire::v1::node_channel::NODE_CHANNEL_PROTOCOL;
 use headroom_wire::v1::nodes::{
     DesiredStateLine, DrainNodeRequest, NodeRegistered, NodeReport, NodeReportReply, NodeView,
     RegisterNode, TagNodeRequest,
@@ -19,15 +20,19 @@ use utoipa::IntoParams;
 use super::answer::{self, Audited, audited, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
 use super::error::HandlerResult;
+use super::limits::ConnectionSlot;
+use super::node_channel::NodeChannel;
 use super::parse::{DryRunQuery, EmptyQuery, JsonBody, PathId, QueryParams};
+use super::stream::DesiredStateSource;
+use super::stream_authorization::CallerAuthorization;
 use super::wait::{self, LongPollParams, WaitDuration};
 use super::web::WebHandlerState;
-use super::{pages, stream};
-use crate::call_reply::{Done, Node, Received};
+use super::{node_reports, pages, stream, upgrade};
+use crate::call_reply::{Done, Node};
 use crate::from_wire::cut;
 use crate::input::LoopInput;
 use crate::view::{self, ViewSection};
-use crate::{from_wire, limit_warnings, to_wire};
+use crate::{from_wire, to_wire};
 
 /// Selection of nodes.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -141,29 +146,9 @@ pub(crate) async fn register(
 pub(crate) async fn report(
     State(web): State<WebHandlerState>,
     PathId(node): PathId<NodeId>,
-    JsonBody(mut body): JsonBody<NodeReport>,
+    JsonBody(body): JsonBody<NodeReport>,
 ) -> HandlerResult<Json<NodeReportReply>> {
-    let reload = body.reload.take();
-    let near = limit_warnings::those_in(&body.containers);
-    web.peaks
-        .note(&node, &body.containers, web.reader.clock.unix_now());
-    let Received { received } = web
-        .reader
-        .handle
-        .report(node.clone(), from_wire::report(&node, body)?)
-        .await?;
-    web.reader
-        .shared
-        .events
-        .push(web.near.events(&node, web.reader.clock.unix_now(), near));
-    web.reader.shared.events.push(reload.and_then(|reload| {
-        web.keys
-            .reloaded(&node, reload, web.reader.clock.unix_now())
-    }));
-    Ok(Json(NodeReportReply {
-        received,
-        heartbeat_ms: web.reader.shared.heartbeat_ms(),
-    }))
+    Ok(Json(node_reports::accept(&web, &node, body).await?))
 }
 
 /// Query parameters of the desired state.
@@ -177,32 +162,50 @@ pub(crate) struct DesiredQuery {
 
 /// Streams the desired state of a node to its agent.
 ///
-/// Each message is one line of JSON. The stream lasts as long as the agent reads it.
-#[utoipa::path(get, path = "/v1/nodes/{node}/desired", tag = "node agents", params(("node" = NodeId, Path), DesiredQuery),
-    responses((status = 200, body = DesiredStateLine, content_type = "application/x-ndjson"), Bad, Stale))]
+/// Each message is one line of JSON. The stream lasts as long as the agent reads it. With
+/// `Upgrade: headroom-node/1`, the response 101 changes the protocol of the connection: afterwards
+/// both sides send lines, the agent its reports.
+#[utoipa::path(get, path = "/v1/nodes/{node}/desired", tag = "node agents", params(("node" = NodeId, Path), DesiredQuery,
+    ("Upgrade" = Option<String>, Header, description = "`headroom-node/1`, with `Connection: Upgrade`"),
+), responses(
+    (status = 101, description = "The connection now has the protocol headroom-node/1."),
+    (status = 200, body = DesiredStateLine, content_type = "application/x-ndjson"),
+    Bad, Stale,
+))]
 pub(crate) async fn desired(
     State(web): State<WebHandlerState>,
     PathId(node): PathId<NodeId>,
     QueryParams(life): QueryParams<DesiredQuery>,
+    Extension(caller): Extension<CallerAuthorization>,
+    slot: Option<Extension<ConnectionSlot>>,
+    mut request: Request,
 ) -> HandlerResult<Response> {
     let mailbox = web
         .reader
         .handle
         .ask(|reply| LoopInput::WatchNode {
-            node,
+            node: node.clone(),
             epoch: life.epoch,
             reply,
         })
         .await?;
-    let mailbox = mailbox.map_err(|refusal| to_wire::problem(&refusal))?;
-    let tokens = web.asks.then(|| web.reader.shared.access.subscribe());
-    let heartbeat = web.reader.shared.heartbeat.clone();
-    Ok(stream::desired(
-        web.reader.epoch,
-        mailbox,
-        tokens,
-        heartbeat,
-    ))
+    let source = DesiredStateSource {
+        epoch: web.reader.epoch,
+        mailbox: mailbox.map_err(|refusal| to_wire::problem(&refusal))?,
+        tokens: web.asks.then(|| web.reader.shared.access.subscribe()),
+        heartbeat: web.reader.shared.heartbeat.clone(),
+    };
+    if !upgrade::is_asked_for(request.headers(), NODE_CHANNEL_PROTOCOL) {
+        return Ok(stream::desired(source));
+    }
+    let channel = NodeChannel {
+        web,
+        node,
+        desired: source,
+        caller,
+        _slot: slot.map(|Extension(slot)| slot),
+    };
+    Ok(channel.open(hyper::upgrade::on(&mut request)))
 }
 
 /// Drains a node.

@@ -117,40 +117,58 @@ pub(crate) fn line<T: Serialize>(out: &mut Vec<u8>, message: &T) {
     }
 }
 
-/// Stream of a node's desired state. If callers are authenticated, containers to be started receive
-/// tokens. Keep-alive messages are no more frequent than heartbeats; `heartbeat` is their interval.
-/// Milliseconds.
-pub(crate) fn desired(
-    epoch: Epoch,
-    mailbox: mpsc::Receiver<DesiredStateLine>,
-    tokens: Option<watch::Receiver<Arc<AccessControl>>>,
-    heartbeat: Arc<AtomicU64>,
-) -> Response {
-    let alive = DesiredStateLine {
-        epoch,
-        full: false,
-        containers: Vec::new(),
-    };
-    let chunks = stream::unfold(
-        (mailbox, alive, tokens, heartbeat),
-        |(mut mailbox, alive, tokens, heartbeat)| async {
-            let interval = Duration::from_millis(heartbeat.load(Ordering::Relaxed));
-            let interval = interval.clamp(KEEP_ALIVE_INTERVAL, MAX_KEEP_ALIVE_INTERVAL);
-            let message = tokio::time::timeout(interval, mailbox.recv()).await;
-            let mut out = Vec::new();
-            match message {
-                Ok(message) => {
-                    let mut message = message?;
-                    if let Some(tokens) = &tokens {
-                        give_tokens(&mut message, &tokens.borrow());
-                    }
-                    line(&mut out, &message);
-                }
-                Err(_) => line(&mut out, &alive),
-            }
-            Some((Bytes::from(out), (mailbox, alive, tokens, heartbeat)))
-        },
-    );
+/// Lines of a node's desired state.
+pub(crate) struct DesiredStateSource {
+    /// Epoch of the resource manager.
+    pub(crate) epoch: Epoch,
+    /// Messages of the main loop.
+    pub(crate) mailbox: mpsc::Receiver<DesiredStateLine>,
+    /// Set if callers are authenticated: containers to be started then receive tokens.
+    pub(crate) tokens: Option<watch::Receiver<Arc<AccessControl>>>,
+    /// Interval of the heartbeats of nodes. Milliseconds.
+    pub(crate) heartbeat: Arc<AtomicU64>,
+}
+
+headroom_types::debug_fields!(DesiredStateSource { epoch });
+
+impl DesiredStateSource {
+    /// Waits for the next line; a keep-alive line if there is none for as long as the interval of
+    /// heartbeats. `None` if the stream has ended. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<DesiredStateLine> {
+        let interval = Duration::from_millis(self.heartbeat.load(Ordering::Relaxed));
+        let interval = interval.clamp(KEEP_ALIVE_INTERVAL, MAX_KEEP_ALIVE_INTERVAL);
+        match tokio::time::timeout(interval, self.mailbox.recv()).await {
+            Ok(line) => line.map(|line| self.with_tokens(line)),
+            Err(_) => Some(DesiredStateLine {
+                epoch: self.epoch,
+                full: false,
+                containers: Vec::new(),
+            }),
+        }
+    }
+
+    /// The next line, if there is one already.
+    pub(crate) fn ready(&mut self) -> Option<DesiredStateLine> {
+        let line = self.mailbox.try_recv().ok()?;
+        Some(self.with_tokens(line))
+    }
+
+    fn with_tokens(&self, mut line: DesiredStateLine) -> DesiredStateLine {
+        if let Some(tokens) = &self.tokens {
+            give_tokens(&mut line, &tokens.borrow());
+        }
+        line
+    }
+}
+
+/// Response with the lines of a node's desired state.
+pub(crate) fn desired(source: DesiredStateSource) -> Response {
+    let chunks = stream::unfold(source, async |mut source| {
+        let message = source.next().await?;
+        let mut out = Vec::new();
+        line(&mut out, &message);
+        Some((Bytes::from(out), source))
+    });
     endless(StreamEncoding::Lines, chunks)
 }
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_transport::{MasterAddress, MasterConnection, connect};
@@ -20,11 +20,11 @@ use super::answer::audited;
 use super::channel_forwarding::ForwardedChannel;
 use super::describe::{Bad, Missing, NotLive, NotUpgraded, Over, TooMany};
 use super::error::HandlerResult;
-use super::limits;
 use super::live_masters::{SubmissionEndpoint, SubmissionReadiness};
 use super::parse::{EmptyQuery, PathId, QueryParams};
 use super::stream_authorization::CallerAuthorization;
 use super::web::WebHandlerState;
+use super::{limits, upgrade};
 
 /// Maximum wait for the registration of a master.
 const MASTER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,10 +70,7 @@ pub(crate) async fn open(
         _place: place,
     };
     tokio::spawn(channel.forward());
-    let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static(UPGRADE));
+    let response = upgrade::switching_to(UPGRADE);
     Ok(audited("", run, response).into_response())
 }
 
@@ -105,15 +102,7 @@ pub(crate) async fn token(
 
 /// Checks that the caller asks for the protocol of the channel.
 fn require_upgrade(headers: &HeaderMap) -> ProblemResult<()> {
-    let names = |name: header::HeaderName, wanted: &str| {
-        let values = headers.get_all(name);
-        let mut words = values
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','));
-        words.any(|word| word.trim().eq_ignore_ascii_case(wanted))
-    };
-    if names(header::CONNECTION, "upgrade") && names(header::UPGRADE, UPGRADE) {
+    if upgrade::is_asked_for(headers, UPGRADE) {
         return Ok(());
     }
     let problem = ProblemDetails::new(
@@ -193,36 +182,5 @@ async fn connect_to_master(
             address.at,
             CONNECT_TIMEOUT.as_secs()
         ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asks(pairs: &[(header::HeaderName, &'static str)]) -> bool {
-        let headers = pairs
-            .iter()
-            .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
-            .collect();
-        require_upgrade(&headers).is_ok()
-    }
-
-    #[test]
-    fn both_headers_ask_for_the_protocol() {
-        let connection = |value| (header::CONNECTION, value);
-        let upgrade = |value| (header::UPGRADE, value);
-        assert!(asks(&[connection("Upgrade"), upgrade(UPGRADE)]));
-        assert!(asks(&[
-            connection("keep-alive, upgrade"),
-            upgrade("other/2, Headroom-Submission/1")
-        ]));
-        assert!(!asks(&[connection("Upgrade")]));
-        assert!(!asks(&[upgrade(UPGRADE)]));
-        assert!(!asks(&[connection("Upgrade"), upgrade("websocket")]));
-        assert!(!asks(&[
-            connection("Upgrade"),
-            upgrade("headroom-submission/2")
-        ]));
     }
 }
