@@ -246,11 +246,18 @@ impl Agent {
         listened: &mut bool,
     ) -> Result<()> {
         self.register().await?;
-        let wire = HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?;
+        // The client of an agent opens the stream on the connection of the registration, which is idle.
+        let idle = match self.protocol {
+            AgentProtocol::Channel => self.report_line.lock().await.take(),
+            AgentProtocol::Calls { .. } => None,
+        };
+        let wire = match idle {
+            Some(wire) => wire,
+            None => HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?,
+        };
         let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
         let opened = match self.protocol {
             AgentProtocol::Channel => {
-                *self.report_line.lock().await = None; // registrations are rare
                 let opened = wire.channel(&path, NODE_CHANNEL_PROTOCOL).await?;
                 opened.map(AgentStream::Channel)
             }
