@@ -156,7 +156,8 @@ fn limits() -> BTreeMap<String, String> {
 /// The cgroup holder, a sleeping process beside the containers; `None` after its end.
 fn keeper() -> Option<i32> {
     let dir = Path::new(CONTAINERS).with_file_name("keeper");
-    let text = fs::read_to_string(dir.join("cgroup.procs")).expect("reads");
+    // The directory goes with its cgroup, between two lives of the unit.
+    let text = fs::read_to_string(dir.join("cgroup.procs")).ok()?;
     let pid = text.trim();
     (!pid.is_empty()).then(|| pid.parse().expect("one process"))
 }
@@ -243,7 +244,8 @@ fn keeper_is_killed(log: &WorkLog) {
 /// All processes in the containers' unit are killed at once, as by a mistaken `systemctl kill`. The
 /// tasks run again, and no task escalates. The unit and the agent restart, unless the agent has
 /// started the next container before systemd found the unit empty. Then the unit lives on without a
-/// cgroup holder.
+/// cgroup holder. If it found the unit empty just before, the unit cannot start again before the
+/// containers in its old cgroup have ended.
 fn all_are_killed(round: u32) {
     let log = WorkLog::at(format!("/tmp/again-{round}.log").into());
     let gate = format!("/tmp/second-gate-{round}");
@@ -267,15 +269,15 @@ fn all_are_killed(round: u32) {
     })
     .expect("run");
     assert!(!before.into_iter().any(lives), "a task has no master");
-    until("all units and two containers", SOON, || {
-        let active = UNITS
-            .iter()
-            .all(|unit| property(unit, "ActiveState") == "active");
+    let is_active = |unit| property(unit, "ActiveState") == "active";
+    until("the daemons and two containers", SOON, || {
         let is_held = keeper().is_some_and(lives) || property(HOME, "InvocationID") == life;
+        let waits = property(HOME, "ActiveState") == "activating";
+        let is_ready = (is_active(HOME) && is_held || waits) && is_active(AGENT);
         // The groups of ended containers are removed after their reports.
-        Ok((active && is_held && limits().len() == 2).then_some(()))
+        Ok((is_ready && is_active(MANAGER) && limits().len() == 2).then_some(()))
     })
-    .unwrap_or_else(|error| panic!("{error:#}: {:?}", limits()));
+    .unwrap_or_else(|error| panic!("{error:#}: {:?}, {}", limits(), states()));
     fs::write(&gate, "").expect("opens the gate");
     let ended = rmctl(
         URL,
@@ -283,6 +285,10 @@ fn all_are_killed(round: u32) {
     )
     .expect("runs");
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    until("all units", SOON, || {
+        Ok(UNITS.into_iter().all(is_active).then_some(()))
+    })
+    .unwrap_or_else(|error| panic!("{error:#}: {}", states()));
     assert_eq!(
         log.ends(),
         (0..2).map(|n| (format!("map/{n}"), 1)).collect::<Counts>(),
@@ -293,6 +299,13 @@ fn all_are_killed(round: u32) {
         events.contains("killed_externally") && !events.contains(" Escalated "),
         "{events}"
     );
+}
+
+/// The states of all units, for the message of a failure.
+fn states() -> String {
+    let shown = "Id,ActiveState,SubState,Result,NRestarts,InvocationID";
+    let of = |unit| run("systemctl", &["show", "-p", shown, unit]).replace('\n', " ");
+    format!("{}, cgroup holder {:?}", UNITS.map(of).join("; "), keeper())
 }
 
 /// Prints the journal and the resource manager's events if the test fails.
