@@ -27,7 +27,7 @@ use crate::{AuditQuery, ClientError, ClientResult, EventQuery, JsonLineStream, T
 /// Default timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
 /// Longest time without data on a stream. The server sends a heartbeat every 5 s.
-const SILENCE: Duration = Duration::from_secs(20);
+pub(crate) const SILENCE: Duration = Duration::from_secs(20);
 
 /// Whether a stream continues after the present events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,14 @@
 //! The stream of a node's desired state, and the way of its reports on the same connection.
 
-use std::time::Duration;
-
 use headroom_types::{Epoch, NodeId};
 use headroom_wire::v1::node_channel::{NODE_CHANNEL_PROTOCOL, NodeChannelLine, NodeChannelReport};
 use headroom_wire::v1::nodes::DesiredStateLine;
 use reqwest::Upgraded;
 use tokio::io::{AsyncWriteExt as _, WriteHalf, split};
 
+use crate::client::SILENCE;
 use crate::error::AnswerDefect;
 use crate::{Client, ClientError, ClientResult, JsonLineStream};
-
-/// Longest silence of the resource manager, which sends a line in 10 s.
-const SILENCE: Duration = Duration::from_secs(20);
 
 /// The open stream of a node.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use headroom_client::{
 };
 use headroom_types::{Epoch, NodeId};
 use headroom_wire::v1::node_channel::{NodeChannelLine, NodeChannelReport, NodeReportOutcome};
-use headroom_wire::v1::nodes::NodeReport;
+use headroom_wire::v1::nodes::{DesiredStateLine, NodeReport};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
@@ -97,7 +97,7 @@ impl NodeStreamTask {
 
 /// Reads a stream that takes no reports, until it ends.
 async fn read(
-    mut lines: JsonLineStream<headroom_wire::v1::nodes::DesiredStateLine>,
+    mut lines: JsonLineStream<DesiredStateLine>,
     generation: RegistrationNumber,
     inputs: &mpsc::Sender<AgentInput>,
 ) -> Option<ClientError> {
