@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_rm_core::DurableRecord;
-use headroom_rm_store::{RecordStore as _, open};
+use headroom_rm_store::{RecordStore as _, open_with_log};
 use headroom_types::{AppId, Bytes, StoreBackend};
 use integration::clock;
 use integration::guest::{Disk, Guest, in_guest, job};
@@ -21,6 +21,8 @@ use integration::simulation::random_source::RandomSource;
 /// Power cuts in one test. Each takes one or two seconds.
 const ROUNDS: u32 = 10;
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Size of the files of the store's log. Cuts also fall into checkpoints.
+const LOG: Bytes = Bytes::from_kib(256);
 
 fn app(n: usize) -> AppId {
     AppId::new(
@@ -43,8 +45,8 @@ fn say(what: &str, n: usize) {
 
 /// In the guest: checks and counts the present commits, and then commits until the power is cut.
 fn commit_for_ever(backend: StoreBackend) {
-    let mut opened =
-        open(&Path::new(job::DISK).join("state"), backend).expect("opens after a power cut");
+    let dir = Path::new(job::DISK).join("state");
+    let mut opened = open_with_log(&dir, backend, LOG).expect("opens after a power cut");
     let mut have: Vec<usize> = opened
         .restored
         .nodes

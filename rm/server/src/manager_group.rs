@@ -14,7 +14,7 @@ use headroom_rm_etcd::{
     ManagerRecord, StateFollower, StateWriter,
 };
 use headroom_rm_store::etcd::EtcdEngine;
-use headroom_rm_store::scan::SEAL;
+use headroom_rm_store::seal::SEAL;
 use headroom_telemetry::MetricsPage;
 use headroom_telemetry::names::RM_MANAGERS;
 use headroom_types::{Epoch, UnixMillis};

@@ -21,6 +21,7 @@ use crate::record::{DOCUMENTS, META, MetaRecord};
 use crate::replay::replay;
 use crate::scan::{self, ScanControl, ScanResult};
 use crate::snapshot::{self, SnapshotHeader, SnapshotWriter};
+use crate::write_ahead_log::log_paths;
 use crate::{RecordChange, RecordStore, StoreError, anchor};
 
 /// Marker file of a directory whose restore has not finished.
@@ -282,8 +283,11 @@ fn numbers_in(dir: &Path) -> MetaRecord {
 /// The files of a state in this directory.
 pub(crate) fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let databases = StoreBackend::ALL.map(|backend| database_path(dir, backend));
+    let logs = databases.iter().flat_map(|database| log_paths(database));
     let single = databases
-        .into_iter()
+        .iter()
+        .cloned()
+        .chain(logs)
         .chain([dir.join(anchor::NAME), dir.join(REPLACING)]);
     let mut found: Vec<PathBuf> = single.filter(|path| path.exists()).collect();
     found.extend(snapshot::list(dir)?);

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use headroom_types::AppId;
 
 use crate::anchor::AnchorFile;
 use crate::engine::StorageEngine;
 use crate::entry::RecordEntry;
-use crate::scan::{self, BatchSeal, FORMAT, SEAL, ScanError, ScanResult};
+use crate::scan::{self, ScanError, ScanResult};
+use crate::seal::{BatchSeal, FORMAT, SEAL};
 use crate::snapshot::{self, StateSnapshot};
 use crate::{RecordChange, RecordStore, StoreError, frame};
 
@@ -28,7 +30,7 @@ pub struct DatabaseStore {
     anchor: Option<AnchorFile>,
     state: WriteHealth,
     /// Held for the lifetime of the store: one process per directory.
-    _lock: Option<File>,
+    _lock: Option<Arc<File>>,
 }
 
 /// Whether all writes have succeeded.
@@ -66,7 +68,7 @@ impl DatabaseStore {
         let anchor = AnchorFile::open(&self.dir)?;
         Ok(DatabaseStore {
             anchor: Some(anchor),
-            _lock: Some(lock),
+            _lock: Some(Arc::new(lock)),
             ..self
         })
     }
@@ -76,6 +78,7 @@ impl DatabaseStore {
         Documents {
             dir: self.database.clone(),
             engine: self.engine.clone(),
+            _lock: self._lock.clone(),
         }
     }
 
@@ -122,7 +125,7 @@ impl DatabaseStore {
                 .map(|(entry, bytes)| (entry, Some(bytes))),
         );
         self.engine
-            .write(batch)
+            .write(seal.commit, batch)
             .map_err(|source| StoreError::database(&self.dir, &self.database, source))?;
         self.commit = seal.commit;
         self.anchor
@@ -177,6 +180,8 @@ impl RecordStore for DatabaseStore {
 pub struct Documents {
     dir: PathBuf,
     engine: StorageEngine,
+    /// Held until the engine is closed, which writes to the database.
+    _lock: Option<Arc<File>>,
 }
 
 impl Documents {

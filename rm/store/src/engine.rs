@@ -1,4 +1,4 @@
-//! The supported databases: ordered entries, written in atomic and durable batches.
+//! Where entries are kept: a local database, alone or behind a log, or etcd.
 //!
 //! [`crate::database::DatabaseStore`] owns it. It handles bytes only; [`crate::scan`] interprets the
 //! entries.
@@ -12,16 +12,16 @@ use crate::damage::{corrupt, corrupt_in_etcd};
 use crate::engine_error::EngineError;
 use crate::entry::{KeyRange, RecordEntry};
 use crate::etcd::EtcdEngine;
-use crate::redb::RedbEngine;
-use crate::sled::SledEngine;
+use crate::local_database::LocalDatabase;
+use crate::logged_database::LoggedDatabase;
 
 /// An open database. Clones share it.
 #[derive(Clone, Debug)]
 pub enum StorageEngine {
-    /// sled 0.34.
-    Sled(SledEngine),
-    /// redb 4.
-    Redb(RedbEngine),
+    /// A local database.
+    Local(LocalDatabase),
+    /// A local database behind a log.
+    Logged(LoggedDatabase),
     /// etcd 3.4 or later.
     Etcd(EtcdEngine),
 }
@@ -52,28 +52,11 @@ pub fn present_backend(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
 }
 
 impl StorageEngine {
-    /// Opens a database, or creates an empty one.
-    pub fn open(backend: StoreBackend, path: &Path) -> Result<Self, EngineError> {
-        match backend {
-            StoreBackend::Sled => SledEngine::open(path).map(StorageEngine::Sled),
-            StoreBackend::Redb => RedbEngine::open(path).map(StorageEngine::Redb),
-        }
-    }
-
-    /// Opens a database that may be damaged, and checks every page where the database supports
-    /// that.
-    pub fn open_suspect(backend: StoreBackend, path: &Path) -> Result<Self, EngineError> {
-        match backend {
-            StoreBackend::Sled => SledEngine::open(path).map(StorageEngine::Sled),
-            StoreBackend::Redb => RedbEngine::open_suspect(path).map(StorageEngine::Redb),
-        }
-    }
-
-    /// Writes all entries or none; durable when this returns.
-    pub fn write(&self, entries: Vec<RecordEntry>) -> Result<(), EngineError> {
+    /// Writes all entries or none; durable when this returns. Commits have consecutive numbers.
+    pub fn write(&self, commit: u64, entries: Vec<RecordEntry>) -> Result<(), EngineError> {
         match self {
-            StorageEngine::Sled(engine) => engine.write(entries),
-            StorageEngine::Redb(engine) => engine.write(&entries),
+            StorageEngine::Local(engine) => engine.write_batch(&entries),
+            StorageEngine::Logged(engine) => engine.write(commit, entries),
             StorageEngine::Etcd(engine) => engine.write(entries),
         }
     }
@@ -81,8 +64,8 @@ impl StorageEngine {
     /// The value of one entry.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
         match self {
-            StorageEngine::Sled(engine) => engine.get(key),
-            StorageEngine::Redb(engine) => engine.get(key),
+            StorageEngine::Local(engine) => engine.get(key.as_bytes()),
+            StorageEngine::Logged(engine) => engine.get(key.as_bytes()),
             StorageEngine::Etcd(engine) => engine.get(key),
         }
     }
@@ -94,8 +77,8 @@ impl StorageEngine {
         see: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
-            StorageEngine::Sled(engine) => engine.walk(keys, see),
-            StorageEngine::Redb(engine) => engine.walk(keys, see),
+            StorageEngine::Local(engine) => engine.walk(keys, see),
+            StorageEngine::Logged(engine) => engine.walk(keys, see),
             StorageEngine::Etcd(engine) => engine.walk(keys, see),
         }
     }
@@ -108,7 +91,7 @@ impl StorageEngine {
         what: &dyn std::fmt::Display,
     ) -> StoreError {
         match self {
-            StorageEngine::Sled(_) | StorageEngine::Redb(_) => corrupt(dir, database, what),
+            StorageEngine::Local(_) | StorageEngine::Logged(_) => corrupt(dir, database, what),
             StorageEngine::Etcd(_) => corrupt_in_etcd(database, what),
         }
     }

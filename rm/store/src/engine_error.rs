@@ -19,13 +19,32 @@ pub enum EngineError {
     /// The file could not be synced.
     #[error("{0}")]
     Sync(io::Error),
+    /// The log could not be read or written.
+    #[error("the write-ahead log: {0}")]
+    Log(io::Error),
+    /// Commits between the database and its log are missing.
+    #[error("it ends at commit {database}, and its write-ahead log continues from commit {log}")]
+    LogGap {
+        /// The first commit of the log that follows those of the database.
+        log: u64,
+        /// The last commit of the database.
+        database: u64,
+    },
+    /// It was opened for reading.
+    #[error("it was opened for reading")]
+    ReadOnly,
+    /// The database panicked while a checkpoint wrote to it.
+    #[error("the database panicked")]
+    Checkpoint,
 }
 
 impl EngineError {
     /// The system's error; `None` for other errors.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
-            EngineError::Sled(::sled::Error::Io(error)) | EngineError::Sync(error) => Some(error),
+            EngineError::Sled(::sled::Error::Io(error))
+            | EngineError::Sync(error)
+            | EngineError::Log(error) => Some(error),
             EngineError::Redb(error) => {
                 if let ::redb::Error::Io(error) = &**error {
                     Some(error)
@@ -33,7 +52,11 @@ impl EngineError {
                     None
                 }
             }
-            EngineError::Sled(_) | EngineError::Etcd(_) => None,
+            EngineError::Sled(_)
+            | EngineError::Etcd(_)
+            | EngineError::LogGap { .. }
+            | EngineError::ReadOnly
+            | EngineError::Checkpoint => None,
         }
     }
 

@@ -15,7 +15,10 @@ use crate::StoreError;
 use crate::anchor::AnchorFile;
 use crate::damage::corrupt;
 use crate::engine::{StorageEngine, database_path};
-use crate::scan::{BatchSeal, FORMAT, ScanError, ScanResult, scan};
+use crate::logged_database::{LoggedDatabase, NewerBatches};
+use crate::scan::{ScanError, ScanResult, scan};
+use crate::seal::{BatchSeal, FORMAT};
+use crate::write_ahead_log::LogPosition;
 
 /// Suffix of the name of a copy.
 const CHECKED: &str = "check";
@@ -30,6 +33,8 @@ pub struct CheckedCopy {
     /// The seal with the last commit.
     pub seal: BatchSeal,
     engine: Option<StorageEngine>,
+    /// The end of the log.
+    next: LogPosition,
     copy: PathBuf,
 }
 
@@ -37,6 +42,16 @@ impl CheckedCopy {
     /// The open copy.
     pub fn engine(&self) -> Option<&StorageEngine> {
         self.engine.as_ref()
+    }
+
+    /// Removes the copy. Returns what only the log has.
+    pub fn into_newer(mut self) -> NewerBatches {
+        match self.engine.take() {
+            Some(StorageEngine::Logged(copy)) => copy.into_newer(self.next),
+            Some(StorageEngine::Local(_) | StorageEngine::Etcd(_)) | None => {
+                NewerBatches::default()
+            }
+        }
     }
 }
 
@@ -55,9 +70,10 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
     let acknowledged = AnchorFile::read(dir)?;
     let copy = with_suffix(&database, CHECKED);
     let copied = remove(&copy).and_then(|()| copy_all(&database, &copy));
-    let looked = copied
-        .and_then(|()| look(backend, copy.clone()).map_err(|fault| refuse(dir, &database, fault)));
-    let (engine, scan) = match looked {
+    let looked = copied.and_then(|()| {
+        look(backend, copy.clone(), database.clone()).map_err(|fault| refuse(dir, &database, fault))
+    });
+    let (engine, next, scan) = match looked {
         Ok(whole) => whole,
         Err(error) => {
             remove(&copy)?;
@@ -68,7 +84,8 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
     let suspect = CheckedCopy {
         seal: sealed.unwrap_or_default(),
         scan,
-        engine: Some(engine),
+        engine: Some(StorageEngine::Logged(engine)),
+        next,
         copy,
     };
     match (sealed, acknowledged) {
@@ -118,12 +135,14 @@ enum DatabaseFault {
     Endless,
 }
 
-/// Opens and scans in a separate thread, because databases panic on some damage. The panic message
-/// is suppressed, because the caller reports the fault.
+/// Opens a copy with the log of the original, and scans both. It does so in a separate thread,
+/// because databases panic on some damage. The panic message is suppressed, because the caller
+/// reports the fault.
 fn look(
     backend: StoreBackend,
     copy: PathBuf,
-) -> Result<(StorageEngine, ScanResult), DatabaseFault> {
+    log_of: PathBuf,
+) -> Result<(LoggedDatabase, LogPosition, ScanResult), DatabaseFault> {
     let (send, receive) = mpsc::sync_channel(1);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -131,10 +150,9 @@ fn look(
         .name("store-check".into())
         .spawn(move || {
             let looked = std::panic::catch_unwind(|| {
-                let engine =
-                    StorageEngine::open_suspect(backend, &copy).map_err(ScanError::from)?;
-                let found = scan(&engine)?;
-                Ok::<_, ScanError>((engine, found))
+                let (database, next) = LoggedDatabase::open_copy(backend, &copy, &log_of)?;
+                let found = scan(&StorageEngine::Logged(database.clone()))?;
+                Ok::<_, ScanError>((database, next, found))
             });
             // Fails only after the receiver's timeout.
             let _ = send.send(looked);

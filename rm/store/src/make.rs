@@ -10,9 +10,11 @@ use crate::anchor::AnchorFile;
 use crate::database::DatabaseStore;
 use crate::engine::{StorageEngine, database_path};
 use crate::integrity::{remove, with_suffix};
+use crate::local_database::LocalDatabase;
 use crate::record::{META, MetaRecord};
 use crate::scan::ScanResult;
 use crate::snapshot::{self, StateSnapshot};
+use crate::write_ahead_log::log_paths;
 use crate::{RecordChange, RecordStore, StoreError, anchor};
 
 /// Suffix of the name of an incomplete database.
@@ -112,7 +114,8 @@ impl NewDatabase {
         let database = database_path(dir, backend);
         let path = with_suffix(&database, MAKING);
         remove(&path)?;
-        let engine = StorageEngine::open(backend, &path)
+        let engine = LocalDatabase::open(backend, &path)
+            .map(StorageEngine::Local)
             .map_err(|source| StoreError::database(dir, &path, source))?;
         let store = DatabaseStore::new(dir, &path, engine, ScanResult::default(), commit);
         Ok(NewDatabase {
@@ -139,6 +142,10 @@ impl NewDatabase {
             store,
         } = self;
         drop(store);
+        // A log of an earlier database of this name does not belong to this one.
+        for log in log_paths(&database) {
+            remove(&log)?;
+        }
         let renamed = fs::rename(&path, database).and_then(|()| File::open(dir)?.sync_all());
         renamed.map_err(|source| StoreError::file(&path, source))
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use headroom_rm_core::RestoredCluster;
-use headroom_types::StoreBackend;
+use headroom_types::{Bytes, StoreBackend};
 
 use crate::access::{SavedAccess, access};
 use crate::anchor::{self, AnchorFile};
@@ -18,6 +18,7 @@ use crate::idempotency::{SavedResponse, answers};
 use crate::integrity::check_copy;
 use crate::journal::RecordJournal;
 use crate::lock;
+use crate::logged_database::{LOG_SIZE, LoggedDatabase, NewerBatches};
 use crate::make::{encode, make};
 use crate::master_journal::{self, JournalGroup};
 use crate::profiles::{SavedProfiles, profiles};
@@ -60,10 +61,19 @@ impl OpenedStore {
 
 /// Opens the state directory `dir`, and begins a new epoch in it.
 pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError> {
+    open_with_log(dir, backend, LOG_SIZE)
+}
+
+/// Like [`open`], with another size of the files of the log.
+pub fn open_with_log(
+    dir: &Path,
+    backend: StoreBackend,
+    log_size: Bytes,
+) -> Result<OpenedStore, StoreError> {
     let lock = lock_state(dir)?;
     let database = database_path(dir, backend);
     let mut notes = Vec::new();
-    match present_backend(dir)? {
+    let newer = match present_backend(dir)? {
         Some(found) if found != backend => {
             return Err(StoreError::OtherBackend {
                 dir: dir.to_owned(),
@@ -71,10 +81,14 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError
                 asked: backend,
             });
         }
-        Some(_) => drop(check_copy(dir, backend)?),
-        None => make(dir, backend, &mut notes)?,
-    }
-    let engine = StorageEngine::open(backend, &database)
+        Some(_) => check_copy(dir, backend)?.into_newer(),
+        None => {
+            make(dir, backend, &mut notes)?;
+            NewerBatches::default()
+        }
+    };
+    let engine = LoggedDatabase::open_checked(backend, &database, newer, log_size)
+        .map(StorageEngine::Logged)
         .map_err(|source| StoreError::database(dir, &database, source))?;
     let found = scan(&engine).map_err(|e| engine.damaged(dir, &database, &e))?;
     begin(

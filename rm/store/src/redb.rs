@@ -11,10 +11,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ::redb::{Builder, Database, Durability, ReadableDatabase as _, TableDefinition, TableError};
+use ::redb::{Builder, Database, ReadableDatabase as _, TableDefinition, TableError};
 
 use crate::engine_error::EngineError;
-use crate::entry::{KeyRange, RecordEntry};
+use crate::entry::KeyRange;
+use crate::local_database::Durability;
 
 const CACHE: usize = 32 << 20;
 /// Keys are bytes, because redb panics on a key that is not UTF-8.
@@ -55,21 +56,24 @@ impl RedbEngine {
     }
 
     /// Writes all entries in one transaction.
-    pub fn write(&self, entries: &[RecordEntry]) -> Result<(), EngineError> {
+    pub fn write<'a>(
+        &self,
+        entries: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+        durability: Durability,
+    ) -> Result<(), EngineError> {
         let mut transaction = self.database.begin_write().map_err(wrong)?;
         transaction
-            .set_durability(Durability::Immediate)
+            .set_durability(match durability {
+                Durability::Immediate => ::redb::Durability::Immediate,
+                Durability::Deferred => ::redb::Durability::None,
+            })
             .map_err(wrong)?;
         {
             let mut table = transaction.open_table(ENTRIES).map_err(wrong)?;
             for (key, bytes) in entries {
                 match bytes {
-                    Some(bytes) => drop(
-                        table
-                            .insert(key.as_bytes(), bytes.as_slice())
-                            .map_err(wrong)?,
-                    ),
-                    None => drop(table.remove(key.as_bytes()).map_err(wrong)?),
+                    Some(bytes) => drop(table.insert(key, bytes).map_err(wrong)?),
+                    None => drop(table.remove(key).map_err(wrong)?),
                 }
             }
         }
@@ -77,9 +81,9 @@ impl RedbEngine {
     }
 
     /// The value of one entry.
-    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         let mut found = None;
-        let only = std::ops::Bound::Included(key.as_bytes());
+        let only = std::ops::Bound::Included(key);
         self.walk((only, only), |_, bytes| {
             found = Some(bytes.to_vec());
             Ok::<(), EngineError>(())

@@ -1,13 +1,11 @@
 //! Assembles, checks and counts records from entries. It only reads.
 //!
-//! A seal that is written with every batch counts commits and records, so that missing parts are
-//! detected.
+//! It compares the records with the [`BatchSeal`], so that missing parts are detected.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use headroom_types::AppId;
-use serde::{Deserialize, Serialize};
 
 use crate::engine::StorageEngine;
 use crate::engine_error::EngineError;
@@ -15,22 +13,7 @@ use crate::entry::{ALL_KEYS, KeyRange};
 use crate::frame;
 use crate::master_journal;
 use crate::record::DOCUMENTS;
-
-/// Key of the [`BatchSeal`].
-pub const SEAL: &str = "seal";
-/// The latest layout of keys and values.
-pub const FORMAT: u32 = 1;
-
-/// The check record of every batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BatchSeal {
-    /// The layout of keys and values.
-    pub format: u32,
-    /// The number of the commit.
-    pub commit: u64,
-    /// The number of records in the database.
-    pub records: u64,
-}
+use crate::seal::{BatchSeal, FORMAT, SEAL};
 
 /// The result of a complete scan.
 #[derive(Debug, Default)]

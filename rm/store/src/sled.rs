@@ -1,7 +1,7 @@
 //! Entries in sled 0.34, with workarounds for its gaps.
 //!
 //! On Linux sled's `flush` calls `sync_file_range` on its log, which syncs neither file size nor
-//! disk cache. Each write here therefore ends with an `fdatasync` of the log file. Entries stay
+//! disk cache. Each durable write here therefore ends with an `fdatasync` of the log file. Entries stay
 //! below the size at which sled writes files that it never syncs (see [`crate::frame`]).
 
 use std::fs::File;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use ::sled::{Batch, Config, Db, Mode};
 
 use crate::engine_error::EngineError;
-use crate::entry::{KeyRange, RecordEntry};
+use crate::entry::KeyRange;
+use crate::local_database::Durability;
 
 const CACHE: u64 = 32 << 20;
 /// Interval of the background flush. Only that thread collects segments; without it the log grows
@@ -56,22 +57,31 @@ impl SledEngine {
         })
     }
 
-    /// Writes one batch, flushes and syncs it.
-    pub fn write(&self, entries: Vec<RecordEntry>) -> Result<(), EngineError> {
+    /// Writes one batch.
+    pub fn write<'a>(
+        &self,
+        entries: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+        durability: Durability,
+    ) -> Result<(), EngineError> {
         let mut batch = Batch::default();
         for (key, bytes) in entries {
             match bytes {
-                Some(bytes) => batch.insert(key.as_bytes(), bytes),
-                None => batch.remove(key.as_bytes()),
+                Some(bytes) => batch.insert(key, bytes),
+                None => batch.remove(key),
             }
         }
         self.db.apply_batch(batch)?;
-        self.db.flush()?;
-        self.log.sync_data().map_err(EngineError::Sync)
+        match durability {
+            Durability::Deferred => Ok(()),
+            Durability::Immediate => {
+                self.db.flush()?;
+                self.log.sync_data().map_err(EngineError::Sync)
+            }
+        }
     }
 
     /// The value of one entry.
-    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.db.get(key)?.map(|bytes| bytes.to_vec()))
     }
 

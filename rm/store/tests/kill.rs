@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use headroom_rm_core::DurableRecord;
-use headroom_rm_store::{RecordStore as _, open, snapshot};
-use headroom_types::{AppId, StoreBackend};
+use headroom_rm_store::{RecordStore as _, open, open_with_log, snapshot};
+use headroom_types::{AppId, Bytes, StoreBackend};
 
 mod backends;
 use backends::on_every_backend;
@@ -32,9 +32,12 @@ fn document(n: usize) -> Vec<u8> {
     vec![b'0' + u8::try_from(n % 10).expect("small"); 1000 + 7919 * (n % 9)]
 }
 
+/// Size of the files of the log. Kills also hit checkpoints.
+const LOG: Bytes = Bytes::from_kib(256);
+
 /// Commits without end and prints a line after each commit.
 fn commit_for_ever(dir: &Path, backend: StoreBackend) -> ! {
-    let mut opened = open(dir, backend).expect("opens");
+    let mut opened = open_with_log(dir, backend, LOG).expect("opens");
     let mut out = std::io::stdout();
     let first = opened.restored.nodes.len();
     let mut n = first;
