@@ -14,6 +14,8 @@ use crate::entry::RecordEntry;
 
 /// The first bytes of a file. The last one is the version of the layout.
 const MAGIC: [u8; 8] = *b"hr-wal\0\x01";
+/// Capacity of the buffer that is kept after a large batch. In bytes.
+const KEPT_BUFFER: usize = 1 << 20;
 /// Length and checksum of a batch. In bytes.
 const FRAME: usize = 4 + 4;
 /// Suffixes of the names of the two files, behind the name of the database.
@@ -102,7 +104,7 @@ fn encode(commit: u64, entries: &[RecordEntry], out: &mut Vec<u8>) {
     out[start + 4..content].copy_from_slice(&checksum);
 }
 
-/// A length as it is written. Values have at most [`crate::MAX_VALUE`] bytes, so it fits.
+/// A length as it is written. It fits, because [`LogFile::append`] refuses larger batches.
 fn length(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes()
 }
@@ -209,9 +211,12 @@ impl LogFile {
             self.buffer.extend_from_slice(&MAGIC);
         }
         encode(commit, entries, &mut self.buffer);
+        let size = u32::try_from(self.buffer.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         self.file.write_all_at(&self.buffer, self.end)?;
         self.file.sync_data()?;
-        self.end += u64::try_from(self.buffer.len()).unwrap_or(u64::MAX);
+        self.end += u64::from(size);
+        self.buffer.clear();
+        self.buffer.shrink_to(KEPT_BUFFER);
         Ok(())
     }
 

@@ -11,14 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use headroom_rm_core::DurableRecord;
-use headroom_rm_store::{OpenedStore, RecordStore as _, StoreError, open, snapshot};
-use headroom_types::{AppId, StoreBackend};
+use headroom_rm_store::{OpenedStore, RecordStore as _, StoreError, open, open_with_log, snapshot};
+use headroom_types::{AppId, Bytes, StoreBackend};
 
 mod backends;
 use backends::on_every_backend;
 
 on_every_backend!(
     a_full_disk_is_named_and_loses_no_acknowledged_commits,
+    a_disk_that_is_full_during_checkpoints_loses_no_acknowledged_commits,
     a_start_on_a_full_disk_fails_and_leaves_the_state_unchanged,
     a_snapshot_that_does_not_fit_keeps_the_older_snapshots,
     a_read_only_directory_is_named,
@@ -167,6 +168,30 @@ fn a_full_disk_is_named_and_loses_no_acknowledged_commits(backend: StoreBackend)
             drop(opened);
             fs::remove_file(disk.join(BALLAST)).expect("removes");
             let mut opened = open(&dir, backend).expect("opens once space is free");
+            assert_has(&opened, acked);
+            opened
+                .journal
+                .append(&DurableRecord::Node("late".parse().expect("id")))
+                .expect("appends");
+            opened.commit().expect("commits");
+        },
+    );
+}
+
+fn a_disk_that_is_full_during_checkpoints_loses_no_acknowledged_commits(backend: StoreBackend) {
+    on_a_small_disk(
+        "a_disk_that_is_full_during_checkpoints_loses_no_acknowledged_commits",
+        backend,
+        |disk| {
+            let dir = disk.join("state");
+            let log = Bytes::from_kib(64);
+            let mut opened = open_with_log(&dir, backend, log).expect("opens");
+            let (acked, error) = fill(&mut opened);
+            assert!(acked > 20, "only {acked} fitted");
+            assert_names_the_place_and_the_way_out(&error, &dir);
+            drop(opened);
+            fs::remove_file(disk.join(BALLAST)).expect("removes");
+            let mut opened = open_with_log(&dir, backend, log).expect("opens once space is free");
             assert_has(&opened, acked);
             opened
                 .journal
