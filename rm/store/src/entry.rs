@@ -12,3 +12,12 @@ pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// All keys.
 pub const ALL_KEYS: KeyRange<'static> = (Bound::Unbounded, Bound::Unbounded);
+
+/// When a batch is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When the write returns.
+    Immediate,
+    /// With the next durable batch.
+    Deferred,
+}

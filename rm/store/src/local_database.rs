@@ -5,7 +5,7 @@ use std::path::Path;
 use headroom_types::StoreBackend;
 
 use crate::engine_error::EngineError;
-use crate::entry::{KeyRange, RecordEntry};
+use crate::entry::{Durability, KeyRange, RecordEntry};
 use crate::redb::RedbEngine;
 use crate::sled::SledEngine;
 
@@ -16,15 +16,6 @@ pub enum LocalDatabase {
     Sled(SledEngine),
     /// redb 4.
     Redb(RedbEngine),
-}
-
-/// When a batch is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// When the write returns.
-    Immediate,
-    /// With the next durable batch.
-    Deferred,
 }
 
 impl LocalDatabase {

@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 use headroom_types::{Bytes, StoreBackend};
 
 use crate::engine_error::EngineError;
-use crate::entry::{KeyRange, RecordEntry};
+use crate::entry::{Durability, KeyRange, RecordEntry};
 use crate::frame;
-use crate::local_database::{Durability, LocalDatabase};
+use crate::local_database::LocalDatabase;
 use crate::overlay::{NewerEntries, Overlay};
 use crate::seal::{BatchSeal, SEAL};
 use crate::write_ahead_log::{LogFile, LogPosition, log_paths, read_log};

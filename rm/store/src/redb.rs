@@ -14,8 +14,7 @@ use std::sync::Arc;
 use ::redb::{Builder, Database, ReadableDatabase as _, TableDefinition, TableError};
 
 use crate::engine_error::EngineError;
-use crate::entry::KeyRange;
-use crate::local_database::Durability;
+use crate::entry::{Durability, KeyRange};
 
 const CACHE: usize = 32 << 20;
 /// Keys are bytes, because redb panics on a key that is not UTF-8.

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use ::sled::{Batch, Config, Db, Mode};
 
 use crate::engine_error::EngineError;
-use crate::entry::KeyRange;
-use crate::local_database::Durability;
+use crate::entry::{Durability, KeyRange};
 
 const CACHE: u64 = 32 << 20;
 /// Interval of the background flush. Only that thread collects segments; without it the log grows
