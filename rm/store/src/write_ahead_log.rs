@@ -1,9 +1,9 @@
 //! Write-ahead log of a local database: two files of batches, in the order of their commits.
 //!
-//! A file begins with [`MAGIC`]. A batch is its length, its checksum, and its content. One file
-//! takes batches; when it is full and its batches are in the database, it is overwritten from its
-//! beginning. A batch that does not follow the one before it is therefore an old one, or torn, and
-//! ends the file.
+//! A file begins with eight bytes that name its layout. A batch is its length, its checksum, and its
+//! content. One file takes batches; when it is full and its batches are in the database, it is
+//! overwritten from its beginning. A batch that does not follow the one before it is therefore an
+//! old one, or torn, and ends the file.
 
 use std::fs::File;
 use std::io;
