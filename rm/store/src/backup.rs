@@ -14,7 +14,8 @@ use serde::Serialize;
 
 use crate::anchor::AnchorFile;
 use crate::engine::{StorageEngine, database_path, present_backend};
-use crate::integrity::{check_copy, with_suffix};
+use crate::integrity::check_copy;
+use crate::local_database::with_suffix;
 use crate::lock;
 use crate::make::{NewDatabase, ahead, encode};
 use crate::record::{DOCUMENTS, META, MetaRecord};

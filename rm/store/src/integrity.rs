@@ -15,10 +15,10 @@ use crate::StoreError;
 use crate::anchor::AnchorFile;
 use crate::damage::corrupt;
 use crate::engine::{StorageEngine, database_path};
+use crate::local_database::with_suffix;
 use crate::logged_database::{LoggedDatabase, NewerBatches};
 use crate::scan::{ScanError, ScanResult, scan};
 use crate::seal::{BatchSeal, FORMAT};
-use crate::write_ahead_log::LogPosition;
 
 /// Suffix of the name of a copy.
 const CHECKED: &str = "check";
@@ -33,8 +33,8 @@ pub struct CheckedCopy {
     /// The seal with the last commit.
     pub seal: BatchSeal,
     engine: Option<StorageEngine>,
-    /// The end of the log.
-    next: LogPosition,
+    /// What only the log has.
+    newer: NewerBatches,
     copy: PathBuf,
 }
 
@@ -46,12 +46,7 @@ impl CheckedCopy {
 
     /// Removes the copy. Returns what only the log has.
     pub fn into_newer(mut self) -> NewerBatches {
-        match self.engine.take() {
-            Some(StorageEngine::Logged(copy)) => copy.into_newer(self.next),
-            Some(StorageEngine::Local(_) | StorageEngine::Etcd(_)) | None => {
-                NewerBatches::default()
-            }
-        }
+        std::mem::take(&mut self.newer)
     }
 }
 
@@ -73,7 +68,7 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
     let looked = copied.and_then(|()| {
         look(backend, copy.clone(), database.clone()).map_err(|fault| refuse(dir, &database, fault))
     });
-    let (engine, next, scan) = match looked {
+    let (engine, newer, scan) = match looked {
         Ok(whole) => whole,
         Err(error) => {
             remove(&copy)?;
@@ -84,8 +79,8 @@ pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, Stor
     let suspect = CheckedCopy {
         seal: sealed.unwrap_or_default(),
         scan,
-        engine: Some(StorageEngine::Logged(engine)),
-        next,
+        engine: Some(engine),
+        newer,
         copy,
     };
     match (sealed, acknowledged) {
@@ -142,7 +137,7 @@ fn look(
     backend: StoreBackend,
     copy: PathBuf,
     log_of: PathBuf,
-) -> Result<(LoggedDatabase, LogPosition, ScanResult), DatabaseFault> {
+) -> Result<(StorageEngine, NewerBatches, ScanResult), DatabaseFault> {
     let (send, receive) = mpsc::sync_channel(1);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -150,9 +145,10 @@ fn look(
         .name("store-check".into())
         .spawn(move || {
             let looked = std::panic::catch_unwind(|| {
-                let (database, next) = LoggedDatabase::open_copy(backend, &copy, &log_of)?;
-                let found = scan(&StorageEngine::Logged(database.clone()))?;
-                Ok::<_, ScanError>((database, next, found))
+                let (database, newer) = LoggedDatabase::open_copy(backend, &copy, &log_of)?;
+                let engine = StorageEngine::Logged(database);
+                let found = scan(&engine)?;
+                Ok::<_, ScanError>((engine, newer, found))
             });
             // Fails only after the receiver's timeout.
             let _ = send.send(looked);
@@ -166,14 +162,6 @@ fn look(
         Some(Err(_)) => Err(DatabaseFault::Panicked),
         None => Err(DatabaseFault::Endless),
     }
-}
-
-/// The path of a database with a suffix, such as `store.redb.check` or `store.check`.
-pub(crate) fn with_suffix(database: &Path, what: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(".");
-    name.push(what);
-    PathBuf::from(name)
 }
 
 /// Removes a database of either backend; a missing one is no error.

@@ -1,6 +1,6 @@
 //! The databases on a local disk: ordered entries, written in atomic and durable batches.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use headroom_types::StoreBackend;
 
@@ -8,6 +8,14 @@ use crate::engine_error::EngineError;
 use crate::entry::{Durability, KeyRange, RecordEntry};
 use crate::redb::RedbEngine;
 use crate::sled::SledEngine;
+
+/// The path of a file or directory beside a database, such as `store.redb.check` or `store.wal-0`.
+pub(crate) fn with_suffix(database: &Path, what: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".");
+    name.push(what);
+    PathBuf::from(name)
+}
 
 /// An open database. Clones share it.
 #[derive(Clone, Debug)]

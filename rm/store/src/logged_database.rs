@@ -61,43 +61,26 @@ struct LogWriter {
     failed: bool,
 }
 
-/// What the log of a database has and the database lacks.
-#[derive(Debug, Default)]
+/// What the log of a database has and the database lacks. Clones share it.
+#[derive(Clone, Debug, Default)]
 pub struct NewerBatches {
     overlay: Overlay,
     next: LogPosition,
 }
 
 impl LoggedDatabase {
-    /// Opens or creates a database, and reads its log.
-    pub fn open(backend: StoreBackend, path: &Path, size: Bytes) -> Result<Self, EngineError> {
-        let database = LocalDatabase::open(backend, path)?;
-        let newer = newer_batches(&database, path)?;
-        Self::begin(database, path, newer, size)
-    }
-
-    /// Opens a database whose log was read with a copy of it.
-    pub fn open_checked(
-        backend: StoreBackend,
-        path: &Path,
-        newer: NewerBatches,
-        size: Bytes,
-    ) -> Result<Self, EngineError> {
-        Self::begin(LocalDatabase::open(backend, path)?, path, newer, size)
-    }
-
     /// Opens a copy of a database for reading, with the log of the original. The copy may be
-    /// damaged. Also returns the end of the log.
+    /// damaged. Also returns what only the log has.
     pub fn open_copy(
         backend: StoreBackend,
         copy: &Path,
         original: &Path,
-    ) -> Result<(Self, LogPosition), EngineError> {
+    ) -> Result<(Self, NewerBatches), EngineError> {
         let database = LocalDatabase::open_suspect(backend, copy)?;
-        let NewerBatches { overlay, next } = newer_batches(&database, original)?;
+        let newer = newer_batches(&database, original)?;
         let newest = NewestEntries {
             database,
-            overlay: RwLock::new(overlay),
+            overlay: RwLock::new(newer.overlay.clone()),
         };
         let inner = LoggedInner {
             newest: Arc::new(newest),
@@ -106,13 +89,17 @@ impl LoggedDatabase {
         let copy = LoggedDatabase {
             inner: Arc::new(inner),
         };
-        Ok((copy, next))
+        Ok((copy, newer))
     }
 
-    /// Takes what only the log has, out of a copy that is no longer read.
-    pub fn into_newer(self, next: LogPosition) -> NewerBatches {
-        let overlay = std::mem::take(&mut *self.inner.newest.overlay_mut());
-        NewerBatches { overlay, next }
+    /// Opens a database. Its log was read with a copy of it.
+    pub fn open(
+        backend: StoreBackend,
+        path: &Path,
+        newer: NewerBatches,
+        size: Bytes,
+    ) -> Result<Self, EngineError> {
+        Self::begin(LocalDatabase::open(backend, path)?, path, newer, size)
     }
 
     fn begin(

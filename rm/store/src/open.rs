@@ -87,7 +87,7 @@ pub fn open_with_log(
             NewerBatches::default()
         }
     };
-    let engine = LoggedDatabase::open_checked(backend, &database, newer, log_size)
+    let engine = LoggedDatabase::open(backend, &database, newer, log_size)
         .map(StorageEngine::Logged)
         .map_err(|source| StoreError::database(dir, &database, source))?;
     let found = scan(&engine).map_err(|e| engine.damaged(dir, &database, &e))?;

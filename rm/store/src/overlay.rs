@@ -10,10 +10,10 @@ use crate::entry::{KeyRange, RecordEntry};
 /// Values by key; `None` for a removed entry.
 pub type NewerEntries = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// The newer entries.
-#[derive(Debug, Default)]
+/// The newer entries. Clones share them until one is changed.
+#[derive(Clone, Debug, Default)]
 pub struct Overlay {
-    recent: NewerEntries,
+    recent: Arc<NewerEntries>,
     /// Entries that a checkpoint writes, older than the recent ones.
     in_checkpoint: Arc<NewerEntries>,
 }
@@ -22,7 +22,7 @@ impl Overlay {
     /// The entries of a log: those that a checkpoint must write next, and the recent ones.
     pub fn new(in_checkpoint: NewerEntries, recent: NewerEntries) -> Self {
         Overlay {
-            recent,
+            recent: Arc::new(recent),
             in_checkpoint: Arc::new(in_checkpoint),
         }
     }
@@ -37,13 +37,13 @@ impl Overlay {
         let entries = entries
             .into_iter()
             .map(|(key, bytes)| (key.into_bytes(), bytes));
-        self.recent.extend(entries);
+        Arc::make_mut(&mut self.recent).extend(entries);
     }
 
     /// Begins a checkpoint: returns the entries that it must write. The one before must have
     /// ended.
     pub fn begin_checkpoint(&mut self) -> Arc<NewerEntries> {
-        self.in_checkpoint = Arc::new(std::mem::take(&mut self.recent));
+        self.in_checkpoint = std::mem::take(&mut self.recent);
         Arc::clone(&self.in_checkpoint)
     }
 

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::entry::RecordEntry;
+use crate::local_database::with_suffix;
 
 /// The first bytes of a file. The last one is the version of the layout.
 const MAGIC: [u8; 8] = *b"hr-wal\0\x01";
@@ -32,12 +33,7 @@ pub struct LoggedBatch {
 
 /// The paths of the files of a database's log.
 pub fn log_paths(database: &Path) -> [PathBuf; 2] {
-    SUFFIXES.map(|suffix| {
-        let mut name = database.as_os_str().to_owned();
-        name.push(".");
-        name.push(suffix);
-        PathBuf::from(name)
-    })
+    SUFFIXES.map(|suffix| with_suffix(database, suffix))
 }
 
 /// The content of a file.

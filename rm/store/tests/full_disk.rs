@@ -147,6 +147,16 @@ fn assert_has(opened: &OpenedStore, acked: usize) {
     }
 }
 
+/// Asserts that all acknowledged batches are present, and another one is accepted.
+fn assert_continues(mut opened: OpenedStore, acked: usize) {
+    assert_has(&opened, acked);
+    opened
+        .journal
+        .append(&DurableRecord::Node("late".parse().expect("id")))
+        .expect("appends");
+    opened.commit().expect("commits");
+}
+
 fn a_full_disk_is_named_and_loses_no_acknowledged_commits(backend: StoreBackend) {
     on_a_small_disk(
         "a_full_disk_is_named_and_loses_no_acknowledged_commits",
@@ -167,13 +177,8 @@ fn a_full_disk_is_named_and_loses_no_acknowledged_commits(backend: StoreBackend)
             assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
             drop(opened);
             fs::remove_file(disk.join(BALLAST)).expect("removes");
-            let mut opened = open(&dir, backend).expect("opens once space is free");
-            assert_has(&opened, acked);
-            opened
-                .journal
-                .append(&DurableRecord::Node("late".parse().expect("id")))
-                .expect("appends");
-            opened.commit().expect("commits");
+            let opened = open(&dir, backend).expect("opens once space is free");
+            assert_continues(opened, acked);
         },
     );
 }
@@ -195,13 +200,8 @@ fn a_disk_that_is_full_during_checkpoints_loses_no_acknowledged_commits(backend:
             for file in [BALLAST, "rest"] {
                 fs::remove_file(disk.join(file)).expect("removes");
             }
-            let mut opened = open_with_log(&dir, backend, log).expect("opens once space is free");
-            assert_has(&opened, acked);
-            opened
-                .journal
-                .append(&DurableRecord::Node("late".parse().expect("id")))
-                .expect("appends");
-            opened.commit().expect("commits");
+            let opened = open_with_log(&dir, backend, log).expect("opens once space is free");
+            assert_continues(opened, acked);
         },
     );
 }
