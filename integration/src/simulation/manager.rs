@@ -225,7 +225,9 @@ impl Simulation {
         };
         self.managers[m].started = self.now;
         self.managers[m].due = None;
-        self.managers[m].cluster = Some(Cluster::new(settings, restored, Tick(0)));
+        let mut cluster = Cluster::new(settings, restored, Tick(0));
+        cluster.compare_passes();
+        self.managers[m].cluster = Some(cluster);
         self.manager_steps(m, ClusterEvent::Time);
         self.manager_settles(m);
     }

@@ -43,6 +43,12 @@ where
     text.parse().expect("an id in a test")
 }
 
+/// The cluster, whose passes are compared with their reference.
+fn compared(mut cluster: Cluster) -> Cluster {
+    cluster.compare_passes();
+    cluster
+}
+
 /// Size in GiB and cores.
 pub fn size(gib: u64, cores: u32) -> Resource {
     Resource::new(Bytes::from_gib(gib), Cpus::from_cores(cores))
@@ -167,7 +173,7 @@ impl ClusterScenario {
             ..RestoredCluster::default()
         };
         ClusterScenario {
-            cluster: Cluster::new(settings.clone(), restored, Tick(0)),
+            cluster: compared(Cluster::new(settings.clone(), restored, Tick(0))),
             nodes: BTreeMap::new(),
             log: Vec::new(),
             updates: BTreeMap::new(),
@@ -184,7 +190,8 @@ impl ClusterScenario {
     /// Restarts the resource manager. Nodes keep their containers and must register again.
     pub fn restart(&mut self) -> &mut Self {
         self.epoch = Epoch(self.epoch.0 + 1);
-        self.cluster = Cluster::new(self.settings.clone(), self.store.load(self.epoch), self.now);
+        let restored = self.store.load(self.epoch);
+        self.cluster = compared(Cluster::new(self.settings.clone(), restored, self.now));
         for node in self.nodes.values_mut() {
             node.connected = false;
         }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{ClusterScenario, FakeNode, ask, id, size};
-use headroom_rm_core::{ClusterCall, ClusterSettings, NodeProperties};
+use headroom_rm_core::{ClusterCall, ClusterSettings, DryRun, NodeProperties};
 use headroom_types::{AppId, ContainerId, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -394,5 +394,61 @@ fn two_applications_that_block_each_other_are_both_granted() {
         "the large request is granted: {:?}",
         s.cluster.why(&whole, s.now)
     );
+    s.check();
+}
+
+#[test]
+fn resources_of_a_reservation_that_a_pass_releases_go_to_the_first_waiter() {
+    let mut s = scenario(secs(2));
+    s.node("n1", size(8, 64)).node("n2", size(8, 64));
+    let (small, job) = (s.app("small"), s.app("job"));
+    s.ask(&small, "work", 17, size(1, 1)).expect("asks");
+    s.settle();
+    s.ask_waits(&job, "big", 1, size(6, 1));
+    let oldest = s.alive(&small)[0].clone();
+    s.exit(&oldest, OK); // and the last small container is granted before the big one
+    s.settle();
+    s.alive_for(secs(4));
+    let reserved = s
+        .cluster
+        .reservations()
+        .next()
+        .expect("a reservation")
+        .node
+        .clone();
+    let end = |s: &mut ClusterScenario, on_reserved: bool| {
+        let one = s.cluster.containers().find(|c| {
+            let alive = c.state.is_alive() && c.id.app == small;
+            alive && (c.node == reserved) == on_reserved
+        });
+        let one = one.expect("a small container runs there").id.clone();
+        s.exit(&one, OK);
+    };
+    for _ in 0..3 {
+        end(&mut s, true);
+    }
+    for (request, priority) in [("first", 1), ("behind", -1)] {
+        let mut asked = ask(request, 1, size(3, 1));
+        asked.priority = priority;
+        asked.place.nodes = vec![reserved.clone()];
+        let how = DryRun::Really;
+        let (app, asked) = (job.clone(), Box::new(asked));
+        let asked = s.call(ClusterCall::Ask {
+            app,
+            ask: asked,
+            how,
+        });
+        asked.expect("the request waits");
+        assert!(
+            alive_of(&s, &job, request).is_empty(),
+            "the node is reserved"
+        );
+    }
+    for _ in 0..6 {
+        end(&mut s, false);
+    }
+    assert_eq!(alive_of(&s, &job, "big").len(), 1, "it fits the other node");
+    assert_eq!(alive_of(&s, &job, "first").len(), 1);
+    assert_eq!(alive_of(&s, &job, "behind").len(), 0);
     s.check();
 }

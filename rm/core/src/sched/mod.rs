@@ -15,8 +15,10 @@ pub mod locality;
 pub mod node_ix;
 mod pass;
 mod preempt;
-#[cfg(test)]
-mod reference;
+#[cfg(any(test, feature = "testkit"))]
+mod reference_pass;
+#[cfg(any(test, feature = "testkit"))]
+mod reference_placement;
 pub mod reservation;
 pub(crate) mod reserve;
 pub mod scheduler_state;

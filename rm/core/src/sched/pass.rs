@@ -80,8 +80,8 @@ impl PassProgress {
 }
 
 impl Cluster {
-    /// Grants all containers that can be granted. Does nothing when nothing changed since the last
-    /// pass.
+    /// Grants all containers that can be granted, or ends early because more resources became free.
+    /// Does nothing when nothing changed since the last pass.
     pub(crate) fn pass(&mut self, ctx: &mut StepContext<'_>) {
         self.queue.start_due_round();
         if !self.queue.update_order(self.allocations.ledger_mut()) {
@@ -90,6 +90,8 @@ impl Cluster {
         let mut walk = PassProgress::default();
         loop {
             let next = self.next_in(QueueNumber::ROOT, &mut walk);
+            #[cfg(any(test, feature = "testkit"))]
+            self.compare_grant(next.and_then(|waiter| self.named(waiter)));
             for failed in walk.failed.drain(..) {
                 self.queue.fail(failed);
             }
@@ -101,8 +103,22 @@ impl Cluster {
             if let Some(app) = self.apps.at(waiter.app) {
                 self.queue.run(&app.id);
             }
+            // The grant released a reservation: what failed before may fit now, and goes first.
+            if self.queue.room_changed() {
+                break;
+            }
             self.queue.update_order(self.allocations.ledger_mut());
         }
+    }
+
+    /// Application, request and node of a grant.
+    #[cfg(any(test, feature = "testkit"))]
+    fn named(&self, waiter: PlacedWaiter) -> Option<super::reference_pass::ReferenceGrant> {
+        let app = self.apps.at(waiter.app)?;
+        let request = waiter.request.and_then(|row| app.requests.entry_at(row));
+        let node = self.nodes.index().id(waiter.node)?;
+        let request = request.map(|(request, _)| request.clone());
+        Some((app.id.clone(), request, node.clone()))
     }
 
     /// First waiter below a queue that can be granted, with its node.

@@ -17,6 +17,9 @@ pub(crate) struct SchedulerState {
     pub(crate) claims: PreemptionClaims,
     /// Application and request number where the last review of waiting requests stopped.
     pub(crate) reviewed: Option<(AppId, usize)>,
+    /// Each grant of a pass is compared with the reference.
+    #[cfg(any(test, feature = "testkit"))]
+    pub(crate) compares_passes: bool,
 }
 
 impl SchedulerState {
