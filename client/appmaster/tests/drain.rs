@@ -143,6 +143,19 @@ fn a_second_executor_of_the_node_is_drained_if_needed() {
 }
 
 #[test]
+fn a_drained_executor_starts_no_tasks_after_a_cancelled_drain_of_its_node() {
+    let world = full_cluster()
+        .usual(TaskBehaviour::native(10, 40_000))
+        .habit("map/0", TaskBehaviour::native(400, TASK_MS))
+        .fault(InjectedFault::DrainCancelled {
+            at_ms: 5_000,
+            within_ms: 1_000,
+        })
+        .run();
+    assert_eq!((world.core.totals().done, drained(&world).len()), (60, 2));
+}
+
+#[test]
 fn escalated_tasks_wait_in_turn_on_a_small_node() {
     let hungry = TaskBehaviour::native(400, TASK_MS);
     let three = ["map/0", "map/5", "map/11"];

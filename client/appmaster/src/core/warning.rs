@@ -92,7 +92,8 @@ impl MasterCore {
             .for_each(|container| self.end_executor(container));
     }
 
-    /// Stores the warning of a container. Returns false if it changes nothing.
+    /// Stores the warning of a container. A warning without a deadline stays: it may be that of a
+    /// drain for a task, which later warnings do not end. Returns false if it changes nothing.
     pub(super) fn warn(&mut self, container: &ContainerId, until: Option<Tick>) -> bool {
         let Some(executor) = self
             .fleet
@@ -102,7 +103,8 @@ impl MasterCore {
         else {
             return false;
         };
-        let warning = DisruptionWarning { until };
+        let stays = executor.warning.filter(|known| known.until.is_none());
+        let warning = stays.unwrap_or(DisruptionWarning { until });
         let new = executor.warning != Some(warning);
         (executor.warning, executor.reserved) = (Some(warning), None);
         new

@@ -74,6 +74,8 @@ pub enum InjectedFault {
     LeftBehind { at_ms: u64, nth: usize, mib: u64 },
     /// At this time the first node starts to drain; no new container starts there.
     Drained { at_ms: u64 },
+    /// A drain of the first node with a deadline is announced, and does not happen.
+    DrainCancelled { at_ms: u64, within_ms: u64 },
     /// At this time the resource manager starts a new epoch.
     ManagerRestarts { at_ms: u64 },
     /// From this time on, for `for_ms`, the n-th live container is disconnected; its tasks
@@ -124,6 +126,7 @@ enum SimulatedEvent {
     LeftBehind(usize, u64),
     Resized(ContainerId, Resource),
     Drained,
+    DrainCancelled(u64),
     Moved(usize),
     Ordered(Box<ApplicationUpdateKind>),
     Registered(Epoch),
@@ -387,6 +390,9 @@ impl SimulatedCluster {
                     self.later(*at_ms, SimulatedEvent::LeftBehind(*nth, *mib))
                 }
                 InjectedFault::Drained { at_ms } => self.later(*at_ms, SimulatedEvent::Drained),
+                InjectedFault::DrainCancelled { at_ms, within_ms } => {
+                    self.later(*at_ms, SimulatedEvent::DrainCancelled(*within_ms))
+                }
                 InjectedFault::ManagerRestarts { at_ms } => {
                     self.later(*at_ms, SimulatedEvent::Registered(Epoch(2)));
                 }
@@ -539,6 +545,13 @@ impl SimulatedCluster {
                 self.update(ApplicationUpdateKind::NodeDraining {
                     node: "n0".parse().expect("node"),
                     until: None,
+                });
+            }
+            SimulatedEvent::DrainCancelled(within_ms) => {
+                let until = UnixMillis(self.now().unix.0 + within_ms);
+                self.update(ApplicationUpdateKind::NodeDraining {
+                    node: "n0".parse().expect("node"),
+                    until: Some(until),
                 });
             }
             SimulatedEvent::Moved(to) => self.master_moves(to),
