@@ -82,11 +82,11 @@ fn thread_of(process: i32, name: &str) -> Result<Pid> {
 
 /// One call on a connection of its own.
 async fn get(rm: SocketAddr, path: &str) -> Result<HttpResponse> {
-    HttpConnection::connect(rm, rm.ip()).await?.get(path).await
+    HttpConnection::connect(rm, None).await?.get(path).await
 }
 
 async fn post(rm: SocketAddr, path: &str, body: Vec<u8>) -> Result<HttpResponse> {
-    HttpConnection::connect(rm, rm.ip())
+    HttpConnection::connect(rm, None)
         .await?
         .post(path, &body)
         .await

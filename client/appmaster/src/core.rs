@@ -405,7 +405,8 @@ impl MasterCore {
             }
             return;
         };
-        (executor.line, executor.greeted, executor.unlisted) = (ConnectionState::Up, true, false);
+        (executor.line, executor.greeted) = (ConnectionState::Up, true);
+        executor.found();
         executor.slots = executor.slots.min(hello.slots.max(1));
         if !hello.task_groups {
             self.learning.expect_kills();

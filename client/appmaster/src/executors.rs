@@ -193,6 +193,9 @@ pub struct ExecutorEntry {
     /// True if the resource manager did not list it when this master last registered, and it has
     /// not reconnected since.
     pub unlisted: bool,
+    /// True if it is unlisted and its end may have been reported to another attempt of the
+    /// application, with another journal. It counts as ended.
+    pub reported_elsewhere: bool,
     /// The exit report of its container, the timeout for its final task reports, and the cursor of
     /// the update.
     pub ended: Option<(Box<ExitReport>, Tick, u64)>,
@@ -227,6 +230,7 @@ impl ExecutorEntry {
             warning: None,
             leaving: false,
             unlisted: false,
+            reported_elsewhere: false,
             ended: None,
         }
     }
@@ -309,6 +313,10 @@ impl ExecutorEntry {
     /// True when it may run tasks: neither ordered to end nor known to have ended.
     pub fn may_run_tasks(&self) -> bool {
         !self.leaving && self.ended.is_none()
+    }
+    /// Records that the resource manager or its connection showed that it exists.
+    pub fn found(&mut self) {
+        (self.unlisted, self.reported_elsewhere) = (false, false);
     }
     /// True when it needs no replacement. A warned executor is replaced at once. A warned own
     /// container is replaced only if its task has to run again.
@@ -499,6 +507,11 @@ impl ExecutorFleet {
     /// Requests whose count and number of ended containers `pass`.
     fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<DesiredRequest> {
         let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
+        let mut reported_elsewhere: BTreeMap<&RequestId, u32> = BTreeMap::new();
+        for executor in self.executors.values().filter(|e| e.reported_elsewhere) {
+            let ended = reported_elsewhere.entry(&executor.request).or_default();
+            *ended = ended.saturating_add(1);
+        }
         // The resource manager itself replaces an unlisted container. Counted here, it would be
         // requested again and again.
         for executor in self.executors.values().filter(|e| !e.unlisted) {
@@ -512,7 +525,8 @@ impl ExecutorFleet {
         }
         let one = |(id, request): (&RequestId, &ExecutorRequest)| {
             let (kept, leaving) = live.get(id).copied().unwrap_or_default();
-            let ended = count(request.ended.len());
+            let elsewhere = reported_elsewhere.get(id).copied().unwrap_or_default();
+            let ended = count(request.ended.len()).saturating_add(elsewhere);
             let worth = ended
                 .saturating_add(leaving)
                 .saturating_add(kept.max(request.wanted));

@@ -155,18 +155,72 @@ fn segments(folder: &Path, name: &str) -> io::Result<Vec<(u64, PathBuf)>> {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn read(folder: &Path, name: &str, mut each: impl FnMut(&str)) -> io::Result<()> {
+pub fn read(folder: &Path, name: &str, each: impl FnMut(&str)) -> io::Result<()> {
+    read_latest(folder, name, usize::MAX, each)
+}
+
+/// Like [`read`], but only the `most` latest lines. A file that a writer removes meanwhile is left
+/// out.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn read_latest(
+    folder: &Path,
+    name: &str,
+    most: usize,
+    mut each: impl FnMut(&str),
+) -> io::Result<()> {
     if !folder.is_dir() {
         return Ok(());
     }
-    for (_, path) in segments(folder, name)? {
-        for line in BufReader::new(File::open(path)?).split(b'\n') {
-            if let Ok(text) = std::str::from_utf8(&line?) {
+    let (mut files, mut lines) = (Vec::new(), 0_usize);
+    for (_, path) in segments(folder, name)?.into_iter().rev() {
+        if lines >= most {
+            break;
+        }
+        let Some(file) = present(&path)? else { break };
+        lines = lines.saturating_add(count_lines(file)?);
+        files.push(path);
+    }
+    let mut older = lines.saturating_sub(most);
+    for path in files.iter().rev() {
+        let Some(file) = present(path)? else { continue };
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line?;
+            if older > 0 {
+                older -= 1;
+            } else if let Ok(text) = std::str::from_utf8(&line) {
                 each(text);
             }
         }
     }
     Ok(())
+}
+
+/// Opens a file; `None` if it was removed.
+fn present(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Number of lines of a file. A last line without an end counts.
+fn count_lines(file: File) -> io::Result<usize> {
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let (mut count, mut last) = (0, b'\n');
+    loop {
+        let piece = reader.fill_buf()?;
+        let Some(end) = piece.last() else { break };
+        (count, last) = (
+            count + piece.iter().filter(|byte| **byte == b'\n').count(),
+            *end,
+        );
+        let length = piece.len();
+        reader.consume(length);
+    }
+    Ok(count + usize::from(last != b'\n'))
 }
 
 #[cfg(test)]
@@ -188,6 +242,22 @@ mod tests {
             },
         )
         .expect("opens")
+    }
+
+    #[test]
+    fn the_latest_lines_are_read_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut lines = open(dir.path());
+        for n in 0..20 {
+            lines.append([format!("line {n}")]).expect("writes");
+        }
+        let all = kept(dir.path());
+        for most in [0, 1, 7, all.len(), usize::MAX] {
+            let mut latest = Vec::new();
+            let each = |line: &str| latest.push(line.to_owned());
+            read_latest(dir.path(), "x", most, each).expect("reads");
+            assert_eq!(latest, all[all.len().saturating_sub(most)..], "{most}");
+        }
     }
 
     #[test]

@@ -56,12 +56,14 @@ enum Size {
 }
 
 impl HttpConnection {
-    /// Connects from one of the addresses of this machine.
-    pub async fn connect(to: SocketAddr, from: IpAddr) -> Result<Self> {
+    /// Connects from one of the addresses of this machine, or from the usual one.
+    pub async fn connect(to: SocketAddr, from: Option<IpAddr>) -> Result<Self> {
         let socket = TcpSocket::new_v4().context("a socket")?;
-        socket
-            .bind(SocketAddr::new(from, 0))
-            .with_context(|| format!("a port of {from}"))?;
+        if let Some(from) = from {
+            socket
+                .bind(SocketAddr::new(from, 0))
+                .with_context(|| format!("a port of {from}"))?;
+        }
         let stream = timeout(CALL, socket.connect(to))
             .await
             .context("connecting timed out")??;
@@ -370,9 +372,7 @@ mod tests {
                 stream.write_all(&[*byte]).await.expect("writes");
             }
         });
-        let wire = HttpConnection::connect(to, to.ip())
-            .await
-            .expect("connects");
+        let wire = HttpConnection::connect(to, None).await.expect("connects");
         let mut lines = wire
             .lines("/x")
             .await

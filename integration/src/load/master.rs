@@ -39,7 +39,7 @@ const ALIVE: Duration = Duration::from_secs(1);
 /// Number of attempts to submit a master's application.
 const MAX_ATTEMPTS: u32 = 10;
 /// Index of the first source address for masters' connections.
-const FIRST_PORTS: usize = 1_000_000;
+const FIRST_PORTS: usize = 4_000_000;
 
 /// The rate of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]

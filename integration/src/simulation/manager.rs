@@ -549,7 +549,7 @@ impl Simulation {
                         (true, true) => SimCallResult::Listening,
                     };
                     if let (SimCallResult::Listening, false) = (&heard, caller == Caller::Nobody) {
-                        let wants = cluster.desired(&node);
+                        let wants = cluster.commands_for(&node);
                         self.open_stream(m, stream, Reader::Host(node.clone(), life));
                         if let Some(before) = self.managers[m].nodes.insert(node, stream) {
                             self.break_stream(before, false);
@@ -558,7 +558,7 @@ impl Simulation {
                             stream,
                             Line::Desired {
                                 epoch,
-                                full: true,
+                                full: false,
                                 wants,
                             },
                         );

@@ -379,10 +379,18 @@ impl Cluster {
         });
         Some(whole.collect())
     }
-    /// Desired containers of a node; the node stops every other container.
-    pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, ContainerCommand)> {
-        let all = self.containers_on(node);
-        all.map(|c| (c.id.clone(), wanted(c))).collect()
+    /// Commands for a node that registered, beyond what it reported: containers to run or to stop.
+    /// A container that it reported as running in its latest size needs none.
+    pub fn commands_for(&self, node: &NodeId) -> Vec<(ContainerId, ContainerCommand)> {
+        let surplus = self.nodes.get(node).into_iter();
+        let surplus = surplus.flat_map(|node| node.surplus.keys());
+        let stop = |container: &ContainerId| {
+            let cause = StopCause::Asked;
+            (container.clone(), ContainerCommand::Stop { cause })
+        };
+        let all = self.containers_on(node).filter(|c| !c.runs_as_granted());
+        let own = all.map(|c| (c.id.clone(), wanted(c)));
+        own.chain(surplus.map(stop)).collect()
     }
     /// Containers of a node whose end the application has not acknowledged, in the order of their
     /// grants; none for an unknown node.

@@ -321,6 +321,12 @@ impl Container {
     pub(crate) fn role(&self) -> ContainerRole {
         ContainerRole::of(self.request.as_ref())
     }
+    /// True when its node has reported that it runs, in its latest size.
+    pub(crate) fn runs_as_granted(&self) -> bool {
+        self.state == ContainerState::Running
+            && self.sizing == size::ResizeState::Stable
+            && self.version == self.newest
+    }
     /// Current size.
     pub fn has(&self) -> VersionedSize {
         VersionedSize {

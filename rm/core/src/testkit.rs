@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, LaunchSpec, NodeId, Resource,
-    StopCause, Tick, UnixMillis,
+    Tick, UnixMillis,
 };
 
 pub use fake::{FakeContainer, FakeNode};
@@ -355,20 +355,13 @@ impl ClusterScenario {
         let CallAnswer::Node { acked } = answer else {
             panic!("{answer:?} to a registration")
         };
-        let full = self.cluster.desired(&node);
+        let commands = self.cluster.commands_for(&node);
         let fake = self.nodes.get_mut(&node).expect("a node of this scenario");
         fake.connected = true;
         for container in acked {
             fake.forget(&container);
         }
-        let wanted: BTreeSet<ContainerId> = full.iter().map(|(c, _)| c.clone()).collect();
-        fake.asked_to_stop.extend(
-            fake.has
-                .keys()
-                .filter(|c| !wanted.contains(c))
-                .map(|c| (c.clone(), StopCause::Asked)),
-        );
-        for (container, want) in full {
+        for (container, want) in commands {
             fake.obey(container, want);
         }
         Ok(())

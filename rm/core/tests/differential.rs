@@ -1,5 +1,5 @@
 //! Random histories over random queue trees, in which each grant of a pass is compared with the
-//! reference that sorts all waiters and inspects all nodes anew ([`Cluster::compare_passes`]; every
+//! reference that sorts all waiters and inspects all nodes each time ([`Cluster::compare_passes`]; every
 //! [`ClusterScenario`] does).
 //!
 //! [`Cluster::compare_passes`]: headroom_rm_core::Cluster::compare_passes

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headroom_rm_core::testkit::{ClusterScenario, ask, id, size};
 use headroom_rm_core::{
     AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, ContainerPhase,
-    MasterHeartbeat, MasterKind,
+    ContainerSize, DryRun, MasterHeartbeat, MasterKind,
 };
 use headroom_types::{Epoch, ExitReason, NodeId};
 
@@ -14,6 +14,47 @@ const OK: ExitReason = ExitReason::Exit { code: 0 };
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
+}
+
+#[test]
+fn a_node_gets_commands_only_for_what_it_did_not_report_as_wanted() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(8, 8));
+    let app = s.app("job");
+    s.ask(&app, "work", 4, size(1, 1)).expect("asks");
+    s.settle();
+    let node: NodeId = id("n1");
+    let commands = |s: &ClusterScenario| s.cluster.commands_for(&node);
+    assert_eq!(commands(&s), [], "all four run in the size that they have");
+    let [resized, stopped, ..] = &s.alive(&app)[..] else {
+        panic!("no containers")
+    };
+    let (resized, stopped) = (resized.clone(), stopped.clone());
+    s.nodes.get_mut(&node).expect("the node").connected = false;
+    let size = ContainerSize {
+        resource: size(2, 1),
+        heap: None,
+    };
+    let (container, how) = (resized.clone(), DryRun::Really);
+    let resize = ClusterCall::Resize {
+        container,
+        version: None,
+        size,
+        how,
+    };
+    s.call(resize).expect("the node has the memory");
+    let container = stopped.clone();
+    s.call(ClusterCall::Stop { container }).expect("it runs");
+    let names: Vec<_> = commands(&s).into_iter().map(|(c, _)| c).collect();
+    assert_eq!(names, [resized, stopped], "it may have missed these orders");
+
+    s.restart();
+    s.register("n1");
+    assert_eq!(commands(&s), [], "the new resource manager adopts all");
+    s.call(ClusterCall::Kill { app, reason: None })
+        .expect("kills");
+    assert_eq!(commands(&s).len(), 4);
+    s.check();
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Mailboxes for messages to nodes and masters that hold a stream open.
 //!
 //! The main loop owns them. A mailbox is bounded, and the loop never waits for it. A reader that is
-//! too slow loses its stream and requests the full state when it reconnects. This is always
-//! correct, because messages carry full levels or are numbered.
+//! too slow loses its stream, and gets what it missed when it reconnects: numbered updates, and
+//! commands for all containers that a node has not reported as the resource manager wants them.
 
 use std::collections::BTreeMap;
 
@@ -41,16 +41,16 @@ impl MailboxDispatcher {
         }
     }
 
-    /// Opens the stream of a node: first the full desired state, then changes. It replaces an
-    /// earlier stream of the node.
+    /// Opens the stream of a node: first all commands beyond what the node reported, then changes.
+    /// It replaces an earlier stream of the node.
     pub(crate) fn open_node(
         &mut self,
         node: NodeId,
-        all: Vec<(ContainerId, ContainerCommand)>,
+        missed: Vec<(ContainerId, ContainerCommand)>,
     ) -> mpsc::Receiver<DesiredStateLine> {
         let (send, receive) = mpsc::channel(LINES);
         // Cannot fail: the mailbox is new and empty.
-        let _ = send.try_send(to_wire::desired(self.epoch, true, all));
+        let _ = send.try_send(to_wire::desired(self.epoch, false, missed));
         self.nodes.insert(node, send);
         receive
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_batch_is_a_single_message_and_the_first_is_full() {
+    fn each_batch_is_a_single_message() {
         let mut dispatch = MailboxDispatcher::new(Epoch(1));
         let mut line = dispatch.open_node(node(), vec![(container(1), ContainerCommand::Forget)]);
         dispatch.queue_order(node(), container(2), ContainerCommand::Forget);
@@ -155,7 +155,7 @@ mod tests {
         dispatch.send();
         dispatch.send();
         let first = line.try_recv().expect("a message");
-        assert!(first.full && first.containers.len() == 1);
+        assert!(!first.full && first.containers.len() == 1);
         let second = line.try_recv().expect("a message");
         assert!(!second.full && second.containers.len() == 2);
         assert!(line.try_recv().is_err());
@@ -226,7 +226,7 @@ mod tests {
         let mut dispatch = MailboxDispatcher::new(Epoch(1));
         let mut first = dispatch.open_node(node(), Vec::new());
         let _second = dispatch.open_node(node(), Vec::new());
-        assert!(first.try_recv().expect("the full state").full);
+        assert_eq!(first.try_recv().expect("a line").epoch, Epoch(1));
         assert_eq!(
             first.try_recv(),
             Err(mpsc::error::TryRecvError::Disconnected)

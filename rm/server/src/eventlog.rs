@@ -36,6 +36,10 @@ const FILES: &str = "events";
 pub(crate) struct EventLog {
     ring: Mutex<EventRingBuffer>,
     last: watch::Sender<u64>,
+    /// Number of the first event of this incarnation.
+    first: u64,
+    /// True as soon as the events of earlier incarnations are there.
+    restored: watch::Sender<bool>,
     writer: Mutex<Option<EventFileWriter>>,
     /// Number of events that were dropped before the disk.
     unwritten: AtomicU64,
@@ -145,18 +149,19 @@ impl EventLog {
         EventLog {
             ring: Mutex::new(ring),
             last,
+            first,
+            restored: watch::Sender::new(true),
             writer: Mutex::new(None),
             unwritten,
         }
     }
 
-    /// Opens a log and reads the events that earlier incarnations left on disk. If the disk cannot
-    /// be read or written, it logs a warning and keeps the log in memory only.
+    /// Opens a log on disk. [`EventLog::restore`] must follow, which adds the events that earlier
+    /// incarnations left there. If the disk cannot be written, it logs a warning and keeps the log in
+    /// memory only.
     pub(crate) fn open(epoch: Epoch, folder: &Path, kept: RetentionLimits) -> Self {
         let log = EventLog::new(epoch);
-        if let Err(error) = lines::read(folder, FILES, |line| log.restore(line)) {
-            warn!(%error, "cannot read the events of earlier incarnations; continuing without them");
-        }
+        log.restored.send_replace(false);
         match SegmentedLog::open(folder, FILES, bounds(kept)).and_then(EventFileWriter::start) {
             Ok(writer) => *log.writer() = Some(writer),
             Err(error) => {
@@ -166,30 +171,22 @@ impl EventLog {
         log
     }
 
-    /// Restores one line of an earlier incarnation. An unreadable line is skipped: it is torn, or
-    /// has a field of a later version.
-    fn restore(&self, line: &str) {
-        let Ok(mut event) = serde_json::from_str::<LoggedEvent>(line) else {
-            return;
-        };
-        if let Some(reason) = Reason::from_former_name(&event.reason) {
-            event.reason = reason.as_str().to_owned();
+    /// Adds the latest events of earlier incarnations before those of this one. Blocking: a hundred
+    /// thousand events take a quarter of a second. If the disk cannot be read, it logs a warning.
+    pub(crate) fn restore(&self, folder: &Path) {
+        let mut earlier = EarlierEvents::default();
+        let read = lines::read_latest(folder, FILES, MOST, |line| earlier.take(line, self.first));
+        if let Err(error) = read {
+            warn!(%error, "cannot read the events of earlier incarnations; continuing without them");
         }
-        let mut ring = self.ring();
-        let after = ring.events.back().map_or(0, |last| last.index);
-        if event.index <= after || event.index >= ring.next {
-            return;
-        }
-        // Events before the first line of the files are gone, unless that line is the first event
-        // of all.
-        if ring.events.is_empty() {
-            ring.gone = if event.index == FIRST_OF_ALL {
-                0
-            } else {
-                event.index - 1
-            };
-        }
-        ring.keep(Arc::new(event));
+        self.ring().add_earlier(earlier);
+        self.restored.send_replace(true);
+    }
+
+    /// Waits until the events of earlier incarnations are there.
+    pub(crate) async fn restored(&self) {
+        // Fails if the log is dropped; then there is no reader.
+        let _ = self.restored.subscribe().wait_for(|done| *done).await;
     }
 
     /// Appends events and assigns their numbers.
@@ -297,7 +294,63 @@ impl EventLog {
     }
 }
 
+/// Events of earlier incarnations, as read from disk.
+#[derive(Debug, Default)]
+struct EarlierEvents {
+    events: Vec<Arc<LoggedEvent>>,
+    /// Number of the latest event that is no longer kept; 0 if all are kept.
+    gone: u64,
+    hour: RecentMemoryFailures,
+}
+
+impl EarlierEvents {
+    /// Takes one line, if its event is before `first`. An unreadable line is skipped: it is torn, or
+    /// has a field of a later version.
+    fn take(&mut self, line: &str, first: u64) {
+        let Ok(mut event) = serde_json::from_str::<LoggedEvent>(line) else {
+            return;
+        };
+        if let Some(reason) = Reason::from_former_name(&event.reason) {
+            event.reason = reason.as_str().to_owned();
+        }
+        let after = self.events.last().map_or(0, |last| last.index);
+        if event.index <= after || event.index >= first {
+            return;
+        }
+        // Events before the first line of the files are gone, unless that line is the first event
+        // of all.
+        if self.events.is_empty() && event.index != FIRST_OF_ALL {
+            self.gone = event.index - 1;
+        }
+        self.hour.take(&event);
+        self.events.push(Arc::new(event));
+    }
+}
+
 impl EventRingBuffer {
+    /// Adds events before all others, as many as there is room for.
+    fn add_earlier(&mut self, earlier: EarlierEvents) {
+        let EarlierEvents {
+            mut events,
+            mut gone,
+            mut hour,
+        } = earlier;
+        for event in &self.events {
+            hour.take(event);
+        }
+        self.hour = hour;
+        if self.gone > 0 {
+            return; // This incarnation alone fills the ring.
+        }
+        let excess = (events.len() + self.events.len()).saturating_sub(MOST);
+        if let Some(event) = events.drain(..excess).next_back() {
+            gone = event.index;
+        }
+        for event in events.into_iter().rev() {
+            self.events.push_front(event);
+        }
+        self.gone = gone;
+    }
     fn keep(&mut self, event: Arc<LoggedEvent>) {
         self.hour.take(&event);
         self.events.push_back(event);

@@ -172,7 +172,13 @@ fn each_filter_selects_the_matching_events() {
 }
 
 fn on_disk(dir: &tempfile::TempDir, epoch: u32) -> EventLog {
-    EventLog::open(Epoch(epoch), dir.path(), RetentionLimits::default())
+    opened(epoch, dir, RetentionLimits::default())
+}
+
+fn opened(epoch: u32, dir: &tempfile::TempDir, kept: RetentionLimits) -> EventLog {
+    let log = EventLog::open(Epoch(epoch), dir.path(), kept);
+    log.restore(dir.path());
+    log
 }
 
 #[test]
@@ -205,6 +211,26 @@ fn events_of_an_earlier_incarnation_are_kept() {
 }
 
 #[test]
+fn events_that_precede_the_restored_ones_in_time_follow_them_in_the_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let first = on_disk(&dir, 1);
+    first.push([event(None, "one"), event(None, OOM)]);
+    first.close();
+    let second = EventLog::open(Epoch(2), dir.path(), RetentionLimits::default());
+    second.push([event(None, "three"), event(None, OOM)]);
+    assert!(!*second.restored.borrow());
+    second.restore(dir.path());
+    assert!(*second.restored.borrow());
+    let base = (1 << 32, 2 << 32);
+    assert_eq!(
+        indexes(&second, &mut place(0)),
+        [base.0 + 1, base.0 + 2, base.1 + 1, base.1 + 2]
+    );
+    assert_eq!(second.memory_hour(UnixMillis(2000)).kills, 2);
+    second.close();
+}
+
+#[test]
 fn events_of_the_version_before_have_their_present_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     let first = on_disk(&dir, 1);
@@ -224,13 +250,13 @@ fn a_cursor_before_the_events_on_disk_is_refused_after_a_restart() {
         segment: headroom_types::Bytes::from_kib(64),
         segments: 2,
     };
-    let first = EventLog::open(Epoch(1), dir.path(), kept);
+    let first = opened(1, &dir, kept);
     for _ in 0..20 {
         first.push((0..200).map(|_| event(None, "x")));
     }
     first.close();
     assert_eq!(first.unwritten(), 0);
-    let second = EventLog::open(Epoch(2), dir.path(), kept);
+    let second = opened(2, &dir, kept);
     let oldest = indexes(&second, &mut place(0))[0];
     assert!(oldest > (1 << 32) + 1, "bounded");
     assert_eq!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use headroom_config::ResourceManagerConfig;
 use headroom_rm_store::etcd::EtcdEngine;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -26,30 +27,35 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    fn serve(self, routes: Router) -> JoinHandle<()> {
+    /// Accepts connections, which are served as soon as there are routes.
+    fn serve(self, routes: watch::Receiver<Option<Router>>) -> JoinHandle<()> {
         let limits = (self.limits, self.header_time);
         answer(routes, self.port, self.socket, limits, &self.closing)
     }
 }
 
 /// The listeners before this manager leads.
-pub(crate) enum Server {
-    /// Without an election, they serve only when it leads.
-    Closed(Front),
-    /// They serve as a standby.
-    Standby(RouteSwitch, JoinHandle<()>),
+pub(crate) struct Server {
+    routes: LeaderRoutes,
+    server: JoinHandle<()>,
+}
+
+/// Where the routes of the leader go.
+enum LeaderRoutes {
+    /// Without an election, connections wait for them.
+    Awaited(watch::Sender<Option<Router>>),
+    /// They replace those of the standby.
+    Standby(RouteSwitch),
 }
 
 impl Server {
     /// Serves as the leader from now on.
     pub(crate) fn lead(self, routes: Router) -> JoinHandle<()> {
-        match self {
-            Server::Closed(front) => front.serve(routes),
-            Server::Standby(switch, server) => {
-                switch.set(routes);
-                server
-            }
+        match self.routes {
+            LeaderRoutes::Awaited(awaited) => drop(awaited.send_replace(Some(routes))),
+            LeaderRoutes::Standby(switch) => switch.set(routes),
         }
+        self.server
     }
 }
 
@@ -72,8 +78,13 @@ pub(crate) async fn elect(
     copies: Router,
 ) -> anyhow::Result<Elected> {
     if !config.etcd.is_used() {
+        let awaited = watch::Sender::new(None);
+        let server = front.serve(awaited.subscribe());
         return Ok(Elected {
-            server: Server::Closed(front),
+            server: Server {
+                routes: LeaderRoutes::Awaited(awaited),
+                server,
+            },
             group: None,
             term: None,
             etcd: None,
@@ -81,14 +92,17 @@ pub(crate) async fn elect(
     }
     let group = ManagerGroup::new(config, url, ManagerClock::start())?;
     let switch = RouteSwitch::new(standby::router(group.clone(), copies));
-    let server = front.serve(switch.router());
+    let server = front.serve(watch::Sender::new(Some(switch.router())).subscribe());
     notify::ready();
     let (term, etcd) = tokio::select! {
         won = group.lead() => won,
         never = notify::keep_standby() => match never {},
     };
     Ok(Elected {
-        server: Server::Standby(switch, server),
+        server: Server {
+            routes: LeaderRoutes::Standby(switch),
+            server,
+        },
         group: Some(group),
         term: Some(term),
         etcd: Some(etcd),
@@ -98,7 +112,7 @@ pub(crate) async fn elect(
 /// Serves both listeners until `closing`. Each has its own connection limits; `headers` is the
 /// timeout for request headers.
 fn answer(
-    routes: Router,
+    routes: watch::Receiver<Option<Router>>,
     port: TcpServerListener,
     socket: Option<UnixSocketListener>,
     (limits, headers): (ConnectionLimits, Duration),

@@ -666,7 +666,7 @@ impl ManagerLoop {
                 // Fails if the caller has gone; the stream then ends.
                 let _ = reply.send(allowed.map(|()| {
                     self.dispatch
-                        .open_node(node.clone(), self.cluster.desired(&node))
+                        .open_node(node.clone(), self.cluster.commands_for(&node))
                 }));
             }
             LoopInput::WatchApp {

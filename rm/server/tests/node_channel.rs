@@ -56,7 +56,7 @@ async fn reports_and_desired_state_share_a_connection() {
     let NodeChannelLine::Desired(first) = line(&mut lines).await else {
         panic!("the first line is not desired state")
     };
-    assert!(first.full && first.epoch == node.epoch);
+    assert_eq!(first.epoch, node.epoch);
 
     sender.send(&report(1, node.epoch)).await.expect("sends");
     let stale = Epoch(node.epoch.0 + 7);

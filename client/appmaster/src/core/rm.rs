@@ -50,7 +50,7 @@ impl MasterCore {
         for granted in containers {
             if let Some(known) = self.fleet.executors.get_mut(&granted.container) {
                 known.resource = Some(granted.resource.clone());
-                known.unlisted = false;
+                known.found();
                 self.fleet.growing.insert(granted.container.clone());
             }
             self.on_granted(granted);
@@ -60,8 +60,12 @@ impl MasterCore {
 
     fn first_registration(&mut self, containers: &[ContainerGrant]) {
         self.phase = MasterPhase::Working;
+        let others_wrote_elsewhere = self.missed_attempts();
         self.join_runs();
         self.forget_ended_elsewhere(containers);
+        if others_wrote_elsewhere {
+            self.count_unlisted_as_ended(containers);
+        }
         self.restore_exclusions();
         self.begin_lease();
         for executor in self
@@ -112,6 +116,23 @@ impl MasterCore {
                 unused: false,
                 failed: false,
             });
+        }
+    }
+
+    /// True when attempts of the application between those of this journal and this one did not
+    /// write it.
+    fn missed_attempts(&self) -> bool {
+        let first = self.runs.first().copied();
+        first.is_some_and(|first| (first..self.setup.attempt).any(|run| !self.runs.contains(&run)))
+    }
+
+    /// Counts containers that the resource manager does not list as ended: their ends may have been
+    /// reported to another attempt. If not, the report follows, with the reason.
+    fn count_unlisted_as_ended(&mut self, alive: &[ContainerGrant]) {
+        for (id, executor) in &mut self.fleet.executors {
+            if !alive.iter().any(|granted| granted.container == *id) {
+                (executor.unlisted, executor.reported_elsewhere) = (true, true);
+            }
         }
     }
 

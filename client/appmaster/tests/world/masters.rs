@@ -3,6 +3,15 @@
 use super::*;
 
 impl SimulatedCluster {
+    /// Announces to the master that the first node drains, within this time.
+    pub(super) fn first_node_drains(&mut self, within_ms: Option<u64>) {
+        let now = self.now().unix.0;
+        self.update(ApplicationUpdateKind::NodeDraining {
+            node: "n0".parse().expect("node"),
+            until: within_ms.map(|ms| UnixMillis(now + ms)),
+        });
+    }
+
     /// A master that has read the journal.
     pub fn successor(&self) -> MasterCore {
         MasterCore::replay(self.job.clone(), setup(self.attempt), &self.records)

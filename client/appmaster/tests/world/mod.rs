@@ -542,18 +542,9 @@ impl SimulatedCluster {
             SimulatedEvent::LeftBehind(nth, mib) => self.left_behind(nth, mib),
             SimulatedEvent::Drained => {
                 self.closed = Some(0);
-                self.update(ApplicationUpdateKind::NodeDraining {
-                    node: "n0".parse().expect("node"),
-                    until: None,
-                });
+                self.first_node_drains(None);
             }
-            SimulatedEvent::DrainCancelled(within_ms) => {
-                let until = UnixMillis(self.now().unix.0 + within_ms);
-                self.update(ApplicationUpdateKind::NodeDraining {
-                    node: "n0".parse().expect("node"),
-                    until: Some(until),
-                });
-            }
+            SimulatedEvent::DrainCancelled(within_ms) => self.first_node_drains(Some(within_ms)),
             SimulatedEvent::Moved(to) => self.master_moves(to),
             SimulatedEvent::Ordered(order) => {
                 self.orders.push(ApplicationUpdateKind::clone(&order));

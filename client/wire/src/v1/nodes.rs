@@ -178,8 +178,9 @@ pub enum NodeContainerPhase {
 pub struct DesiredStateLine {
     /// Epoch of the resource manager.
     pub epoch: Epoch,
-    /// True for the first line: containers that it does not name are not desired. Later lines name
-    /// changes only.
+    /// True when containers that the line does not name are not desired; the first line of a resource
+    /// manager of an earlier version. Otherwise the node keeps them as they are: the first line has
+    /// what the resource manager wants beyond the node's latest reports, and the others are changes.
     pub full: bool,
     /// Desired containers. A line without containers is a heartbeat.
     pub containers: Vec<DesiredContainer>,

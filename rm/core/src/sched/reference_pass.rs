@@ -1,5 +1,5 @@
 //! Reference of the scheduling pass: sums every share from the containers, sorts all queues,
-//! applications and requests anew for each grant, and inspects every node.
+//! applications and requests again for each grant, and inspects every node.
 //!
 //! Tests and simulations compare each grant of [`Cluster::pass`] with it. Common to both are only
 //! the arithmetic of shares and bounds and the free resources of each node, which the invariants

@@ -130,6 +130,7 @@ pub(crate) async fn events(
         },
     };
     let log = web.reader.shared.events.clone();
+    log.restored().await;
     let news = log.watch();
     let first = log.read(&mut place).map_err(|old| {
         web.reader

@@ -11,7 +11,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
@@ -33,10 +33,12 @@ const RECOVER: Duration = Duration::from_millis(200);
 /// Time that running calls have to end at a shutdown.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// Serves until `closing`, then waits for running calls.
+/// Accepts connections and serves them until `closing`, then waits for running calls. Connections
+/// wait until there are `routes`: ten thousand nodes connect at the start of the daemon, more than the
+/// kernel queues, and it would let the others try again only after a second.
 pub(crate) async fn serve<D: ServerListener>(
     listener: D,
-    router: Router,
+    routes: watch::Receiver<Option<Router>>,
     limits: ConnectionLimits,
     headers: Duration,
     closing: CancellationToken,
@@ -56,8 +58,13 @@ pub(crate) async fn serve<D: ServerListener>(
         let Some(inside) = limits.enter(peer) else {
             continue;
         };
-        let (routes, listener, closing) = (router.clone(), listener.clone(), closing.clone());
+        let (mut routes, listener, closing) = (routes.clone(), listener.clone(), closing.clone());
         connections.spawn(async move {
+            let routes = tokio::select! {
+                () = closing.cancelled() => return,
+                routes = ready(&mut routes) => routes,
+            };
+            let Some(routes) = routes else { return };
             let (stream, visitor) = match listener.authenticate(raw).await {
                 Ok(greeted) => greeted,
                 Err(error) if error.kind() == SILENT => return,
@@ -102,6 +109,12 @@ pub(crate) async fn serve<D: ServerListener>(
     {
         debug!("some connections did not end in time; closing them");
     }
+}
+
+/// The routes, as soon as there are some. `None` if there will be none.
+async fn ready(routes: &mut watch::Receiver<Option<Router>>) -> Option<Router> {
+    let routes = routes.wait_for(Option::is_some).await.ok()?;
+    routes.clone()
 }
 
 /// Raises the limit of open files to the hard limit and returns it. Ten thousand nodes need twice

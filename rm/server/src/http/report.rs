@@ -48,6 +48,7 @@ pub(crate) async fn report(
         app: Some(app.clone()),
         ..eventlog::EventFilter::default()
     };
+    web.reader.shared.events.restored().await;
     let events = EventTopicReader::new(
         EventTopicFilter {
             log: own,

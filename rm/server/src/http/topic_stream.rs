@@ -124,6 +124,7 @@ pub(crate) async fn stream(
     // The task ends with its reader, or with the resource manager.
     tokio::spawn(async move {
         let _seat = seat;
+        follower.web.reader.shared.events.restored().await;
         follower.run(out).await;
     });
     Ok(endless(

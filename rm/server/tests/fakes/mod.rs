@@ -265,7 +265,7 @@ impl FakeNode {
                 .expect("listens"),
         );
         let first = self.next_line().await;
-        assert!(first.full, "the first message has the full state");
+        assert_eq!(first.epoch, self.epoch);
         self.obey(first);
     }
 
