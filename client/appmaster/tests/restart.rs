@@ -4,6 +4,7 @@
 #[macro_use]
 mod world;
 
+use headroom_appmaster::record::JournalRecord;
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::MemoryFailureMode;
 use proptest::prelude::*;
@@ -141,6 +142,26 @@ fn a_master_without_the_journal_does_not_wait_for_old_executors() {
             world.now_ms
         );
     }
+}
+
+/// Attempts between two attempts with the same journal had another one. The ends of the containers
+/// in this journal were reported to them, so a container that the resource manager does not list
+/// counts as ended. Without such attempts its end is not reported yet.
+#[test]
+fn a_container_that_ended_under_another_journal_counts_as_ended() {
+    let world = MasterScenario::of(MOVED)
+        .nodes(&[2048])
+        .usual(TaskBehaviour::native(10, 20_000))
+        .run();
+    let gained = |record: &JournalRecord| matches!(record, JournalRecord::Gained { .. });
+    let first = world.records.iter().position(gained).expect("a container");
+    let counts = |attempt| {
+        let core = world.registered_successor(attempt, first + 1);
+        let requests = core.fleet().desired_requests();
+        requests.iter().map(|r| (r.ended, r.count)).max()
+    };
+    let (next, later) = (counts(2).expect("a request"), counts(4).expect("a request"));
+    assert_eq!((next.0, later), (0, (1, next.1 + 1)));
 }
 
 /// The master finds its own journal, but the live containers were granted to a run that wrote

@@ -17,6 +17,22 @@ impl SimulatedCluster {
         MasterCore::replay(self.job.clone(), setup(self.attempt), &self.records)
     }
 
+    /// A later attempt that has read the first records of the journal and has registered. The
+    /// resource manager lists no container.
+    pub fn registered_successor(&self, attempt: u32, records: usize) -> MasterCore {
+        let journal = &self.records[..records];
+        let mut core = MasterCore::replay(self.job.clone(), setup(attempt), journal);
+        let registered = MasterEvent::Registered {
+            epoch: Epoch(9),
+            largest: Resource::new(Bytes::from_gib(2), Cpus::from_cores(64)),
+            containers: Vec::new(),
+            cursor: 0,
+        };
+        core.step(self.now(), registered, &mut Vec::new());
+        core.assert_invariants();
+        core
+    }
+
     pub(super) fn master_dies(&mut self) {
         self.die_after = None;
         self.master_up = false;
