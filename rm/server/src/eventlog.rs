@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use headroom_config::RetentionLimits;
 use headroom_telemetry::{SegmentedLog, lines};
@@ -26,6 +27,8 @@ use crate::memory_failures::RecentMemoryFailures;
 const MOST: usize = 100_000;
 /// Maximum number of events in one batch.
 const PIECE: usize = 256;
+/// Longest wait of a reader for the events of earlier incarnations.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of the first event of the first incarnation.
 const FIRST_OF_ALL: u64 = (1 << 32) + 1;
 /// Base name of the files.
@@ -183,10 +186,14 @@ impl EventLog {
         self.restored.send_replace(true);
     }
 
-    /// Waits until the events of earlier incarnations are there.
+    /// Waits until the events of earlier incarnations are there, or until the disk has taken too
+    /// long; a reader then gets those of this incarnation.
     pub(crate) async fn restored(&self) {
-        // Fails if the log is dropped; then there is no reader.
-        let _ = self.restored.subscribe().wait_for(|done| *done).await;
+        let mut restored = self.restored.subscribe();
+        let wait = restored.wait_for(|done| *done);
+        if tokio::time::timeout(RESTORE_TIMEOUT, wait).await.is_err() {
+            warn!("the events of earlier incarnations are not read yet");
+        }
     }
 
     /// Appends events and assigns their numbers.
