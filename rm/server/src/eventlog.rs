@@ -17,7 +17,7 @@ use headroom_telemetry::{SegmentedLog, lines};
 use headroom_types::{AppId, Epoch, EventTopic, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::apps::MemoryFailureStats;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use crate::eventfiles::{EventFileWriter, bounds};
@@ -43,6 +43,8 @@ pub(crate) struct EventLog {
     first: u64,
     /// True as soon as the events of earlier incarnations are there.
     restored: watch::Sender<bool>,
+    /// A reader waits for them.
+    wanted: Notify,
     writer: Mutex<Option<EventFileWriter>>,
     /// Number of events that were dropped before the disk.
     unwritten: AtomicU64,
@@ -154,6 +156,7 @@ impl EventLog {
             last,
             first,
             restored: watch::Sender::new(true),
+            wanted: Notify::new(),
             writer: Mutex::new(None),
             unwritten,
         }
@@ -186,10 +189,19 @@ impl EventLog {
         self.restored.send_replace(true);
     }
 
+    /// Waits until a reader waits for the events of earlier incarnations.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
     /// Waits until the events of earlier incarnations are there, or until the disk has taken too
     /// long; a reader then gets those of this incarnation.
     pub(crate) async fn restored(&self) {
         let mut restored = self.restored.subscribe();
+        if *restored.borrow() {
+            return;
+        }
+        self.wanted.notify_one();
         let wait = restored.wait_for(|done| *done);
         if tokio::time::timeout(RESTORE_TIMEOUT, wait).await.is_err() {
             warn!("the events of earlier incarnations are not read yet");

@@ -60,8 +60,8 @@ const BACKLOG: u32 = 16_384;
 const UPLOADS: &str = "uploads";
 /// Directory of the event log and the audit log, in the state directory.
 const LOGS: &str = "log";
-/// Nice value of work that can wait.
-const LOW_PRIORITY: i32 = 10;
+/// Delay of the events of earlier incarnations without a reader.
+const RESTORE_DELAY: Duration = Duration::from_secs(2);
 /// Timeout for the last batch at shutdown.
 const LAST_BATCH: Duration = Duration::from_secs(20);
 
@@ -192,7 +192,7 @@ async fn lead(
     let shared = shared_state(&opened, config, &logs, (clock, bound.counters))?;
     let nodes_called = PeerHttpClients::new(bound.keys.clone(), PeerExpectation::Node)
         .context("cannot create the client for calls to nodes")?;
-    restore_events(shared.events.clone(), logs.clone())?;
+    tokio::spawn(restore_events(shared.events.clone(), logs.clone()));
     let lease = elected.term.as_ref().map(Term::clock);
     let (handle, owner) = start_loop(opened, &options, clock, (shared.clone(), lease.clone()))?;
     let (events, audit) = (
@@ -294,18 +294,15 @@ fn shared_state(
     })
 }
 
-/// Restores the events of earlier incarnations while the manager already serves. The nodes that
-/// register meanwhile need the processors more: the thread has a low priority.
-fn restore_events(events: Arc<EventLog>, logs: PathBuf) -> anyhow::Result<()> {
-    let restore = move || {
-        // Without the permission, it has the usual one.
-        let _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
-        events.restore(&logs);
-    };
-    let thread = std::thread::Builder::new().name("old events".into());
-    let started = thread.spawn(restore);
-    started.context("cannot start the thread that restores the events")?;
-    Ok(())
+/// Restores the events of earlier incarnations while the manager already serves: as soon as a reader
+/// needs them, or after a delay. The nodes that register meanwhile need the processors more.
+async fn restore_events(events: Arc<EventLog>, logs: PathBuf) {
+    // A delay without a reader is the usual case.
+    let _ = tokio::time::timeout(RESTORE_DELAY, events.wanted()).await;
+    let restored = tokio::task::spawn_blocking(move || events.restore(&logs)).await;
+    if let Err(error) = restored {
+        tracing::warn!(%error, "the events of earlier incarnations are not restored");
+    }
 }
 
 /// Starts the main loop. Returns the handle for its inputs, and the receiver of its outcome.

@@ -17,6 +17,7 @@ use crate::view::ClusterSnapshot;
 /// Current metrics. `state` is the state directory; only its size is read.
 pub(crate) async fn page(reader: &ClusterReader, state: Arc<Path>) -> ProblemResult<MetricsPage> {
     let view = reader.handle.view().await?;
+    reader.shared.events.restored().await;
     let size = tokio::task::spawn_blocking(move || size_of(&state))
         .await
         .unwrap_or_default();
