@@ -54,7 +54,7 @@ use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 use crate::event::{
     EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, MasterEffect, MasterEvent,
 };
-use crate::executors::{ConnectionState, ExecutorFleet};
+use crate::executors::{ConnectionState, ContainerListing, ExecutorFleet};
 use crate::ledger::TaskStatistics;
 use crate::output::EarlierCommit;
 use crate::policy::sizing::MeasuredNeed;
@@ -406,7 +406,7 @@ impl MasterCore {
             return;
         };
         (executor.line, executor.greeted) = (ConnectionState::Up, true);
-        executor.found();
+        executor.listing = ContainerListing::Listed;
         executor.slots = executor.slots.min(hello.slots.max(1));
         if !hello.task_groups {
             self.learning.expect_kills();

@@ -150,6 +150,27 @@ impl DisruptionWarning {
     }
 }
 
+/// Whether the resource manager knows the container of an executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerListing {
+    /// It listed or granted the container, or the executor has connected since.
+    Listed,
+    /// It did not list the container when this master last registered.
+    Unlisted,
+    /// Likewise, and the end may have been reported to another attempt of the application, with
+    /// another journal. The container counts as ended.
+    Ended,
+}
+
+impl ContainerListing {
+    fn is_listed(self) -> bool {
+        match self {
+            ContainerListing::Listed => true,
+            ContainerListing::Unlisted | ContainerListing::Ended => false,
+        }
+    }
+}
+
 /// One executor.
 #[derive(Clone, Debug)]
 pub struct ExecutorEntry {
@@ -190,12 +211,8 @@ pub struct ExecutorEntry {
     pub warning: Option<DisruptionWarning>,
     /// It was ordered to end.
     pub leaving: bool,
-    /// True if the resource manager did not list it when this master last registered, and it has
-    /// not reconnected since.
-    pub unlisted: bool,
-    /// True if it is unlisted and its end may have been reported to another attempt of the
-    /// application, with another journal. It counts as ended.
-    pub reported_elsewhere: bool,
+    /// Whether the resource manager knows its container.
+    pub listing: ContainerListing,
     /// The exit report of its container, the timeout for its final task reports, and the cursor of
     /// the update.
     pub ended: Option<(Box<ExitReport>, Tick, u64)>,
@@ -229,8 +246,7 @@ impl ExecutorEntry {
             left: Unattributed::default(),
             warning: None,
             leaving: false,
-            unlisted: false,
-            reported_elsewhere: false,
+            listing: ContainerListing::Listed,
             ended: None,
         }
     }
@@ -314,15 +330,11 @@ impl ExecutorEntry {
     pub fn may_run_tasks(&self) -> bool {
         !self.leaving && self.ended.is_none()
     }
-    /// Records that the resource manager or its connection showed that it exists.
-    pub fn found(&mut self) {
-        (self.unlisted, self.reported_elsewhere) = (false, false);
-    }
     /// True when it needs no replacement. A warned executor is replaced at once. A warned own
     /// container is replaced only if its task has to run again.
     pub fn needs_no_replacement(&self) -> bool {
         let done_here = matches!(self.purpose, RequestPurpose::Own(_)) && !self.seats.is_empty();
-        self.may_run_tasks() && !self.unlisted && (self.warning.is_none() || done_here)
+        self.may_run_tasks() && self.listing.is_listed() && (self.warning.is_none() || done_here)
     }
 }
 
@@ -506,30 +518,31 @@ impl ExecutorFleet {
 
     /// Requests whose count and number of ended containers `pass`.
     fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<DesiredRequest> {
-        let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
-        let mut reported_elsewhere: BTreeMap<&RequestId, u32> = BTreeMap::new();
-        for executor in self.executors.values().filter(|e| e.reported_elsewhere) {
-            let ended = reported_elsewhere.entry(&executor.request).or_default();
-            *ended = ended.saturating_add(1);
+        #[derive(Clone, Copy, Default)]
+        struct ContainerCounts {
+            kept: u32,
+            leaving: u32,
+            ended: u32,
         }
-        // The resource manager itself replaces an unlisted container. Counted here, it would be
-        // requested again and again.
-        for executor in self.executors.values().filter(|e| !e.unlisted) {
-            let (kept, leaving) = live.entry(&executor.request).or_default();
-            let counter = if executor.needs_no_replacement() {
-                kept
-            } else {
-                leaving
+        let mut counts: BTreeMap<&RequestId, ContainerCounts> = BTreeMap::new();
+        for executor in self.executors.values() {
+            let of_request = counts.entry(&executor.request).or_default();
+            let counter = match executor.listing {
+                ContainerListing::Listed if executor.needs_no_replacement() => &mut of_request.kept,
+                ContainerListing::Listed => &mut of_request.leaving,
+                ContainerListing::Ended => &mut of_request.ended,
+                // The resource manager itself replaces it. Counted here, it would be requested again
+                // and again.
+                ContainerListing::Unlisted => continue,
             };
             *counter = counter.saturating_add(1);
         }
         let one = |(id, request): (&RequestId, &ExecutorRequest)| {
-            let (kept, leaving) = live.get(id).copied().unwrap_or_default();
-            let elsewhere = reported_elsewhere.get(id).copied().unwrap_or_default();
-            let ended = count(request.ended.len()).saturating_add(elsewhere);
+            let counts = counts.get(id).copied().unwrap_or_default();
+            let ended = count(request.ended.len()).saturating_add(counts.ended);
             let worth = ended
-                .saturating_add(leaving)
-                .saturating_add(kept.max(request.wanted));
+                .saturating_add(counts.leaving)
+                .saturating_add(counts.kept.max(request.wanted));
             let wanted = || DesiredRequest {
                 request: id.clone(),
                 purpose: request.purpose,

@@ -47,8 +47,10 @@ impl SharedState {
         Some(self.heartbeat.load(Ordering::Relaxed))
     }
 
-    /// Memory failures in the hour before `now`.
-    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
+    /// Memory failures in the hour before `now`. After a restart, the first caller waits for the
+    /// events of earlier incarnations.
+    pub(crate) async fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
+        self.events.restored().await;
         MemoryFailureStats {
             wasted_byte_s: self.jobs.wasted_in_last_hour(now),
             ..self.events.memory_hour(now)

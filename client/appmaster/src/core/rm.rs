@@ -8,7 +8,7 @@ use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGran
 
 use super::{MasterCore, MasterPhase};
 use crate::event::{MasterEffect, SizeRefusal};
-use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose};
+use crate::executors::{ConnectionState, ContainerListing, ExecutorEntry, RequestPurpose};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, GiveUpCause};
 use crate::record::JournalRecord;
@@ -39,7 +39,7 @@ impl MasterCore {
                         executor.line = ConnectionState::Down {
                             until: self.now.tick.plus(NODE_RETURN_TIMEOUT),
                         };
-                        executor.unlisted = true;
+                        executor.listing = ContainerListing::Unlisted;
                     }
                 }
             }
@@ -50,7 +50,7 @@ impl MasterCore {
         for granted in containers {
             if let Some(known) = self.fleet.executors.get_mut(&granted.container) {
                 known.resource = Some(granted.resource.clone());
-                known.found();
+                known.listing = ContainerListing::Listed;
                 self.fleet.growing.insert(granted.container.clone());
             }
             self.on_granted(granted);
@@ -131,7 +131,7 @@ impl MasterCore {
     fn count_unlisted_as_ended(&mut self, alive: &[ContainerGrant]) {
         for (id, executor) in &mut self.fleet.executors {
             if !alive.iter().any(|granted| granted.container == *id) {
-                (executor.unlisted, executor.reported_elsewhere) = (true, true);
+                executor.listing = ContainerListing::Ended;
             }
         }
     }

@@ -23,6 +23,7 @@ use crate::queue::QueueNumber;
 use crate::queue::bound::{DominantShare, ResourceBound};
 use crate::queue::spec::LeafOrder;
 use crate::queue::tree::QueueEntry;
+use crate::request::PendingRequest;
 use crate::timer::TimerKey;
 
 /// The grant that a pass must make next: application, request (`None` for its master), and node.
@@ -96,9 +97,6 @@ impl Cluster {
     /// # Panics
     /// When they differ.
     pub(super) fn compare_grant(&self, found: Option<ReferenceGrant>) {
-        if !self.scheduler.compares_passes {
-            return;
-        }
         let mut total = Resource::default();
         for account in self
             .nodes
@@ -212,20 +210,20 @@ impl<'a> ReferenceWalk<'a> {
         let delayed = TimerKey::Relaunch(app.id.clone());
         let master =
             app.run == AttemptState::Scheduled && self.cluster.timers.of(&delayed).is_none();
-        let missing = |(request, asked): &(&RequestId, &crate::request::PendingRequest)| {
-            let _ = request;
+        let missing = |(_, asked): &(&RequestId, &PendingRequest)| {
             !app.state.is_ending() && app.missing_of(asked) > 0
         };
         let mut requests: Vec<_> = app.requests.iter().filter(missing).collect();
         requests.sort_by_key(|(_, asked)| (Reverse(asked.ask.priority), asked.arrival));
         let requests = requests.into_iter().map(|(request, _)| Some(request));
         let mut waiting = master.then_some(None).into_iter().chain(requests);
+        let facts = self.facts(app);
         waiting.find_map(|request| {
             let need = PlacementNeed::of(app, request)?;
             if !self.limits_admit(app, leaf, path, (request, need.size)) {
                 return None;
             }
-            let node = self.facts(app).choose(need)?;
+            let node = facts.choose(need)?;
             let node = self.cluster.nodes.index().id(node)?;
             Some((app.id.clone(), request.cloned(), node.clone()))
         })

@@ -27,8 +27,8 @@ pub(crate) async fn status(
 ) -> HandlerResult<Response> {
     use axum::response::IntoResponse as _;
     let view = wait::view(&web, ViewSection::Status, long_poll).await?;
-    web.reader.shared.events.restored().await;
-    let hour = web.reader.shared.memory_hour(web.reader.clock.unix_now());
+    let now = web.reader.clock.unix_now();
+    let hour = web.reader.shared.memory_hour(now).await;
     let index = [(INDEX, view.index(ViewSection::Status).to_string())];
     Ok((index, Json(view.status(web.reader.clock.now(), hour))).into_response())
 }

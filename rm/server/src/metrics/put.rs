@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use headroom_telemetry::names::*;
 use headroom_telemetry::{MetricsPage, process};
 use headroom_types::{Reason, Tick};
-use headroom_wire::v1::apps::AppState;
+use headroom_wire::v1::apps::{AppState, MemoryFailureStats};
 use headroom_wire::v1::error::ProblemResult;
 
 use super::{ContainerDecision, ManagerCounters};
@@ -17,12 +17,12 @@ use crate::view::ClusterSnapshot;
 /// Current metrics. `state` is the state directory; only its size is read.
 pub(crate) async fn page(reader: &ClusterReader, state: Arc<Path>) -> ProblemResult<MetricsPage> {
     let view = reader.handle.view().await?;
-    reader.shared.events.restored().await;
+    let hour = reader.shared.memory_hour(reader.clock.unix_now()).await;
     let size = tokio::task::spawn_blocking(move || size_of(&state))
         .await
         .unwrap_or_default();
     let mut page = MetricsPage::new();
-    cluster(&mut page, reader, &view);
+    cluster(&mut page, reader, &view, hour);
     nodes(&mut page, reader, &view);
     queues(&mut page, &view);
     counted(&mut page, &reader.shared.counters, reader);
@@ -32,11 +32,13 @@ pub(crate) async fn page(reader: &ClusterReader, state: Arc<Path>) -> ProblemRes
     Ok(page)
 }
 
-fn cluster(page: &mut MetricsPage, reader: &ClusterReader, view: &ClusterSnapshot) {
-    let status = view.status(
-        reader.clock.now(),
-        reader.shared.memory_hour(reader.clock.unix_now()),
-    );
+fn cluster(
+    page: &mut MetricsPage,
+    reader: &ClusterReader,
+    view: &ClusterSnapshot,
+    hour: MemoryFailureStats,
+) {
+    let status = view.status(reader.clock.now(), hour);
     page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
     page.count(
         &RM_LEADER,

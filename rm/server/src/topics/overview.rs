@@ -46,8 +46,7 @@ pub(crate) async fn board(reader: &ClusterReader) -> ProblemResult<TopicState> {
             .map(|a| &a.id),
     );
     let zero = reader.clock.unix_at_zero();
-    reader.shared.events.restored().await;
-    let hour = reader.shared.memory_hour(reader.clock.unix_now());
+    let hour = reader.shared.memory_hour(reader.clock.unix_now()).await;
     let mut status = json(&view.status(headroom_types::Tick(0), hour));
     if let Value::Object(fields) = &mut status {
         // The reader computes the uptime, so that it causes no changes.
