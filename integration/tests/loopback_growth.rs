@@ -10,8 +10,7 @@ use integration::cluster::{Cluster, ContainerOwner, NodeShape, SOON, until};
 use integration::guest::Guest;
 use integration::jobs::{JobFile, WorkLog};
 use integration::{on_host_and_in_guest, programs};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 /// Memory of a master's container.
 const MASTER: Bytes = Bytes::from_mib(72);
@@ -151,14 +150,14 @@ fn the_kernel_kills_after_the_freeze_timeout() {
         Ok((log.started().len() == 1).then_some(()))
     })
     .expect("starts");
-    let manager = Pid::from_raw(cluster.pid("resourcemanager").expect("runs"));
-    kill(manager, Signal::SIGSTOP).expect("stops");
+    let signal = |signal| cluster.signal_daemon("resourcemanager", signal);
+    signal(Signal::SIGSTOP).expect("stops");
     std::fs::write(&gate, "").expect("opens the gate");
     let first = log.started()[0];
     let died = until("the kernel to kill it", SOON, || {
         Ok((!std::path::Path::new(&format!("/proc/{first}/cmdline")).exists()).then_some(()))
     });
-    kill(manager, Signal::SIGCONT).expect("goes on");
+    signal(Signal::SIGCONT).expect("goes on");
     died.expect("is killed");
     let end = cluster.until_ended(&app).expect("ends");
     assert_eq!(end.state, AppState::Finished, "{}", end.diagnostics);

@@ -10,6 +10,7 @@ use headroom_client::Client;
 use headroom_test_fakes::{EtcdCluster, EtcdHost};
 use headroom_wire::v1::operator::{LeaderView, ManagerRole};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -307,9 +308,19 @@ impl Cluster {
         Ok(&mut replicas.etcd)
     }
 
-    /// Sends a signal to a daemon.
+    /// Sends a signal to a daemon. SIGSTOP takes effect before this returns: otherwise threads of the
+    /// daemon could go on until one of them handles it.
     pub fn signal_daemon(&self, name: &str, signal: Signal) -> Result<()> {
-        Ok(kill(Pid::from_raw(self.pid(name)?), signal)?)
+        let pid = Pid::from_raw(self.pid(name)?);
+        kill(pid, signal)?;
+        if signal != Signal::SIGSTOP {
+            return Ok(());
+        }
+        let look = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+        until("all threads of the daemon to stop", SOON, || {
+            let status = waitid(Id::Pid(pid), look)?;
+            Ok((status != WaitStatus::StillAlive).then_some(()))
+        })
     }
 
     /// Whether the process of a daemon has ended, or was killed.

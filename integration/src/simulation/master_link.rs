@@ -239,9 +239,9 @@ impl Simulation {
                 let call = from_wire::sync(&p.app, *body);
                 (SimMasterCallKind::Sync, patch, call)
             }
-            ManagerCall::Finish(mut body) => {
-                let patch = body.job.take();
-                let call = from_wire::finish(&p.app, *body);
+            ManagerCall::Finish(body) => {
+                let patch = body.job.clone();
+                let call = from_wire::finish(&p.app, *body).map(|(call, _)| call);
                 (SimMasterCallKind::Finish, patch, call)
             }
         };

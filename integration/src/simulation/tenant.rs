@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use headroom_rm_core::request::ContainerRequest;
 use headroom_rm_core::{
-    AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, MasterHeartbeat,
-    MasterKind, MasterUpdate, RequestVerdict, UpdateKind,
+    AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, FinalRows,
+    MasterHeartbeat, MasterKind, MasterUpdate, RequestVerdict, UpdateKind,
 };
 use headroom_types::{
     AppId, AttemptId, ContainerId, Epoch, ExitReason, LaunchSpec, NodeId, RequestId, Resource,
@@ -341,6 +341,7 @@ impl Simulation {
                         attempt,
                         outcome: ApplicationOutcome::Succeeded,
                         diagnostics: String::new(),
+                        rows: FinalRows::All,
                     },
                 )
             }

@@ -43,6 +43,17 @@ pub enum DryRun {
     DryRun,
 }
 
+/// Rows of the job in a call that ends its application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FinalRows {
+    /// All rows, or none.
+    #[default]
+    All,
+    /// Rows that changed since the previous report. The others must have been reported to this
+    /// incarnation of the resource manager.
+    Changed,
+}
+
 /// A size with its heap budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerSize {

@@ -61,10 +61,10 @@ pub use cluster::{Cluster, RestoredApp, RestoredCluster};
 pub use event::{
     AfterDrain, AppSubmission, ApplicationLifetime, ApplicationOutcome, CallAnswer, CallId,
     CallRefusal, CallResult, ClusterCall, ClusterEffect, ClusterEvent, ContainerCommand,
-    ContainerPhase, ContainerSize, CordonState, DryRun, EventLogLine, Exclusive, GrantedContainer,
-    LaunchOrder, LogMessage, LogObject, LogSeverity, MasterHeartbeat, MasterKind, MasterUpdate,
-    NodeHealth, NodeHeartbeat, NodeProperties, NodeRegistration, QueuesFrom, RefusedResize,
-    ReportedContainer, RequestVerdict, TagChange, UpdateKind,
+    ContainerPhase, ContainerSize, CordonState, DryRun, EventLogLine, Exclusive, FinalRows,
+    GrantedContainer, LaunchOrder, LogMessage, LogObject, LogSeverity, MasterHeartbeat, MasterKind,
+    MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties, NodeRegistration, QueuesFrom,
+    RefusedResize, ReportedContainer, RequestVerdict, TagChange, UpdateKind,
 };
 pub use explain::{MasterWait, NodeWaitReason, WaitExplanation, WaitReason};
 pub use history::EndedContainer;

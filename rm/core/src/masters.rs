@@ -8,7 +8,7 @@ use crate::app::ClusterApplication;
 use crate::attempt;
 use crate::cluster::{Cluster, MAX_REQUESTS, PendingReply, PendingVerdict};
 use crate::event::{
-    ApplicationOutcome, CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat,
+    ApplicationOutcome, CallAnswer, CallRefusal, DryRun, FinalRows, LogSeverity, MasterHeartbeat,
     RequestVerdict,
 };
 use crate::ledger::ContainerRole;
@@ -242,7 +242,7 @@ impl Cluster {
         &mut self,
         attempt: &AttemptId,
         outcome: ApplicationOutcome,
-        diagnostics: String,
+        (diagnostics, rows): (String, FinalRows),
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
         let id = &attempt.app;
@@ -250,6 +250,11 @@ impl Cluster {
         current(app, attempt)?;
         if app.state.is_ending() {
             return Ok(CallAnswer::Done);
+        }
+        // An earlier incarnation received the other rows; the master reports all of them when it has
+        // registered.
+        if rows == FinalRows::Changed && !app.run.is_registered() {
+            return Err(CallRefusal::MasterNotRegistered(id.clone()));
         }
         app.diagnostics = diagnostics;
         self.end_app(id, outcome, ctx);

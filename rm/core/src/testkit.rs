@@ -22,8 +22,9 @@ pub use fake::{FakeContainer, FakeNode};
 use crate::cluster::{Cluster, RestoredApp, RestoredCluster};
 use crate::event::{
     AppSubmission, ApplicationOutcome, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall,
-    ClusterEffect, ClusterEvent, ContainerCommand, DryRun, EventLogLine, MasterHeartbeat,
-    MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, RequestVerdict, UpdateKind,
+    ClusterEffect, ClusterEvent, ContainerCommand, DryRun, EventLogLine, FinalRows,
+    MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, RequestVerdict,
+    UpdateKind,
 };
 use crate::history::EndedContainer;
 use crate::node_tags::NodeTags;
@@ -565,6 +566,7 @@ impl ClusterScenario {
             attempt,
             outcome,
             diagnostics: "done".into(),
+            rows: FinalRows::All,
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headroom_rm_core::testkit::{ClusterScenario, ask, id, size};
 use headroom_rm_core::{
     AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, ContainerPhase,
-    ContainerSize, DryRun, MasterHeartbeat, MasterKind,
+    ContainerSize, DryRun, FinalRows, MasterHeartbeat, MasterKind,
 };
 use headroom_types::{Epoch, ExitReason, NodeId};
 
@@ -14,6 +14,44 @@ const OK: ExitReason = ExitReason::Exit { code: 0 };
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
+}
+
+#[test]
+fn an_end_with_changed_rows_waits_for_the_registration() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(8, 8));
+    let app = s.app("job");
+    s.settle();
+    s.restart();
+    s.register("n1");
+    let end = |s: &ClusterScenario, rows| ClusterCall::Finish {
+        attempt: s.attempt(&app),
+        outcome: ApplicationOutcome::Succeeded,
+        diagnostics: "done".into(),
+        rows,
+    };
+    let changed = end(&s, FinalRows::Changed);
+    let refused = s.call(changed.clone()).expect_err("rows are missing");
+    assert_eq!(refused, CallRefusal::MasterNotRegistered(app.clone()));
+    assert_eq!(s.state(&app), "running", "the job has not ended");
+    s.master(&app).expect("registers");
+    s.call(changed.clone()).expect("ends");
+    // The answer may be lost, also to a resource manager that then restarts.
+    s.call(changed.clone()).expect("repeats");
+    s.restart();
+    s.call(changed).expect("the end is saved");
+    s.check();
+}
+
+#[test]
+fn an_end_with_all_rows_needs_no_registration() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(8, 8));
+    let app = s.app("job");
+    s.settle();
+    s.restart();
+    s.finish(&app, ApplicationOutcome::Succeeded).expect("ends");
+    s.check();
 }
 
 #[test]

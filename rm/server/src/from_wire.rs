@@ -14,6 +14,7 @@ use headroom_wire::v1::application_master::{
 };
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
+use headroom_wire::v1::job::JobViewPatch;
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode,
     TagNodeRequest,
@@ -180,19 +181,29 @@ fn placement(
     )
 }
 
-/// Converts the end of a master. Fails if the attempt belongs to another application than `app`.
-pub fn finish(app: &AppId, body: FinishApplicationRequest) -> ProblemResult<core::ClusterCall> {
+/// Converts the end of a master, and returns the rows of its job. Fails if the attempt belongs to
+/// another application than `app`.
+pub fn finish(
+    app: &AppId,
+    body: FinishApplicationRequest,
+) -> ProblemResult<(core::ClusterCall, Option<JobViewPatch>)> {
     of_app(&body.attempt.app, app)?;
     let outcome = if body.succeeded {
         core::ApplicationOutcome::Succeeded
     } else {
         core::ApplicationOutcome::Failed
     };
-    Ok(core::ClusterCall::Finish {
+    let rows = match &body.job {
+        Some(patch) if !patch.full => core::FinalRows::Changed,
+        Some(_) | None => core::FinalRows::All,
+    };
+    let call = core::ClusterCall::Finish {
         attempt: body.attempt,
         outcome,
         diagnostics: cut(body.diagnostics, 16 << 10),
-    })
+        rows,
+    };
+    Ok((call, body.job))
 }
 
 /// Truncates a text to at most `most` bytes, between two characters.

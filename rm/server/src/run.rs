@@ -506,7 +506,8 @@ impl ManagerLoop {
             };
             let (app, patch) = *job;
             let state = self.cluster.app(&app).map(|a| a.state);
-            let start = if state.is_some_and(|s| s.is_over()) {
+            // The document of an ending job has its rows; changed ones alone must not replace it.
+            let start = if state.is_some_and(|s| s.is_ending()) {
                 RowCreation::WithAllRows
             } else {
                 RowCreation::Allowed

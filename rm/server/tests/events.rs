@@ -8,6 +8,7 @@ use fakes::*;
 use headroom_client::FollowMode;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppState;
+use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::job::{JobEvent, JobTotals, JobViewPatch, TaskRow, TaskState};
 
@@ -183,6 +184,42 @@ async fn the_view_of_a_job_is_merged_and_survives_a_restart() {
         view.job.expect("kept").tasks,
         [row("map/0", TaskState::Done), row("map/1", TaskState::Done)]
     );
+}
+
+/// A master that learns of a restart only by its last call must report its other rows again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_before_the_end_of_a_job_loses_no_rows() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (done, running) = (TaskState::Done, TaskState::Running);
+    let last = patch(false, vec![row("map/1", done)], &[]);
+    let attempt = {
+        let (manager, client) = resource_manager(dir.path()).await;
+        let master = FakeMaster::submit(&client, "job").await;
+        let rows = vec![row("map/0", done), row("map/1", running)];
+        let first = patch(true, rows, &[]);
+        let reported = master.sync_with(Vec::new(), Some(first)).await;
+        reported.expect("syncs");
+        manager.shutdown().await.expect("ends");
+        master.attempt
+    };
+    let all = [row("map/0", done), row("map/1", done)];
+    {
+        let (manager, client) = resource_manager(dir.path()).await;
+        let mut master = FakeMaster::of(&client, attempt.clone());
+        let refused = master.try_finish(Some(last.clone())).await;
+        let refused = refused.expect_err("the other rows are missing");
+        assert_eq!(refused.code(), Some(ErrorCode::HR0410), "{refused}");
+        master.register().await;
+        master.finish(Some(patch(true, all.to_vec(), &[]))).await;
+        app_state(&client, master.app(), AppState::Finished).await;
+        manager.shutdown().await.expect("ends");
+    }
+    // The answer was lost, and the master repeats the call.
+    let (_manager, client) = resource_manager(dir.path()).await;
+    let master = FakeMaster::of(&client, attempt);
+    master.finish(Some(last)).await;
+    let view = client.app(master.app()).await.expect("known");
+    assert_eq!(view.job.expect("kept").tasks, all);
 }
 
 #[tokio::test(flavor = "multi_thread")]

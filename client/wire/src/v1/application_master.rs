@@ -306,7 +306,7 @@ pub struct FinishApplicationRequest {
     /// Reason of a failure, or result.
     #[serde(default)]
     pub diagnostics: String,
-    /// The whole job view, for the history.
+    /// The rows of the job that changed since the previous report, or all of them.
     #[serde(default)]
     pub job: Option<super::job::JobViewPatch>,
 }

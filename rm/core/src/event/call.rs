@@ -12,7 +12,7 @@ use headroom_types::{
 
 use super::{
     AfterDrain, AppSubmission, ApplicationLifetime, ApplicationOutcome, CallId, ContainerSize,
-    DryRun, NodeHeartbeat, NodeRegistration, TagChange,
+    DryRun, FinalRows, NodeHeartbeat, NodeRegistration, TagChange,
 };
 use crate::queue::QueueTree;
 use crate::queue::spec::QueueState;
@@ -105,6 +105,8 @@ pub enum ClusterCall {
         outcome: ApplicationOutcome,
         /// Message for users.
         diagnostics: String,
+        /// The rows of the job that the call carries.
+        rows: FinalRows,
     },
     /// Stops one container.
     Stop {

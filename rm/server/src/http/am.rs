@@ -190,13 +190,11 @@ pub(crate) async fn sync(
 pub(crate) async fn finish(
     State(web): State<WebHandlerState>,
     PathId(app): PathId<AppId>,
-    JsonBody(mut body): JsonBody<FinishApplicationRequest>,
+    JsonBody(body): JsonBody<FinishApplicationRequest>,
 ) -> HandlerResult<Json<AppView>> {
-    let job = body.job.take().map(|patch| (app.clone(), patch));
-    web.reader
-        .handle
-        .call_with::<Done>(from_wire::finish(&app, body)?, job)
-        .await?;
+    let (call, rows) = from_wire::finish(&app, body)?;
+    let job = rows.map(|patch| (app.clone(), patch));
+    web.reader.handle.call_with::<Done>(call, job).await?;
     Ok(Json(web.reader.app(&app).await?))
 }
 

@@ -515,16 +515,20 @@ impl FakeMaster {
     }
 
     pub(crate) async fn finish(&self, job: Option<JobViewPatch>) -> AppView {
+        self.try_finish(job).await.expect("finishes")
+    }
+
+    pub(crate) async fn try_finish(
+        &self,
+        job: Option<JobViewPatch>,
+    ) -> Result<AppView, ClientError> {
         let body = FinishApplicationRequest {
             attempt: self.attempt.clone(),
             succeeded: true,
             diagnostics: "done".into(),
             job,
         };
-        self.client
-            .finish(self.app(), &body)
-            .await
-            .expect("finishes")
+        self.client.finish(self.app(), &body).await
     }
 
     /// Reads updates until the condition is met.
