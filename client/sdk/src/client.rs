@@ -225,6 +225,40 @@ impl Client {
         protocol: &str,
     ) -> ClientResult<(String, Result<reqwest::Upgraded, reqwest::Response>)> {
         let call = self.stream(Method::GET, path).upgrading(protocol);
+        self.change_protocol(call).await
+    }
+
+    /// `POST path` with a JSON body that changes the protocol of the connection, or, from a server
+    /// without that protocol, the JSON response.
+    pub(crate) async fn upgrade_or_post<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        protocol: &str,
+        body: &B,
+    ) -> ClientResult<(String, Result<reqwest::Upgraded, T>)> {
+        let call = self
+            .stream(Method::POST, path)
+            .with(|request| request.json(body))
+            .upgrading(protocol);
+        let (url, response) = match self.change_protocol(call).await? {
+            (url, Ok(upgraded)) => return Ok((url, Ok(upgraded))),
+            (url, Err(response)) => (url, response),
+        };
+        let body = tokio::time::timeout(self.call, parse(url.clone(), response)).await;
+        let body = body.unwrap_or_else(|_| {
+            let seconds = self.call.as_secs();
+            Err(ClientError::Answer {
+                url: url.clone(),
+                defect: AnswerDefect::Malformed(format!("no whole response within {seconds} s")),
+            })
+        });
+        Ok((url, Err(body?)))
+    }
+
+    async fn change_protocol(
+        &self,
+        call: manager_call::ManagerCall,
+    ) -> ClientResult<(String, Result<reqwest::Upgraded, reqwest::Response>)> {
         self.exchange(call, async |url, response| {
             if response.status() != reqwest::StatusCode::SWITCHING_PROTOCOLS {
                 let response = success(&url, response).await?;

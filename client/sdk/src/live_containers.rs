@@ -66,6 +66,7 @@ mod tests {
             node: node.parse().expect("an id"),
             resource: Resource::new(Bytes::from_mib(1), Cpus::from_cores(1)),
             attempt: 1,
+            running: false,
         }
     }
 

@@ -19,7 +19,7 @@ use headroom_types::{
 use headroom_wire::v1::node_channel::{NODE_CHANNEL_PROTOCOL, NodeChannelLine, NodeReportOutcome};
 use headroom_wire::v1::nodes::{
     ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeRegistered,
-    NodeReportReply, NodeTraits, ObservedContainer, RegisterNode, RunOrder,
+    NodeReportReply, NodeTraits, ObservedContainer, RunOrder,
 };
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
@@ -197,6 +197,20 @@ struct Report<'a> {
     health: NodeHealthState,
 }
 
+/// As [`headroom_wire::v1::nodes::RegisterNode`], with references instead of copies.
+#[derive(Debug, Serialize)]
+struct Registration<'a> {
+    serial: u64,
+    offers: &'a Resource,
+    enforcer: EnforcerKind,
+    url: &'static str,
+    health: NodeHealthState,
+    version: &'static str,
+    traits: NodeTraits,
+    containers: Vec<&'a ObservedContainer>,
+    exits: Vec<&'a ExitReport>,
+}
+
 impl Agent {
     fn new(
         n: usize,
@@ -245,27 +259,9 @@ impl Agent {
         place: &mut Option<tokio::sync::OwnedSemaphorePermit>,
         listened: &mut bool,
     ) -> Result<()> {
-        self.register().await?;
-        // The client of an agent opens the stream on the connection of the registration, which is idle.
-        let idle = match self.protocol {
-            AgentProtocol::Channel => self.report_line.lock().await.take(),
-            AgentProtocol::Calls { .. } => None,
-        };
-        let wire = match idle {
-            Some(wire) => wire,
-            None => HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?,
-        };
-        let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
-        let opened = match self.protocol {
-            AgentProtocol::Channel => {
-                let opened = wire.channel(&path, NODE_CHANNEL_PROTOCOL).await?;
-                opened.map(AgentStream::Channel)
-            }
-            AgentProtocol::Calls { .. } => wire.lines(&path).await?.map(AgentStream::Lines),
-        };
-        let mut stream = match opened {
-            Ok(stream) => stream,
-            Err(answer) => bail!("listening: status {}", answer.status),
+        let mut stream = match self.protocol {
+            AgentProtocol::Channel => self.open_channel().await?,
+            AgentProtocol::Calls { .. } => self.open_lines().await?,
         };
         *place = None;
         *listened = true;
@@ -301,6 +297,7 @@ impl Agent {
                     NodeChannelLine::Reply { number, .. } => {
                         bail!("reply {number} to no report")
                     }
+                    NodeChannelLine::Registered(_) => bail!("a second answer to the registration"),
                 }
             }
             () = tokio::time::sleep_until(wake) => Ok(()),
@@ -318,33 +315,57 @@ impl Agent {
         Ok(answer)
     }
 
-    async fn register(&mut self) -> Result<()> {
-        let body = RegisterNode {
-            serial: 0,
-            offers: self.offers.clone(),
-            enforcer: EnforcerKind::Poll,
-            url: "http://127.0.0.1:9".into(),
-            health: NodeHealthState::Healthy,
-            version: "fake".into(),
-            traits: NodeTraits::default(),
-            containers: self.has.values().map(|c| c.observed.clone()).collect(),
-            exits: self.has.values().filter_map(|c| c.exit.clone()).collect(),
-            key: None,
-            unattributed: Bytes::ZERO,
-            left_by: Vec::new(),
+    /// Registers and opens the stream on the same connection.
+    async fn open_channel(&mut self) -> Result<AgentStream> {
+        let wire = HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?;
+        let path = format!("/v1/nodes/{}/register", self.id);
+        let body = serde_json::to_vec(&self.registration())?;
+        let opened = wire.channel(&path, NODE_CHANNEL_PROTOCOL, &body).await?;
+        let mut channel = match opened {
+            Ok(channel) => channel,
+            Err(answer) => bail!("registering: status {}", answer.status),
         };
-        let answer = self
-            .post(
-                &format!("/v1/nodes/{}/register", self.id),
-                &serde_json::to_vec(&body)?,
-            )
-            .await?;
+        let NodeChannelLine::Registered(registered) = parse(&channel.next().await?)? else {
+            bail!("another line instead of the answer to the registration")
+        };
+        self.registered(registered);
+        Ok(AgentStream::Channel(channel))
+    }
+
+    /// Registers by a call, and opens the stream on a connection of its own.
+    async fn open_lines(&mut self) -> Result<AgentStream> {
+        let path = format!("/v1/nodes/{}/register", self.id);
+        let body = serde_json::to_vec(&self.registration())?;
+        let answer = self.post(&path, &body).await?;
         ensure!(
             answer.status == 200,
             "registering: status {}",
             answer.status
         );
-        let registered: NodeRegistered = serde_json::from_slice(&answer.body)?;
+        self.registered(serde_json::from_slice(&answer.body)?);
+        let wire = HttpConnection::connect(self.rm.now(), limits::address(self.n)).await?;
+        let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
+        match wire.lines(&path).await? {
+            Ok(lines) => Ok(AgentStream::Lines(lines)),
+            Err(answer) => bail!("listening: status {}", answer.status),
+        }
+    }
+
+    fn registration(&self) -> Registration<'_> {
+        Registration {
+            serial: 0,
+            offers: &self.offers,
+            enforcer: EnforcerKind::Poll,
+            url: "http://127.0.0.1:9",
+            health: NodeHealthState::Healthy,
+            version: "fake",
+            traits: NodeTraits::default(),
+            containers: self.has.values().map(|c| &c.observed).collect(),
+            exits: self.has.values().filter_map(|c| c.exit.as_ref()).collect(),
+        }
+    }
+
+    fn registered(&mut self, registered: NodeRegistered) {
         self.epoch = registered.epoch;
         self.follow(registered.heartbeat_ms);
         for container in registered.acked {
@@ -353,7 +374,6 @@ impl Agent {
         for container in self.has.values_mut() {
             (container.changed, container.received) = (false, true);
         }
-        Ok(())
     }
 
     /// Takes the interval of heartbeats that the resource manager sets.
@@ -584,6 +604,7 @@ async fn replied(
                 };
             }
             NodeChannelLine::Reply { number, .. } => bail!("reply {number} to report {report}"),
+            NodeChannelLine::Registered(_) => bail!("a second answer to the registration"),
         }
     }
 }

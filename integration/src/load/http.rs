@@ -87,7 +87,7 @@ impl HttpConnection {
 
     async fn call(&mut self, method: &str, path: &str, body: &[u8]) -> Result<HttpResponse> {
         timeout(CALL, async {
-            self.send(method, path, body).await?;
+            self.send(method, path, "", body).await?;
             let head = self.head().await?;
             let Size::Bytes(length) = head.body else {
                 bail!("{path}: an unbounded response to a call")
@@ -113,7 +113,7 @@ impl HttpConnection {
     /// `GET path` as a stream of lines. `Err` with the response if the request was refused.
     pub async fn lines(mut self, path: &str) -> Result<Result<Lines, HttpResponse>> {
         let head = timeout(CALL, async {
-            self.send("GET", path, &[]).await?;
+            self.send("GET", path, "", &[]).await?;
             self.head().await
         });
         let head = head
@@ -136,18 +136,16 @@ impl HttpConnection {
         }
     }
 
-    /// `GET path` with a change of the protocol. `Err` with the response if there was none.
+    /// `POST path` with a change of the protocol. `Err` with the response if there was none.
     pub async fn channel(
         mut self,
         path: &str,
         protocol: &str,
+        body: &[u8],
     ) -> Result<Result<LineChannel, HttpResponse>> {
         let opened = timeout(CALL, async {
-            let request = format!(
-                "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: {protocol}\r\n\r\n"
-            );
-            let sent = self.stream.write_all(request.as_bytes()).await;
-            sent.context("sending")?;
+            let upgrade = format!("connection: upgrade\r\nupgrade: {protocol}\r\n");
+            self.send("POST", path, &upgrade, body).await?;
             self.head().await
         });
         let head = opened
@@ -166,11 +164,12 @@ impl HttpConnection {
         }))
     }
 
-    async fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<()> {
+    /// Sends a request with these additional lines of its head.
+    async fn send(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> Result<()> {
         self.request.clear();
         write!(
             self.request,
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}"
         )?;
         if method == "POST" {
             write!(

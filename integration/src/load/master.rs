@@ -418,8 +418,14 @@ impl Master {
             answer.status,
             String::from_utf8_lossy(&answer.body)
         );
-        let MasterRegistered { epoch, cursor, .. } = serde_json::from_slice(&answer.body)?;
-        (self.epoch, self.cursor) = (epoch, cursor);
+        let registered: MasterRegistered = serde_json::from_slice(&answer.body)?;
+        (self.epoch, self.cursor) = (registered.epoch, registered.cursor);
+        for listed in registered.containers {
+            self.granted(listed.container.clone(), &listed.request);
+            if listed.running {
+                self.runs(listed.container);
+            }
+        }
         // A new incarnation restarts the cursor and has received no request yet.
         self.said = (0, 0, 0);
         self.released = false;

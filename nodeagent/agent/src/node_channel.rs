@@ -48,17 +48,22 @@ struct AwaitedReply {
 type ReportWrite = Pin<Box<dyn Future<Output = (NodeReportSender, ClientResult<()>)> + Send>>;
 
 impl NodeStreamTask {
-    /// Opens the stream and reads it. Its events have the number of this registration.
+    /// Reads a stream that is open, or opens it before. Its events have the number of this
+    /// registration.
     pub(crate) fn start(
-        client: Client,
-        node: NodeId,
+        opened: Option<NodeStream>,
+        (client, node): (Client, NodeId),
         (generation, epoch): (RegistrationNumber, Epoch),
         inputs: mpsc::Sender<AgentInput>,
     ) -> Self {
         let reports = ReportQueue::default();
         let queue = reports.clone();
         let task = tokio::spawn(async move {
-            let end = match client.node_stream(&node, epoch).await {
+            let opened = match opened {
+                Some(stream) => Ok(stream),
+                None => client.node_stream(&node, epoch).await,
+            };
+            let end = match opened {
                 Err(error) => Some(error),
                 Ok(NodeStream::Lines(lines)) => read(lines, generation, &inputs).await,
                 Ok(NodeStream::Channel(lines, sender)) => {
@@ -186,6 +191,10 @@ impl NodeChannel {
                 }
                 Some(Ok(NodeChannelLine::Reply { number, outcome })) => {
                     Ok(self.replied(number, outcome))
+                }
+                // The answer to a registration is read before the stream is.
+                Some(Ok(NodeChannelLine::Registered(_))) => {
+                    Err(Some(lost("a second answer to the registration")))
                 }
             },
             Some(report) = self.reports.recv(), if self.awaited.is_none() && self.sender.is_some() => {

@@ -3,7 +3,9 @@
 //! The link itself is a state machine, [`NodeLink`]. Every call runs as a task of its own, and its
 //! answer comes back as an input of the loop.
 
-use headroom_client::Client;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use headroom_client::{Client, NodeStream};
 use headroom_node_core::agent::AgentCore;
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{NodeReport, RegisterNode};
@@ -21,8 +23,26 @@ pub(crate) struct ResourceManagerLink {
     node: NodeId,
     inputs: mpsc::Sender<AgentInput>,
     link: NodeLink,
+    /// The stream that the latest registration opened, until it is read.
+    opened: OpenedStream,
     /// Reads the stream of desired state, and sends reports on its connection.
     stream: Option<NodeStreamTask>,
+}
+
+/// A stream that a registration opened, with the epoch of the resource manager.
+#[derive(Clone, Debug, Default)]
+struct OpenedStream(Arc<Mutex<Option<(Epoch, NodeStream)>>>);
+
+impl OpenedStream {
+    fn put(&self, opened: Option<(Epoch, NodeStream)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+    }
+
+    /// Takes the stream of this epoch, and drops any other.
+    fn take(&self, epoch: Epoch) -> Option<NodeStream> {
+        let opened = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        opened.and_then(|(of, stream)| (of == epoch).then_some(stream))
+    }
 }
 
 impl ResourceManagerLink {
@@ -34,6 +54,7 @@ impl ResourceManagerLink {
             node,
             inputs,
             link,
+            opened: OpenedStream::default(),
             stream: None,
         }
     }
@@ -71,8 +92,8 @@ impl ResourceManagerLink {
     /// Reads the stream of desired state, instead of any other stream.
     pub(crate) fn read_stream(&mut self, generation: RegistrationNumber, epoch: Epoch) {
         self.stream = Some(NodeStreamTask::start(
-            self.client.clone(),
-            self.node.clone(),
+            self.opened.take(epoch),
+            (self.client.clone(), self.node.clone()),
             (generation, epoch),
             self.inputs.clone(),
         ));
@@ -83,8 +104,14 @@ impl ResourceManagerLink {
         let body = self.link.numbered(body, now);
         let client = self.client.clone();
         let (node, inputs) = (self.node.clone(), self.inputs.clone());
+        let opened = self.opened.clone();
+        opened.put(None);
         tokio::spawn(async move {
-            let answer = client.register_node(&node, &body).await;
+            let answer = client.register_node_with_stream(&node, &body).await;
+            let answer = answer.map(|(registered, stream)| {
+                opened.put(stream.map(|stream| (registered.epoch, stream)));
+                registered
+            });
             inputs
                 .send(AgentInput::Link(NodeLinkEvent::Registered(answer)))
                 .await

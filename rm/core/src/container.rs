@@ -304,6 +304,7 @@ impl Container {
             node: self.node.clone(),
             resource: self.resource.clone(),
             attempt: self.attempt,
+            running: self.state == ContainerState::Running,
         }
     }
     /// True when it is not a master's and was not ordered to stop.

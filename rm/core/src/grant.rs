@@ -133,6 +133,8 @@ impl Cluster {
         }
         if gives_way {
             self.arm_reach(&app, &request, ctx.now);
+            // It waits for its preferred place again, so it no longer shares a line.
+            self.requeue_at(home, row, QueueAttempt::Always);
         }
     }
 
@@ -282,12 +284,15 @@ impl Cluster {
             if let Some(counts) = app.counts_at(counts) {
                 counts.count_grant();
             }
-            let what = UpdateKind::Allocated(grant);
-            app.queue_container_update(KeptUpdate::Allocated(row), what, ctx);
-            if running {
-                let container = id.clone();
-                let what = UpdateKind::Running { container };
-                app.queue_container_update(KeptUpdate::Running(row), what, ctx);
+            // Otherwise the answer to the next registration lists the container, as running or not.
+            if app.run.is_registered() {
+                let what = UpdateKind::Allocated(grant);
+                app.queue_container_update(KeptUpdate::Allocated(row), what, ctx);
+                if running {
+                    let container = id.clone();
+                    let what = UpdateKind::Running { container };
+                    app.queue_container_update(KeptUpdate::Running(row), what, ctx);
+                }
             }
         }
         self.queue.run(&app_id);
@@ -408,6 +413,14 @@ impl Cluster {
                     self.container_event_at(row, ContainerEvent::Acked, ctx);
                     self.maybe_over(&id.app, ctx);
                 } else {
+                    // No registration will list it, and a grant precedes each end.
+                    if !app.run.is_registered()
+                        && id.epoch != self.epoch
+                        && let Some(c) = self.allocations.at(row)
+                    {
+                        let what = UpdateKind::Allocated(c.granted_for(request.clone()));
+                        app.queue_container_update(KeptUpdate::Allocated(row), what, ctx);
+                    }
                     let report = report.clone();
                     let what = UpdateKind::Exited { request, report };
                     app.queue_container_update(KeptUpdate::Exited(row), what, ctx);

@@ -25,9 +25,12 @@ fn scaled_interval(settings: &ClusterSettings, nodes: usize) -> Duration {
 }
 
 impl Cluster {
-    /// Interval at which each node sends heartbeats. It grows with the number of nodes.
+    /// Interval at which each node sends heartbeats. It grows with the number of nodes, those
+    /// included that a recovery waits for.
     pub fn heartbeat_interval(&self) -> Duration {
-        scaled_interval(&self.settings, self.nodes.index().members().len())
+        let awaited = self.nodes.recovery().map_or(0, |r| r.waiting.len());
+        let registered = self.nodes.index().members().len();
+        scaled_interval(&self.settings, registered + awaited)
     }
 
     /// Whether an open stream shows that its node is alive, because heartbeats come too rarely.

@@ -112,3 +112,22 @@ fn a_stalled_loop_makes_no_heartbeat_late() {
     assert_eq!(stays_open(&mut s, 4), "ready");
     s.check();
 }
+
+/// Otherwise the first nodes to return would send a heartbeat each second while the others register.
+#[test]
+fn nodes_that_a_recovery_waits_for_count_for_the_interval() {
+    let mut s = scenario(SECOND);
+    for n in 2..=1200 {
+        s.node(&format!("n{n}"), size(1, 1));
+    }
+    assert_eq!(s.cluster.heartbeat_interval(), 2 * SECOND);
+    s.restart();
+    assert_eq!(s.cluster.heartbeat_interval(), 2 * SECOND);
+    s.register("n1").after(11 * SECOND);
+    assert_eq!(
+        s.cluster.heartbeat_interval(),
+        SECOND,
+        "the others are lost"
+    );
+    s.check();
+}

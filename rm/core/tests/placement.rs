@@ -651,3 +651,72 @@ fn wait_reasons_are_recorded_with_their_count() {
     );
     s.check();
 }
+
+/// A request that waits for its preferred node again must not take another one of its size along.
+#[test]
+fn a_request_behind_one_that_prefers_a_node_keeps_its_turn() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(4, 8));
+    let app = s.app("job");
+    s.ask(&app, "fill", 1, size(4, 1)).expect("asks");
+    s.node("n2", size(5, 8)).node("n3", size(5, 8));
+    let mut picky = ask("picky", 3, size(5, 1));
+    picky.place = PlacementRules {
+        prefer_nodes: vec![id("n1")],
+        relax: RelaxationPolicy::After { ms: 1000 },
+        ..PlacementRules::default()
+    }
+    .into();
+    s.sync(&app, 0, vec![picky]).expect("asks");
+    // Two of them are placed elsewhere, the second one half a second ago.
+    s.alive_for(Duration::from_millis(4500));
+    s.settle();
+    let first = s.alive(&app);
+    assert_eq!(first.len(), 3);
+    s.ask(&app, "before", 1, size(4, 1)).expect("asks");
+    s.ask(&app, "behind", 1, size(5, 1)).expect("asks");
+    let last = first.last().expect("a container").clone();
+    s.exit(&last, OK);
+    s.settle();
+    let granted = |request: &str| {
+        let all = s.cluster.containers().filter(|c| c.state.is_alive());
+        all.filter(|c| c.request == Some(id(request))).count()
+    };
+    assert_eq!((granted("before"), granted("behind")), (1, 0));
+    s.check();
+}
+
+/// The same for a request that another one keeps away.
+#[test]
+fn a_request_behind_one_that_is_kept_away_keeps_its_turn() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(9, 8));
+    let app = s.app("job");
+    s.ask(&app, "fill", 1, size(4, 1)).expect("asks");
+    let mut alone = ask("alone", 1, size(5, 1));
+    alone.place = PlacementRules {
+        apart: Some(AntiAffinityRule {
+            from: vec![id("away")],
+            level: PlacementLevel::Node,
+        }),
+        ..PlacementRules::default()
+    }
+    .into();
+    s.sync(&app, 0, vec![alone]).expect("asks");
+    s.settle();
+    let fill = s.alive(&app)[0].clone();
+    s.ask(&app, "away", 1, size(4, 1)).expect("asks");
+    s.ask(&app, "before", 1, size(3, 1)).expect("asks");
+    s.ask(&app, "behind", 1, size(4, 1)).expect("asks");
+    s.exit(&fill, OK);
+    s.settle();
+    let granted = |request: &str| {
+        let all = s.cluster.containers().filter(|c| c.state.is_alive());
+        all.filter(|c| c.request == Some(id(request))).count()
+    };
+    assert_eq!(
+        (granted("away"), granted("before"), granted("behind")),
+        (0, 1, 0)
+    );
+    s.check();
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headroom_rm_core::testkit::{ClusterScenario, ask, id, size};
 use headroom_rm_core::{
     AppSubmission, ApplicationOutcome, CallAnswer, CallRefusal, ClusterCall, ContainerPhase,
-    ContainerSize, DryRun, FinalRows, MasterHeartbeat, MasterKind,
+    ContainerSize, DryRun, FinalRows, MasterHeartbeat, MasterKind, UpdateKind,
 };
 use headroom_types::{Epoch, ExitReason, NodeId};
 
@@ -155,6 +155,38 @@ fn a_restart_grants_no_container_twice() {
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![again]).expect("syncs");
     assert_eq!((s.alive(&app).len(), s.ordered.len()), (3, 5));
+    s.check();
+}
+
+#[test]
+fn a_registration_lists_what_nodes_reported_and_no_update_repeats_it() {
+    let mut s = ClusterScenario::new();
+    s.node("n1", size(8, 8)).node("n2", size(8, 8));
+    let app = s.app("job");
+    s.ask(&app, "work", 4, size(3, 1)).expect("asks");
+    s.settle().restart().register("n1").register("n2");
+    let ended = s.alive(&app)[0].clone();
+    s.exit(&ended, OK);
+    let Ok(CallAnswer::Master {
+        containers, cursor, ..
+    }) = s.master(&app)
+    else {
+        panic!("all nodes are back")
+    };
+    assert_eq!(containers.len(), 3);
+    assert!(containers.iter().all(|granted| granted.running));
+    let updates = s.cluster.updates(&app, cursor).expect("all are kept");
+    let [granted, exited] = &updates[..] else {
+        panic!("only the one that ended has updates: {updates:?}")
+    };
+    assert!(
+        matches!(&granted.what, UpdateKind::Allocated(granted) if granted.container == ended),
+        "{granted:?}"
+    );
+    assert!(
+        matches!(&exited.what, UpdateKind::Exited { report, .. } if report.container == ended),
+        "{exited:?}"
+    );
     s.check();
 }
 

@@ -11,11 +11,11 @@ use headroom_rm_store::SavedResponse;
 use headroom_types::{AppId, NodeId, Tick};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 use headroom_wire::v1::job::JobViewPatch;
-use headroom_wire::v1::nodes::NodeView;
-use tokio::sync::{oneshot, watch};
+use headroom_wire::v1::nodes::{DesiredStateLine, NodeView};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::access::{AccessChange, AccessChangeResult};
-use crate::call_reply::{CallReply, Master, Received};
+use crate::call_reply::{CallReply, Master, Node, Received};
 use crate::clock::ManagerClock;
 use crate::inbox::{InputSenders, QueuedHeartbeat};
 use crate::input::{ClusterQuery, DocumentChange, LoopInput};
@@ -90,6 +90,23 @@ impl MainLoopHandle {
         match self.view().await {
             Ok(view) => view.with_nearest(refusal, problem),
             Err(_) => problem, // without a view there is no suggestion
+        }
+    }
+
+    /// Registers a node, and opens the stream of its desired state.
+    pub(crate) async fn join_node(
+        &self,
+        node: NodeId,
+        what: ClusterCall,
+    ) -> ProblemResult<(Node, mpsc::Receiver<DesiredStateLine>)> {
+        let joined = self.ask(|reply| LoopInput::JoinNode {
+            node,
+            what: Box::new(what),
+            reply,
+        });
+        match joined.await? {
+            Ok((answer, mailbox)) => Ok((Node::of(answer)?, mailbox)),
+            Err(refusal) => Err(self.refused(&refusal).await),
         }
     }
 

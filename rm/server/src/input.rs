@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_rm_core::{CallRefusal, CallResult, ClusterCall, MasterUpdate};
+use headroom_rm_core::{CallAnswer, CallRefusal, CallResult, ClusterCall, MasterUpdate};
 use headroom_rm_store::{JournalGroup, SavedResponse};
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Sha256,
@@ -23,6 +23,10 @@ use crate::journal_table::JournalExtent;
 use crate::profiles::{ProfileChange, ProfileChangeResult};
 use crate::reports;
 
+/// The answer to a registration with the stream of the node, or a refusal.
+pub(crate) type NodeJoinResult =
+    Result<(CallAnswer, mpsc::Receiver<DesiredStateLine>), CallRefusal>;
+
 /// Inputs of the main loop.
 #[derive(Debug)]
 pub(crate) enum LoopInput {
@@ -34,6 +38,24 @@ pub(crate) enum LoopInput {
         job: Option<Box<(AppId, JobViewPatch)>>,
         /// Receives the result, once it is durable.
         reply: oneshot::Sender<CallResult>,
+    },
+    /// A node registers, and opens the stream of its desired state if it is accepted.
+    JoinNode {
+        /// The node.
+        node: NodeId,
+        /// The registration.
+        what: Box<ClusterCall>,
+        /// Receives the answer with the stream.
+        reply: oneshot::Sender<NodeJoinResult>,
+    },
+    /// The second half of [`LoopInput::JoinNode`], with the durable result of the registration.
+    WatchJoinedNode {
+        /// The node.
+        node: NodeId,
+        /// The result.
+        result: oneshot::Receiver<CallResult>,
+        /// Receives the answer with the stream.
+        reply: oneshot::Sender<NodeJoinResult>,
     },
     /// A node opens the stream of its desired state.
     WatchNode {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use headroom_config::JournalLimits;
 use headroom_rm_core::{
-    CallId, CallRefusal, CallResult, Cluster, ClusterEffect, ClusterEvent, ClusterSettings,
-    DurableRecord, EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
+    CallId, CallRefusal, CallResult, Cluster, ClusterCall, ClusterEffect, ClusterEvent,
+    ClusterSettings, DurableRecord, EventLogLine, LogMessage, LogObject, LogSeverity, SavedStage,
 };
 use headroom_rm_etcd::LeaseClock;
 use headroom_rm_store::{MAX_VALUE, OpenedStore, RecordJournal, StoreError};
@@ -327,14 +327,20 @@ impl ManagerLoop {
     fn input(&mut self, now: Tick, input: LoopInput) -> LoopControl {
         match input {
             LoopInput::Call { what, job, reply } => {
-                self.calls += 1;
-                let call = CallId(self.calls);
-                self.waiting.insert(call, PendingCall { reply, job });
-                self.cluster.step(
-                    now,
-                    ClusterEvent::Call { call, what: *what },
-                    &mut self.effects,
-                );
+                self.call(now, what, PendingCall { reply, job });
+            }
+            LoopInput::JoinNode { node, what, reply } => {
+                let (send, result) = oneshot::channel();
+                let pending = PendingCall {
+                    reply: send,
+                    job: None,
+                };
+                self.call(now, what, pending);
+                self.later.push(LoopInput::WatchJoinedNode {
+                    node,
+                    result,
+                    reply,
+                });
             }
             LoopInput::Document(change) => {
                 let is_kept = |app: &AppId| self.cluster.app(app).is_some();
@@ -347,12 +353,22 @@ impl ManagerLoop {
                 let journal_use = journal_use.map_err(|refusal| to_wire::problem(&refusal));
                 self.documents.call_journal(call, journal_use);
             }
-            LoopInput::WatchNode { .. } | LoopInput::WatchApp { .. } | LoopInput::Query(_) => {
-                self.later.push(input);
-            }
+            LoopInput::WatchNode { .. }
+            | LoopInput::WatchJoinedNode { .. }
+            | LoopInput::WatchApp { .. }
+            | LoopInput::Query(_) => self.later.push(input),
             LoopInput::Stop => return LoopControl::End,
         }
         LoopControl::GoOn
+    }
+
+    /// Makes a call of the core. Its result is sent when it is durable.
+    fn call(&mut self, now: Tick, what: Box<ClusterCall>, pending: PendingCall) {
+        self.calls += 1;
+        let call = CallId(self.calls);
+        self.waiting.insert(call, pending);
+        let event = ClusterEvent::Call { call, what: *what };
+        self.cluster.step(now, event, &mut self.effects);
     }
 
     /// Whether a later attempt may need the journal of this attempt. Only the current one has one.
@@ -670,6 +686,22 @@ impl ManagerLoop {
                         .open_node(node.clone(), self.cluster.commands_for(&node))
                 }));
             }
+            LoopInput::WatchJoinedNode {
+                node,
+                mut result,
+                reply,
+            } => {
+                // The core answers each call in the same turn.
+                let Ok(result) = result.try_recv() else {
+                    return;
+                };
+                let opened = result.map(|answer| {
+                    let missed = self.cluster.commands_for(&node);
+                    (answer, self.dispatch.open_node(node, missed))
+                });
+                // Fails if the caller has gone; the stream then ends.
+                let _ = reply.send(opened);
+            }
             LoopInput::WatchApp {
                 app,
                 epoch,
@@ -684,6 +716,7 @@ impl ManagerLoop {
             LoopInput::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
             // These are never deferred.
             LoopInput::Call { .. }
+            | LoopInput::JoinNode { .. }
             | LoopInput::Document(_)
             | LoopInput::Journal(_)
             | LoopInput::Stop => {}

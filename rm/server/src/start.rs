@@ -60,7 +60,7 @@ const BACKLOG: u32 = 16_384;
 const UPLOADS: &str = "uploads";
 /// Directory of the event log and the audit log, in the state directory.
 const LOGS: &str = "log";
-/// Delay of the events of earlier incarnations without a reader.
+/// Delay of the events of earlier incarnations after the recovery, without a reader.
 const RESTORE_DELAY: Duration = Duration::from_secs(2);
 /// Timeout for the last batch at shutdown.
 const LAST_BATCH: Duration = Duration::from_secs(20);
@@ -192,7 +192,12 @@ async fn lead(
     let shared = shared_state(&opened, config, &logs, (clock, bound.counters))?;
     let nodes_called = PeerHttpClients::new(bound.keys.clone(), PeerExpectation::Node)
         .context("cannot create the client for calls to nodes")?;
-    tokio::spawn(restore_events(shared.events.clone(), logs.clone()));
+    let recovery = shared.published.recovery();
+    tokio::spawn(restore_events(
+        shared.events.clone(),
+        logs.clone(),
+        recovery,
+    ));
     let lease = elected.term.as_ref().map(Term::clock);
     let (handle, owner) = start_loop(opened, &options, clock, (shared.clone(), lease.clone()))?;
     let (events, audit) = (
@@ -295,10 +300,18 @@ fn shared_state(
 }
 
 /// Restores the events of earlier incarnations while the manager already serves: as soon as a reader
-/// needs them, or after a delay. The nodes that register meanwhile need the processors more.
-async fn restore_events(events: Arc<EventLog>, logs: PathBuf) {
-    // A delay without a reader is the usual case.
-    let _ = tokio::time::timeout(RESTORE_DELAY, events.wanted()).await;
+/// needs them, or some time after the recovery. The nodes that register meanwhile need the
+/// processors more.
+async fn restore_events(events: Arc<EventLog>, logs: PathBuf, mut recovery: watch::Receiver<bool>) {
+    let calm = async {
+        // Fails if the main loop has ended.
+        let _ = recovery.wait_for(|recovered| *recovered).await;
+        tokio::time::sleep(RESTORE_DELAY).await;
+    };
+    tokio::select! {
+        () = events.wanted() => {}
+        () = calm => {}
+    }
     let restored = tokio::task::spawn_blocking(move || events.restore(&logs)).await;
     if let Err(error) = restored {
         tracing::warn!(%error, "the events of earlier incarnations are not restored");

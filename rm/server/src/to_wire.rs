@@ -121,7 +121,7 @@ pub fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> Placemen
 pub fn granted(granted: core::GrantedContainer) -> ContainerGrant {
     move_fields!(
         granted, core::GrantedContainer => ContainerGrant,
-        { container, request, node, resource, attempt }
+        { container, request, node, resource, attempt, running }
     )
 }
 

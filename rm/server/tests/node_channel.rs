@@ -6,7 +6,7 @@
 mod fakes;
 
 use fakes::*;
-use headroom_client::{Client, JsonLineStream, NodeReportSender, NodeStream};
+use headroom_client::{Client, ClientResult, JsonLineStream, NodeReportSender, NodeStream};
 use headroom_types::{Bytes, Epoch};
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::node_channel::{
@@ -79,6 +79,72 @@ async fn reports_and_desired_state_share_a_connection() {
     }
     let shown = client.node(&node.id).await.expect("a node");
     assert_eq!(shown.host_used, Bytes::from_mib(100));
+}
+
+/// Registers the node with a sequence number, and returns its channel.
+async fn join(
+    client: &Client,
+    node: &FakeNode,
+    serial: u64,
+) -> ClientResult<(JsonLineStream<NodeChannelLine>, NodeReportSender)> {
+    let body = node.registration(serial);
+    let (registered, stream) = client.register_node_with_stream(&node.id, &body).await?;
+    assert_eq!(registered.epoch, node.epoch);
+    match stream {
+        Some(NodeStream::Channel(lines, sender)) => Ok((lines, sender)),
+        Some(NodeStream::Lines(_)) | None => panic!("the protocol did not change"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registration_opens_the_channel_with_missed_commands() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut node = FakeNode::join(&client, "n1", 512).await;
+    let master = FakeMaster::submit(&client, "job").await;
+    let asked = master.sync(vec![master.ask("main", mib(64), 1)]).await;
+    asked.expect("asks");
+    until("the command to run", || async {
+        client
+            .containers(None)
+            .await
+            .ok()
+            .filter(|all| all.len() == 1)
+    })
+    .await;
+    // The command was lost with the earlier connection.
+    node.line = None;
+    let (mut lines, mut sender) = join(&client, &node, 1).await.expect("registers");
+    let NodeChannelLine::Desired(desired) = line(&mut lines).await else {
+        panic!("no desired state")
+    };
+    assert_eq!(desired.containers.len(), 1, "{desired:?}");
+    sender.send(&report(1, node.epoch)).await.expect("sends");
+    let NodeChannelLine::Reply { number: 1, .. } = line(&mut lines).await else {
+        panic!("no reply")
+    };
+}
+
+/// Otherwise another agent with the name of a node could end the stream of the right one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_registration_leaves_the_open_channel() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let node = FakeNode::join(&client, "n1", 512).await;
+    let (mut lines, mut sender) = join(&client, &node, 9).await.expect("registers");
+    let refused = join(&client, &node, 8).await.expect_err("it is older");
+    assert_eq!(refused.code(), Some(ErrorCode::HR0409), "{refused}");
+    sender.send(&report(1, node.epoch)).await.expect("sends");
+    loop {
+        if let NodeChannelLine::Reply { number, .. } = line(&mut lines).await {
+            assert_eq!(number, 1);
+            break;
+        }
+    }
+    // A later registration replaces the channel.
+    let _later = join(&client, &node, 10).await.expect("registers");
+    let end = async { while let Some(Ok(_)) = lines.next().await {} };
+    soon("the end of the earlier channel", end).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

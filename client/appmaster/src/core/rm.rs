@@ -240,6 +240,7 @@ impl MasterCore {
             node,
             resource,
             attempt: _,
+            running: _,
         } = granted;
         self.record(JournalRecord::Gained {
             container: container.clone(),

@@ -299,6 +299,7 @@ impl Cluster {
             node,
             resource,
             attempt: 0,
+            running: false,
         };
         let (say, words) = mpsc::channel(64);
         let executor = Arc::new(Executor {

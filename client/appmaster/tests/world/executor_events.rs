@@ -57,6 +57,7 @@ impl SimulatedCluster {
             node: format!("n{node}").parse().expect("node"),
             resource: resource.clone(),
             attempt: self.attempt,
+            running: false,
         };
         *self.granted.entry(request.clone()).or_default() += 1;
         let boxed = SimulatedContainer {

@@ -117,6 +117,9 @@ pub struct ContainerGrant {
     /// Run of the master to which it was granted; 0 if not reported.
     #[serde(default)]
     pub attempt: u32,
+    /// True if its program runs. The answer to a registration lists containers of both kinds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
 }
 
 /// One container request.

@@ -325,6 +325,7 @@ pub(crate) fn granted() -> application_master::ContainerGrant {
         node: "worker-01".parse().expect("node"),
         resource: size(),
         attempt: 2,
+        running: false,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct GrantedContainer {
     pub resource: Resource,
     /// Attempt of the master to which it was granted.
     pub attempt: u32,
+    /// True if its program runs.
+    pub running: bool,
 }
 
 /// Numbered update for a master.

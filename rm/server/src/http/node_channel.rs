@@ -14,6 +14,7 @@ use headroom_wire::v1::node_channel::{
     MAX_REPORT_LINE_BYTES, NODE_CHANNEL_PROTOCOL, NodeChannelLine, NodeChannelReport,
     NodeReportOutcome,
 };
+use headroom_wire::v1::nodes::NodeRegistered;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -33,6 +34,8 @@ const READ_BYTES: usize = 1024;
 
 /// The channel of a node.
 pub(super) struct NodeChannel {
+    /// Answer to the registration that opens the channel.
+    pub(super) registered: Option<NodeRegistered>,
     pub(super) web: WebHandlerState,
     pub(super) node: NodeId,
     pub(super) desired: DesiredStateSource,
@@ -62,6 +65,10 @@ impl NodeChannel {
         let closing = self.web.closing.clone();
         let mut closed = pin!(closing.cancelled());
         let (mut input, mut output) = (Vec::new(), Vec::new());
+        if let Some(registered) = self.registered.take() {
+            encode(&mut output, &NodeChannelLine::Registered(registered));
+            self.flush(&mut connection, &mut output).await?;
+        }
         loop {
             input.reserve(READ_BYTES);
             tokio::select! {
@@ -79,16 +86,23 @@ impl NodeChannel {
                     self.take_in(&mut input, &mut output).await?;
                 }
             }
-            // What is ready joins the same write.
-            while let Some(desired) = self.desired.ready() {
-                encode(&mut output, &NodeChannelLine::Desired(desired));
-            }
-            write(&mut connection, &output).await?;
-            output = Vec::new();
+            self.flush(&mut connection, &mut output).await?;
             if input.is_empty() {
                 input = Vec::new();
             }
         }
+    }
+
+    /// Writes the output. Desired state that is ready joins the same write.
+    async fn flush(
+        &mut self,
+        connection: &mut TokioIo<Upgraded>,
+        output: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        while let Some(desired) = self.desired.ready() {
+            encode(output, &NodeChannelLine::Desired(desired));
+        }
+        write(connection, &std::mem::take(output)).await
     }
 
     /// Processes the whole lines of the input.

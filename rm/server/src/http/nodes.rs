@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
@@ -15,6 +15,7 @@ use headroom_wire::v1::nodes::{
     RegisterNode, TagNodeRequest,
 };
 use serde::Deserialize;
+use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::answer::{self, Audited, audited, single};
@@ -123,21 +124,63 @@ pub(crate) async fn one(
 }
 
 /// Registers a node agent, with all its containers.
-#[utoipa::path(post, path = "/v1/nodes/{node}/register", tag = "node agents", params(("node" = NodeId, Path)),
-    request_body = RegisterNode, responses((status = 200, body = NodeRegistered), Bad, Conflict, TooLarge))]
+///
+/// With `Upgrade: headroom-node/1`, the response 101 changes the protocol of the connection:
+/// afterwards both sides send lines, the resource manager its answer and the desired state, and the
+/// agent its reports.
+#[utoipa::path(post, path = "/v1/nodes/{node}/register", tag = "node agents", params(("node" = NodeId, Path),
+    ("Upgrade" = Option<String>, Header, description = "`headroom-node/1`, with `Connection: Upgrade`"),
+), request_body = RegisterNode, responses(
+    (status = 101, description = "The connection now has the protocol headroom-node/1."),
+    (status = 200, body = NodeRegistered),
+    Bad, Conflict, TooLarge,
+))]
 pub(crate) async fn register(
     State(web): State<WebHandlerState>,
     PathId(node): PathId<NodeId>,
-    JsonBody(mut body): JsonBody<RegisterNode>,
-) -> HandlerResult<Json<NodeRegistered>> {
-    let (key, name) = (body.key.take(), node.clone());
-    let Node { acked } = web.call(from_wire::register_node(node, body)?).await?;
-    web.keys.set_key(name, key);
-    Ok(Json(NodeRegistered {
+    Extension(caller): Extension<CallerAuthorization>,
+    slot: Option<Extension<ConnectionSlot>>,
+    mut request: Request,
+) -> HandlerResult<Response> {
+    let opens = upgrade::is_asked_for(request.headers(), NODE_CHANNEL_PROTOCOL);
+    let upgrade = hyper::upgrade::on(&mut request);
+    let JsonBody(mut body) = JsonBody::<RegisterNode>::from_request(request, &web).await?;
+    let key = body.key.take();
+    let call = from_wire::register_node(node.clone(), body)?;
+    let registered = |acked| NodeRegistered {
         epoch: web.reader.epoch,
         acked,
         heartbeat_ms: web.reader.shared.heartbeat_ms(),
-    }))
+    };
+    if !opens {
+        let Node { acked } = web.call(call).await?;
+        web.keys.set_key(node, key);
+        return Ok(Json(registered(acked)).into_response());
+    }
+    let (Node { acked }, mailbox) = web.reader.handle.join_node(node.clone(), call).await?;
+    web.keys.set_key(node.clone(), key);
+    let channel = NodeChannel {
+        registered: Some(registered(acked)),
+        desired: desired_state(&web, mailbox),
+        web,
+        node,
+        caller,
+        _slot: slot.map(|Extension(slot)| slot),
+    };
+    Ok(channel.open(upgrade))
+}
+
+/// The lines of a node's desired state, from its mailbox.
+fn desired_state(
+    web: &WebHandlerState,
+    mailbox: mpsc::Receiver<DesiredStateLine>,
+) -> DesiredStateSource {
+    DesiredStateSource {
+        epoch: web.reader.epoch,
+        mailbox,
+        tokens: web.asks.then(|| web.reader.shared.access.subscribe()),
+        heartbeat: web.reader.shared.heartbeat.clone(),
+    }
 }
 
 /// Heartbeat of a node agent.
@@ -189,16 +232,13 @@ pub(crate) async fn desired(
             reply,
         })
         .await?;
-    let source = DesiredStateSource {
-        epoch: web.reader.epoch,
-        mailbox: mailbox.map_err(|refusal| to_wire::problem(&refusal))?,
-        tokens: web.asks.then(|| web.reader.shared.access.subscribe()),
-        heartbeat: web.reader.shared.heartbeat.clone(),
-    };
+    let mailbox = mailbox.map_err(|refusal| to_wire::problem(&refusal))?;
+    let source = desired_state(&web, mailbox);
     if !upgrade::is_asked_for(request.headers(), NODE_CHANNEL_PROTOCOL) {
         return Ok(stream::desired(source));
     }
     let channel = NodeChannel {
+        registered: None,
         web,
         node,
         desired: source,

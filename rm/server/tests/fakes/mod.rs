@@ -235,25 +235,9 @@ impl FakeNode {
 
     /// Registers with all containers, and opens the stream.
     pub(crate) async fn register(&mut self) {
-        let body = RegisterNode {
-            serial: 0,
-            offers: self.offers.clone(),
-            enforcer: EnforcerKind::Poll,
-            url: self.url.clone(),
-            health: NodeHealthState::Healthy,
-            version: "test".into(),
-            traits: NodeTraits::default(),
-            containers: self.has.values().cloned().collect(),
-            exits: self.exits.values().cloned().collect(),
-            key: Some("a word".into()),
-            unattributed: Bytes::ZERO,
-            left_by: Vec::new(),
-        };
-        let answer = self
-            .client
-            .register_node(&self.id, &body)
-            .await
-            .expect("registers");
+        let body = self.registration(0);
+        let answer = self.client.register_node(&self.id, &body).await;
+        let answer = answer.expect("registers");
         self.epoch = answer.epoch;
         for container in answer.acked {
             self.forget(&container);
@@ -267,6 +251,24 @@ impl FakeNode {
         let first = self.next_line().await;
         assert_eq!(first.epoch, self.epoch);
         self.obey(first);
+    }
+
+    /// A registration with all containers, and this sequence number.
+    pub(crate) fn registration(&self, serial: u64) -> RegisterNode {
+        RegisterNode {
+            serial,
+            offers: self.offers.clone(),
+            enforcer: EnforcerKind::Poll,
+            url: self.url.clone(),
+            health: NodeHealthState::Healthy,
+            version: "test".into(),
+            traits: NodeTraits::default(),
+            containers: self.has.values().cloned().collect(),
+            exits: self.exits.values().cloned().collect(),
+            key: Some("a word".into()),
+            unattributed: Bytes::ZERO,
+            left_by: Vec::new(),
+        }
     }
 
     fn forget(&mut self, container: &ContainerId) {
