@@ -327,7 +327,7 @@ impl ManagerLoop {
     fn input(&mut self, now: Tick, input: LoopInput) -> LoopControl {
         match input {
             LoopInput::Call { what, job, reply } => {
-                self.call(now, what, PendingCall { reply, job });
+                self.call(now, *what, PendingCall { reply, job });
             }
             LoopInput::JoinNode { node, what, reply } => {
                 let (send, result) = oneshot::channel();
@@ -335,7 +335,7 @@ impl ManagerLoop {
                     reply: send,
                     job: None,
                 };
-                self.call(now, what, pending);
+                self.call(now, *what, pending);
                 self.later.push(LoopInput::WatchJoinedNode {
                     node,
                     result,
@@ -363,11 +363,11 @@ impl ManagerLoop {
     }
 
     /// Makes a call of the core. Its result is sent when it is durable.
-    fn call(&mut self, now: Tick, what: Box<ClusterCall>, pending: PendingCall) {
+    fn call(&mut self, now: Tick, what: ClusterCall, pending: PendingCall) {
         self.calls += 1;
         let call = CallId(self.calls);
         self.waiting.insert(call, pending);
-        let event = ClusterEvent::Call { call, what: *what };
+        let event = ClusterEvent::Call { call, what };
         self.cluster.step(now, event, &mut self.effects);
     }
 

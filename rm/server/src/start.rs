@@ -192,12 +192,7 @@ async fn lead(
     let shared = shared_state(&opened, config, &logs, (clock, bound.counters))?;
     let nodes_called = PeerHttpClients::new(bound.keys.clone(), PeerExpectation::Node)
         .context("cannot create the client for calls to nodes")?;
-    let recovery = shared.published.recovery();
-    tokio::spawn(restore_events(
-        shared.events.clone(),
-        logs.clone(),
-        recovery,
-    ));
+    tokio::spawn(restore_events(shared.clone(), logs.clone()));
     let lease = elected.term.as_ref().map(Term::clock);
     let (handle, owner) = start_loop(opened, &options, clock, (shared.clone(), lease.clone()))?;
     let (events, audit) = (
@@ -302,7 +297,8 @@ fn shared_state(
 /// Restores the events of earlier incarnations while the manager already serves: as soon as a reader
 /// needs them, or some time after the recovery. The nodes that register meanwhile need the
 /// processors more.
-async fn restore_events(events: Arc<EventLog>, logs: PathBuf, mut recovery: watch::Receiver<bool>) {
+async fn restore_events(shared: SharedState, logs: PathBuf) {
+    let (events, mut recovery) = (shared.events, shared.published.recovery());
     let calm = async {
         // Fails if the main loop has ended.
         let _ = recovery.wait_for(|recovered| *recovered).await;
