@@ -255,23 +255,6 @@ impl Client {
         Ok((url, Err(body?)))
     }
 
-    async fn change_protocol(
-        &self,
-        call: manager_call::ManagerCall,
-    ) -> ClientResult<(String, Result<reqwest::Upgraded, reqwest::Response>)> {
-        self.exchange(call, async |url, response| {
-            if response.status() != reqwest::StatusCode::SWITCHING_PROTOCOLS {
-                let response = success(&url, response).await?;
-                return Ok((url, Err(response)));
-            }
-            match response.upgrade().await {
-                Ok(upgraded) => Ok((url, Ok(upgraded))),
-                Err(source) => Err(ClientError::Unreachable { url, source }),
-            }
-        })
-        .await
-    }
-
     /// `POST path` that changes the protocol of the connection. `most` is the timeout of the call.
     pub(crate) async fn upgrade(
         &self,

@@ -98,6 +98,25 @@ impl Client {
         }
     }
 
+    /// Sends a request for another protocol of the connection. Returns the connection, or, from a
+    /// server without that protocol, the response itself.
+    pub(super) async fn change_protocol(
+        &self,
+        call: ManagerCall,
+    ) -> ClientResult<(String, Result<reqwest::Upgraded, Response>)> {
+        self.exchange(call, async |url, response| {
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                let response = success(&url, response).await?;
+                return Ok((url, Err(response)));
+            }
+            match response.upgrade().await {
+                Ok(upgraded) => Ok((url, Ok(upgraded))),
+                Err(source) => Err(ClientError::Unreachable { url, source }),
+            }
+        })
+        .await
+    }
+
     /// Sends a request with a JSON response.
     pub(super) async fn fetch<T: DeserializeOwned>(&self, call: ManagerCall) -> ClientResult<T> {
         self.exchange(call, async |url, response| {
