@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use headroom_container_shim::record::{self, ExitRecord};
@@ -360,7 +361,7 @@ impl StateLayout {
         if !dir.exists() {
             return Ok(());
         }
-        File::create(dir.join(file::FORGOTTEN))?;
+        mark_forgotten(&dir)?;
         // Only the logs are kept.
         for done in [file::WORK, file::TMP] {
             match fs::remove_dir_all(dir.join(done)) {
@@ -429,6 +430,18 @@ fn write_into_spare(dir: &Path, report: &ReportRecord) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Marks the container of this directory as forgotten, now. Its exit record is not needed any more and
+/// becomes the marker, so that no file is created. Without a record, the program never ran.
+fn mark_forgotten(dir: &Path) -> io::Result<()> {
+    let marker = dir.join(file::FORGOTTEN);
+    let spare = dir.join(record::file::EXIT);
+    let Ok(exit) = File::options().write(true).open(&spare) else {
+        return File::create(marker).map(drop);
+    };
+    exit.set_modified(SystemTime::now())?;
+    fs::rename(spare, marker)
+}
+
 /// Creates a file that only this user can read: orders contain secrets of applications.
 pub(crate) fn private(path: &Path) -> io::Result<File> {
     File::options()
@@ -452,6 +465,8 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use headroom_types::{EnforcerKind, Evidence, ExitReason};
 
     use super::*;
@@ -520,6 +535,32 @@ mod tests {
             log_tail: String::new(),
             tasks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn the_exit_record_becomes_the_marker_of_a_forgotten_container() {
+        let dir = tempfile::tempdir().expect("dir");
+        let layout = StateLayout::open(dir.path()).expect("opens");
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        for (n, has_record) in [true, false].into_iter().enumerate() {
+            let path = layout.container(&id(n));
+            fs::create_dir_all(&path).expect("dir");
+            if has_record {
+                let record = private(&path.join(record::file::EXIT)).expect("creates");
+                record.set_modified(long_ago).expect("sets the time");
+            }
+            layout.forget(&id(n)).expect("forgets");
+            layout.forget(&id(n)).expect("forgets again");
+            assert!(layout.is_forgotten(&id(n)));
+            assert!(!path.join(record::file::EXIT).exists());
+        }
+        let hour = Duration::from_secs(3600);
+        layout.remove_older(hour, SystemTime::now()).expect("removes");
+        assert_eq!(
+            layout.list().expect("lists"),
+            [id(0), id(1)],
+            "the time of the marker is that of the call"
+        );
     }
 
     #[test]

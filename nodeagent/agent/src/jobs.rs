@@ -17,8 +17,9 @@ use headroom_types::{ContainerId, Name};
 use headroom_wire::v1::nodes::RunOrder;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 use tracing::{error, warn};
 
 use crate::adopt;
@@ -43,7 +44,7 @@ use crate::unattributed;
 const STARTING: usize = 8;
 /// Time for the removal of a group whose processes have just ended.
 const QUICK_REMOVAL_TIMEOUT: Duration = Duration::from_millis(100);
-/// Maximum time that the removal of a group waits for the reports of other ends.
+/// Maximum time that a removal waits for the reports of other ends.
 const REPORTS_TIMEOUT: Duration = Duration::from_millis(200);
 /// SIGKILL.
 const KILL: i32 = 9;
@@ -87,7 +88,7 @@ pub(crate) struct JobStarter {
     inputs: mpsc::Sender<AgentInput>,
     /// Permits to start a shim.
     starting: Arc<Semaphore>,
-    /// The permit to remove a group.
+    /// The permit to remove a group or files.
     removing: Arc<Semaphore>,
     /// Number of ends that are being collected.
     collecting: watch::Sender<usize>,
@@ -369,15 +370,10 @@ impl JobStarter {
         });
     }
 
-    /// Removes the group of a container that has ended. Reports of other ends come first: removals
-    /// wait for them, and one runs at a time. One that is still busy does not hold up the others.
+    /// Removes the group of a container that has ended. One that is still busy does not hold up the
+    /// others.
     async fn remove_group(self, id: ContainerId, group: Arc<EnforcedGroup>) {
-        // The semaphore is never closed, so the permit is always granted.
-        let turn = Arc::clone(&self.removing).acquire_owned().await;
-        let mut collecting = self.collecting.subscribe();
-        let no_other = collecting.wait_for(|number| *number == 0);
-        // At the timeout, the group is removed beside the reports.
-        let _ = tokio::time::timeout(REPORTS_TIMEOUT, no_other).await;
+        let turn = self.removal_turn().await;
         let quick = self.removal(&id, &group, QUICK_REMOVAL_TIMEOUT).await;
         drop(turn);
         if quick.is_err()
@@ -385,6 +381,19 @@ impl JobStarter {
         {
             collect::log_failed_removal(&id, &error);
         }
+    }
+
+    /// Waits until it may remove something of a container that has ended. Reports of other ends come
+    /// first, and one removal runs at a time.
+    async fn removal_turn(&self) -> Option<OwnedSemaphorePermit> {
+        let deadline = Instant::now() + REPORTS_TIMEOUT;
+        // The semaphore is never closed, so the permit is always granted.
+        let turn = Arc::clone(&self.removing).acquire_owned().await;
+        let mut collecting = self.collecting.subscribe();
+        let no_other = collecting.wait_for(|number| *number == 0);
+        // At the deadline, the removal runs beside the reports.
+        let _ = timeout_at(deadline, no_other).await;
+        turn.ok()
     }
 
     async fn removal(
@@ -443,13 +452,18 @@ impl JobStarter {
 
     /// Marks a container as no longer needed.
     pub(crate) fn forget(&self, id: ContainerId) {
-        self.blocking(move |site| {
-            crash::at("forget-wanted");
-            if let Err(error) = site.layout.forget(&id) {
-                error!(container_id = %id, %error, "the container cannot be forgotten; a restart sends its report again");
-            }
-            crash::at("forgotten");
-            None
+        let jobs = self.clone();
+        tokio::spawn(async move {
+            let _turn = jobs.removal_turn().await;
+            let job = jobs.blocking(move |site| {
+                crash::at("forget-wanted");
+                if let Err(error) = site.layout.forget(&id) {
+                    error!(container_id = %id, %error, "the container cannot be forgotten; a restart sends its report again");
+                }
+                crash::at("forgotten");
+                None
+            });
+            job.await.ok();
         });
     }
 

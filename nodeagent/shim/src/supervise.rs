@@ -1,7 +1,9 @@
 //! Supervises one container: starts the program, waits, reads the counters, writes the exit record.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -70,9 +72,8 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection)
             }
             // Records of other ends come before the sync of this one.
             sys::yield_to_others();
-            record
-                .sync_all()
-                .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            // Exit handlers would only touch memory that is then freed.
+            sys::exit_now(i32::from(record.sync_all().is_err()))
         }
         Err(failure) => {
             let record = failed(&failure);
@@ -107,8 +108,7 @@ fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
         match sys::wait() {
             Some(end) if end.pid == pid => {
                 // Read the counters first, before another process changes or removes them.
-                let counters = counters.into_iter().map(read).collect();
-                return ended(&end, started_ms, counters);
+                return ended(&end, started_ms, read_all(counters));
             }
             Some(_) => {}
             // Cannot happen: only this process reaps the program. A record with this error is
@@ -124,14 +124,30 @@ fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
     }
 }
 
+/// Reads kernel files. Those of one directory follow each other.
+fn read_all(paths: Vec<PathBuf>) -> Vec<(PathBuf, Option<String>)> {
+    let mut open: Option<(PathBuf, File)> = None;
+    let mut all = Vec::with_capacity(paths.len());
+    for path in paths {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        if open.as_ref().is_none_or(|(dir, _)| dir != parent) {
+            let opened = sys::open_dir(parent).ok();
+            open = opened.map(|file| (parent.to_owned(), file));
+        }
+        let text = open.as_ref().and_then(|(_, dir)| read(dir, &path));
+        all.push((path, text));
+    }
+    all
+}
+
 /// Reads a kernel file. One read returns the whole file, so its length is not needed.
-fn read(path: PathBuf) -> (PathBuf, Option<String>) {
+fn read(dir: &File, path: &Path) -> Option<String> {
+    let name = CString::new(path.file_name()?.as_bytes()).ok()?;
     let mut room = [0; 8 * 1024];
-    let length = File::open(&path).and_then(|mut file| file.read(&mut room));
-    let text = length
+    let length = sys::open_in(dir, &name).and_then(|mut file| file.read(&mut room));
+    std::str::from_utf8(room.get(..length.ok()?)?)
         .ok()
-        .and_then(|n| std::str::from_utf8(room.get(..n)?).ok().map(str::to_owned));
-    (path, text)
+        .map(str::to_owned)
 }
 
 fn ended(

@@ -145,12 +145,7 @@ pub(crate) fn fork() -> Result<Option<libc::pid_t>, i32> {
 pub(crate) fn fork_into(dir: &Path) -> Option<Result<Option<libc::pid_t>, i32>> {
     /// `CLONE_INTO_CGROUP`. libc does not define it for every target.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let dir = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(dir)
-        .ok()?;
+    let dir = open_dir(dir).ok()?;
     let mut kind = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `dir` is open, and `kind` has the size of the result.
     check(unsafe { libc::fstatfs(dir.as_raw_fd(), kind.as_mut_ptr()) }).ok()?;
@@ -437,11 +432,35 @@ pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<(), i32>
     check(unsafe { libc::setresuid(uid, uid, uid) })
 }
 
-/// Lets other shims run before this process. A refusal only costs them time.
+/// Opens a directory for [`open_in`].
+pub(crate) fn open_dir(dir: &Path) -> io::Result<File> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(flags).open(dir)
+}
+
+/// Opens a file of a directory for reading. The kernel does not search the path of the directory
+/// again.
+pub(crate) fn open_in(dir: &File, name: &CStr) -> io::Result<File> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: `dir` is open, and `name` is valid through the call.
+    let opened = unsafe { libc::openat(dir.as_raw_fd(), name.as_ptr(), flags) };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so this descriptor is open and has no other owner.
+    Ok(unsafe { File::from_raw_fd(opened) })
+}
+
+/// Lets all other processes run before this one. A refusal only costs them time.
+///
+/// A process that wakes up preempts one of this policy at once. With the lowest nice value of the usual
+/// policy, this process would keep the processor to the end of its time slice.
 pub(crate) fn yield_to_others() {
-    // SAFETY: takes numbers only; 0 is this process.
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters are valid through the call; 0 is this process.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
     }
 }
 
@@ -583,7 +602,7 @@ pub(crate) fn exec(
     last_errno()
 }
 
-/// Exits without running the exit handlers of the parent.
+/// Exits without running exit handlers.
 pub(crate) fn exit_now(code: libc::c_int) -> ! {
     // SAFETY: never returns.
     unsafe { libc::_exit(code) }
