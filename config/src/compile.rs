@@ -174,6 +174,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
             "write a time such as \"10m\", or \"never\"";
     });
     node::check_tmpfs_sizes(&root, &config);
+    node::check_state_place(&root, &config);
     aux_services::check_memory(&root, config.memory, &config.aux_services);
     root.reject_unknown_keys();
     report.finish(Some(config))

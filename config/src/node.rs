@@ -4,7 +4,7 @@ use toml::de::DeValue;
 
 use crate::checked::NodeAgentConfig;
 use crate::node_settings::{
-    FileCacheLimits, HealthChecks, Isolation, JournalPlace, LogRetention, MasterJournals,
+    FileCacheLimits, HealthChecks, IpcScope, Isolation, JournalPlace, LogRetention, MasterJournals,
     file_system_type, user_name,
 };
 use crate::telemetry::segment;
@@ -183,6 +183,23 @@ pub(crate) fn check_tmpfs_sizes(root: &TomlSection<'_>, config: &NodeAgentConfig
     }
 }
 
+/// Rejects a state directory that programs cannot see, because they have a `/dev/shm` of their own.
+pub(crate) fn check_state_place(root: &TomlSection<'_>, config: &NodeAgentConfig) {
+    let is_hidden = config.isolation.ipc != IpcScope::Host && config.state.starts_with("/dev/shm");
+    if is_hidden {
+        root.problems().add(
+            root.place("state"),
+            "state",
+            format!(
+                "{} is below /dev/shm, of which each program has its own",
+                config.state.display()
+            ),
+            "the working directories of programs are in it",
+            "write a directory on a disk or on another tmpfs, or set isolation.ipc = \"host\"",
+        );
+    }
+}
+
 fn pair(submitter: &str, value: &DeValue<'_>) -> Result<(String, String), String> {
     Ok((submitter.to_owned(), user_name(&toml_reader::text(value)?)?))
 }
@@ -288,6 +305,16 @@ mod tests {
             "masters.journals",
         ];
         assert_eq!(keys, wanted, "{problems:#?}");
+    }
+
+    #[test]
+    fn the_state_is_where_programs_can_see_it() {
+        let below = "state = '/dev/shm/headroom'\n";
+        let problems = nodeagent(below, "f").expect_err("programs do not see it");
+        let keys: Vec<&str> = problems.iter().map(|p| p.key.as_str()).collect();
+        assert_eq!(keys, ["state"]);
+        nodeagent(&format!("{below}[isolation]\nipc = 'host'\n"), "f").expect("seen by all");
+        nodeagent("state = '/dev/shmem'\n", "f").expect("another directory");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Follows one application until it has ended: events as they occur, and its view four times per
-//! second.
+//! second and after its last event.
 //!
 //! Survives a restart of the resource manager. Gives up after [`SERVER_SILENCE_TIMEOUT`] without an
 //! answer.
@@ -16,6 +16,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 pub(crate) const SERVER_SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Polling interval of the view.
 const LOOK: Duration = Duration::from_millis(250);
+/// Wait between two looks for the end after the last event.
+const SOON: Duration = Duration::from_millis(5);
 /// Longest wait for late events after the end.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -48,19 +50,30 @@ pub(crate) async fn follow(
         since: Instant::now(),
         last_sentence: String::new(),
     };
+    let mut has_ended = false;
     loop {
         tokio::select! {
             event = events.next() => {
+                let event = event?;
                 lull.since = Instant::now();
-                see(JobObservation::Event(&event?));
+                see(JobObservation::Event(&event));
+                if is_last(&event) {
+                    has_ended = true;
+                    ticks.reset_immediately();
+                }
             }
             _ = ticks.tick() => match view_of(client, app).await {
                 Ok(view) => {
                     silent = None;
                     see(JobObservation::View(&view));
                     if view.state.is_final() {
-                        drain(&mut events, &mut see).await;
+                        if !has_ended {
+                            drain(&mut events, &mut see).await;
+                        }
                         return Ok(view);
+                    }
+                    if has_ended {
+                        ticks.reset_after(SOON);
                     }
                     lull.explain(client, &view, &mut see).await;
                 }
@@ -116,11 +129,16 @@ async fn drain(events: &mut EventFollower, see: &mut impl FnMut(JobObservation<'
     let deadline = Instant::now() + LINGER;
     while let Ok(Ok(event)) = tokio::time::timeout_at(deadline, events.next()).await {
         see(JobObservation::Event(&event));
-        if matches!(
-            event.reason.as_str(),
-            "AppFinished" | "AppFailed" | "AppKilled" | "JobFinished" | "JobFailed" | "JobKilled"
-        ) {
+        if is_last(&event) {
             return;
         }
     }
+}
+
+/// Whether the event is the last one of an application.
+pub(crate) fn is_last(event: &LoggedEvent) -> bool {
+    matches!(
+        event.reason.as_str(),
+        "AppFinished" | "AppFailed" | "AppKilled"
+    )
 }

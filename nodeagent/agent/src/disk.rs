@@ -555,7 +555,9 @@ mod tests {
             assert!(!path.join(record::file::EXIT).exists());
         }
         let hour = Duration::from_secs(3600);
-        layout.remove_older(hour, SystemTime::now()).expect("removes");
+        layout
+            .remove_older(hour, SystemTime::now())
+            .expect("removes");
         assert_eq!(
             layout.list().expect("lists"),
             [id(0), id(1)],

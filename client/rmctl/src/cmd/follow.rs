@@ -13,6 +13,7 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::TaskRow;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::log_source::{LogSource, WINDOW, ended, print, sources};
 use crate::args::LogsArgs;
@@ -23,7 +24,10 @@ use crate::target::TargetPart;
 
 /// Longest wait of a long poll without changes.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Shortest interval between two polls of a job that changes all the time.
+/// Shortest interval between the first two polls of a job that changes all the time. It doubles up
+/// to [`PACE`].
+const FIRST_PACE: Duration = Duration::from_millis(5);
+/// Longest of these intervals.
 const PACE: Duration = Duration::from_millis(250);
 /// Wait before a broken stream is reopened.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -41,13 +45,15 @@ enum LogReadEnd {
     Missing(LogSource),
 }
 
-/// Prints logs until all of them have ended, or until Ctrl-C.
+/// Prints logs until all of them have ended, or until Ctrl-C. `end` becomes true if the caller learns
+/// of the end of the job.
 pub(super) async fn run(
     context: &CommandContext,
     client: &Client,
     id: &AppId,
     part: &TargetPart,
     args: &LogsArgs,
+    end: watch::Receiver<bool>,
 ) -> CommandResult {
     let (sender, mut receiver) = mpsc::channel::<LogChunk>(PIECES);
     let over = watch::Sender::new(false);
@@ -58,7 +64,17 @@ pub(super) async fn run(
         halves: BTreeMap::new(),
     };
     let mut handovers = Handovers::default();
-    let mut look = Box::pin(changed(client.clone(), id.clone(), 0));
+    let mut pace = FIRST_PACE;
+    let look_after = |index, pause| {
+        Box::pin(changed(
+            client.clone(),
+            id.clone(),
+            index,
+            pause,
+            end.clone(),
+        ))
+    };
+    let mut look = look_after(0, Duration::ZERO);
     loop {
         tokio::select! {
             looked = &mut look => {
@@ -74,7 +90,8 @@ pub(super) async fn run(
                 if ended(&app, part) {
                     break;
                 }
-                look = Box::pin(changed(client.clone(), id.clone(), index));
+                look = look_after(index, pace);
+                pace = PACE.min(pace * 2);
             }
             Some(piece) = receiver.recv() => printer.take(piece),
             Some(end) = streams.join_next() => match (end, part) {
@@ -141,20 +158,44 @@ impl Handovers {
     }
 }
 
-/// Returns the job when its index differs from `index`.
-async fn changed(client: Client, id: AppId, index: u64) -> Result<(AppView, u64), ClientError> {
-    if index > 0 {
-        tokio::time::sleep(PACE).await;
+/// Returns the job when its index differs from `index`, after a pause. Pause and wait are over as soon
+/// as the job is known to have ended.
+async fn changed(
+    client: Client,
+    id: AppId,
+    mut index: u64,
+    pause: Duration,
+    mut end: watch::Receiver<bool>,
+) -> Result<(AppView, u64), ClientError> {
+    let is_first = index == 0;
+    if *end.borrow() {
+        // The end was known before, and the job did not show it yet.
+        tokio::time::sleep(FIRST_PACE).await;
+        index = 0;
+    } else if timeout(pause, known(&mut end)).await.is_ok() {
+        index = 0;
     }
     loop {
-        match client
-            .get_after(&format!("/v1/apps/{id}"), index, LONGEST)
-            .await
-        {
+        let path = format!("/v1/apps/{id}");
+        let answer = tokio::select! {
+            answer = client.get_after(&path, index, LONGEST) => answer,
+            () = known(&mut end), if index > 0 => {
+                index = 0;
+                continue;
+            }
+        };
+        match answer {
             // The resource manager may be restarting, or another one may take over.
-            Err(error) if index > 0 && error.lacks_leader() => tokio::time::sleep(AGAIN).await,
+            Err(error) if !is_first && error.lacks_leader() => tokio::time::sleep(AGAIN).await,
             answer => return answer,
         }
+    }
+}
+
+/// Waits until the job is known to have ended.
+async fn known(end: &mut watch::Receiver<bool>) {
+    if end.wait_for(|end| *end).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -197,7 +238,10 @@ async fn follow(
                 sender.send((source, rest)).await.ok();
                 return LogReadEnd::Over;
             }
-            LogStreamEnd::BrokenOff => tokio::time::sleep(AGAIN).await,
+            LogStreamEnd::BrokenOff => {
+                // The end of all logs ends this wait.
+                let _ = timeout(AGAIN, cancelled.wait_for(|over| *over)).await;
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use headroom_client::ClientError;
 use headroom_wire::v1::error::ErrorCode;
+use tokio::sync::watch;
 
 use super::follow;
 use super::log_source::{LogSource, WINDOW, print, sources};
@@ -29,7 +30,8 @@ pub(crate) async fn run(context: &CommandContext, args: LogsArgs) -> CommandResu
         }
     };
     if args.follow {
-        return follow::run(context, &client, &app.id, &part, &args).await;
+        let (_unknown, end) = watch::channel(false);
+        return follow::run(context, &client, &app.id, &part, &args, end).await;
     }
     let sources = sources(&client, &app, &part, &args).await?;
     if sources.is_empty() {

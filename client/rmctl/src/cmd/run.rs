@@ -13,6 +13,7 @@ use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes, ExitCharge, ExitReason, Name, Profile};
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
+use tokio::sync::watch;
 
 use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use super::feasibility::refuse_infeasible;
@@ -22,7 +23,7 @@ use super::submission::submit;
 use crate::args::{LogsArgs, RunArgs};
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
-use crate::follow::{JobObservation, follow};
+use crate::follow::{JobObservation, follow, is_last};
 use crate::render::figures::short;
 use crate::target::TargetPart;
 
@@ -121,7 +122,9 @@ async fn watched(context: &CommandContext, client: &Client, id: &AppId) -> Comma
         no_prefix: true,
     };
     let (out, err) = (args(false), args(true));
+    let end = watch::Sender::new(false);
     let see = |sight: JobObservation<'_>| match sight {
+        JobObservation::Event(event) if is_last(event) => drop(end.send_replace(true)),
         JobObservation::Event(event)
             if matches!(event.reason.as_str(), "OomKilled" | "Escalated") =>
         {
@@ -134,8 +137,22 @@ async fn watched(context: &CommandContext, client: &Client, id: &AppId) -> Comma
     };
     let (app, out, err) = tokio::join!(
         follow(client, id, see),
-        logs::run(context, client, id, &TargetPart::Whole, &out),
-        logs::run(&aside, client, id, &TargetPart::Whole, &err),
+        logs::run(
+            context,
+            client,
+            id,
+            &TargetPart::Whole,
+            &out,
+            end.subscribe()
+        ),
+        logs::run(
+            &aside,
+            client,
+            id,
+            &TargetPart::Whole,
+            &err,
+            end.subscribe()
+        ),
     );
     // Unreadable output is only a warning; the end of the job determines the result.
     for lost in [out.err(), err.err()].into_iter().flatten() {

@@ -3,7 +3,8 @@
 //!
 //! The same run compares `xargs -P2`, which only starts and reaps the same program, and GNU
 //! parallel and HyperQueue (its Python package) if they are installed. Finally it measures single
-//! tasks, one application each, from the start of `rmctl` to the end of the application.
+//! tasks, one application each, from the start of `rmctl` to the end of the application, and commands
+//! of `rmctl run`.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -39,6 +40,9 @@ pub(crate) struct TaskRateResults {
     /// One application of one task, from the start of `rmctl` to the application's end.
     single_p50_ms: f64,
     single_p99_ms: f64,
+    /// `rmctl run -- true`, from its start to its end.
+    run_p50_ms: f64,
+    run_p99_ms: f64,
     xargs_per_s: f64,
     /// `tasks_per_s` divided by `xargs_per_s`.
     vs_xargs: f64,
@@ -59,8 +63,11 @@ pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
     let singles: Vec<u128> = (0..SINGLES)
         .map(|_| single(&cluster))
         .collect::<Result<_>>()?;
-    let at = |percent| {
-        quantile(&singles, percent)
+    let runs: Vec<u128> = (0..SINGLES)
+        .map(|_| run_command(&cluster))
+        .collect::<Result<_>>()?;
+    let at = |times: &[u128], percent| {
+        quantile(times, percent)
             .map(millis)
             .context("nothing was measured")
     };
@@ -70,8 +77,10 @@ pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
         tasks_per_s,
         us_per_task: all.as_secs_f64() * 1e6 / f64::from(n),
         n,
-        single_p50_ms: at(50)?,
-        single_p99_ms: at(99)?,
+        single_p50_ms: at(&singles, 50)?,
+        single_p99_ms: at(&singles, 99)?,
+        run_p50_ms: at(&runs, 50)?,
+        run_p99_ms: at(&runs, 99)?,
         xargs_per_s,
         vs_xargs: tasks_per_s / xargs_per_s,
         parallel_per_s: peer("parallel", &["-j2", "true"])?,
@@ -131,6 +140,15 @@ fn single(cluster: &Cluster) -> Result<u128> {
     let app = cluster.submit(&job(1))?;
     end_of(cluster, &app, GLANCE)?;
     Ok(started.elapsed().as_nanos())
+}
+
+/// Time of `rmctl run -- true`. Nanoseconds.
+fn run_command(cluster: &Cluster) -> Result<u128> {
+    let started = Instant::now();
+    let output = cluster.rmctl(&["run", "--", "true"])?;
+    let elapsed = started.elapsed().as_nanos();
+    ensure!(output.code == 0, "rmctl run failed: {}", output.stderr);
+    Ok(elapsed)
 }
 
 /// Programs per second that another tool starts; `None` if it is not installed.
