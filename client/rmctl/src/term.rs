@@ -81,16 +81,21 @@ impl TerminalOutput {
     /// Prints data. Ends the process without an error if the reader has closed the pipe, as `head`
     /// does.
     pub(crate) fn print(&self, text: &str) {
+        self.print_bytes(text.as_bytes());
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn print_bytes(&self, bytes: &[u8]) {
         if self.quiet {
             return;
         }
         if self.aside {
             // There is no other output for this failure.
-            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+            let _ = std::io::stderr().lock().write_all(bytes);
             return;
         }
         let mut out = std::io::stdout().lock();
-        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        let written = out.write_all(bytes).and_then(|()| out.flush());
         if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
             std::process::exit(0);
         }

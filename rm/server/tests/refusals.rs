@@ -360,7 +360,7 @@ async fn a_log_is_read_from_its_node_and_a_silent_node_is_named() {
             .log_after(&container, "stdout", 9)
             .await
             .expect("the log is passed on"),
-        b"log with  bytes=9-"
+        (b"log with  bytes=9-".to_vec(), 58)
     );
     let mut log = client
         .follow_log(&container, "stdout", 7)

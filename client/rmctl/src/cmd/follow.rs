@@ -1,16 +1,17 @@
 //! `rmctl logs --follow`: each log is one open stream from its node, through the resource manager.
 //!
-//! There is no polling. The nodes send new bytes as they are written. The resource manager reports
-//! changes of the job, so that logs of new tasks are opened. A broken stream is reopened at its
-//! position.
+//! The nodes send new bytes as they are written. A broken stream is reopened at its position. The
+//! counts of the job are read four times per second. If they have changed, its tasks are read, and
+//! logs of new tasks are opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_client::{Client, ClientError};
-use headroom_types::{AppId, ExitCharge, TaskId};
-use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::job::TaskRow;
+use headroom_client::{Client, ClientError, TaskRowScope};
+use headroom_types::{AppId, ContainerId, ExitCharge, TaskId};
+use headroom_wire::v1::apps::{AppState, AppView};
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::job::{JobTotals, TaskRow};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -22,12 +23,9 @@ use crate::exit::{CommandExitCode, CommandResult};
 use crate::render::logs as text;
 use crate::target::TargetPart;
 
-/// Longest wait of a long poll without changes.
-const LONGEST: Duration = Duration::from_secs(30);
-/// Shortest interval between the first two polls of a job that changes all the time. It doubles up
-/// to [`PACE`].
+/// Interval between the first two looks at a job. It doubles up to [`PACE`].
 const FIRST_PACE: Duration = Duration::from_millis(5);
-/// Longest of these intervals.
+/// Longest interval between two looks.
 const PACE: Duration = Duration::from_millis(250);
 /// Wait before a broken stream is reopened.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -35,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const PIECES: usize = 64;
 
 /// Some bytes of a log.
-type LogChunk = (LogSource, Vec<u8>);
+pub(super) type LogChunk = (LogSource, Vec<u8>);
 
 /// How reading a log ended.
 enum LogReadEnd {
@@ -58,39 +56,42 @@ pub(super) async fn run(
     let (sender, mut receiver) = mpsc::channel::<LogChunk>(PIECES);
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
-    let mut printer = LogLinePrinter {
-        context,
-        stderr: args.stderr,
-        halves: BTreeMap::new(),
-    };
+    let mut printer = LogLinePrinter::new(context, args.stderr);
     let mut handovers = Handovers::default();
-    let mut pace = FIRST_PACE;
-    let look_after = |index, pause| {
+    let look_after = |counts, pace| {
         Box::pin(changed(
             client.clone(),
             id.clone(),
-            index,
-            pause,
+            counts,
+            pace,
             end.clone(),
         ))
     };
-    let mut look = look_after(0, Duration::ZERO);
+    let (mut look, mut pace) = (look_after(None, FIRST_PACE), FIRST_PACE);
     loop {
         tokio::select! {
             looked = &mut look => {
-                let (app, index) = looked?;
+                let (app, counts) = looked?;
                 for line in handovers.news(&app, part).into_iter().filter(|_| !args.no_prefix) {
                     context.term.say(&line);
                 }
+                let running = running(&app);
                 for source in sources(client, &app, part, args).await? {
                     if known.insert(source.clone()) {
-                        streams.spawn(follow(client.clone(), source, args.tail, sender.clone(), over.subscribe()));
+                        let log = FollowedLog {
+                            client: client.clone(),
+                            may_appear: running.contains(&source.container),
+                            source,
+                            sender: sender.clone(),
+                            over: over.subscribe(),
+                        };
+                        streams.spawn(log.follow(args.tail));
                     }
                 }
                 if ended(&app, part) {
                     break;
                 }
-                look = look_after(index, pace);
+                look = look_after(Some(counts), pace);
                 pace = PACE.min(pace * 2);
             }
             Some(piece) = receiver.recv() => printer.take(piece),
@@ -158,36 +159,49 @@ impl Handovers {
     }
 }
 
-/// Returns the job when its index differs from `index`, after a pause. Pause and wait are over as soon
-/// as the job is known to have ended.
+/// Counts of a job at one moment.
+#[derive(Clone, Debug, PartialEq)]
+struct JobCounts {
+    state: AppState,
+    totals: Option<JobTotals>,
+}
+
+/// Returns the job as soon as its counts differ from `before`, or it is known to have ended.
 async fn changed(
     client: Client,
     id: AppId,
-    mut index: u64,
-    pause: Duration,
+    before: Option<JobCounts>,
+    mut pace: Duration,
     mut end: watch::Receiver<bool>,
-) -> Result<(AppView, u64), ClientError> {
-    let is_first = index == 0;
-    if *end.borrow() {
-        // The end was known before, and the job did not show it yet.
-        tokio::time::sleep(FIRST_PACE).await;
-        index = 0;
-    } else if timeout(pause, known(&mut end)).await.is_ok() {
-        index = 0;
-    }
+) -> Result<(AppView, JobCounts), ClientError> {
     loop {
-        let path = format!("/v1/apps/{id}");
-        let answer = tokio::select! {
-            answer = client.get_after(&path, index, LONGEST) => answer,
-            () = known(&mut end), if index > 0 => {
-                index = 0;
+        if before.is_some() {
+            if *end.borrow() {
+                // The job does not show its end yet.
+                tokio::time::sleep(FIRST_PACE).await;
+            } else {
+                // A timeout is the usual case.
+                let _ = timeout(pace, known(&mut end)).await;
+            }
+            pace = PACE.min(pace * 2);
+        }
+        let counts = match client.app_with(&id, TaskRowScope::None).await {
+            Ok(app) => JobCounts {
+                state: app.state,
+                totals: app.job.map(|job| job.totals),
+            },
+            // The resource manager may be restarting, or another one may take over.
+            Err(error) if before.is_some() && error.lacks_leader() => {
+                tokio::time::sleep(AGAIN).await;
                 continue;
             }
+            Err(error) => return Err(error),
         };
-        match answer {
-            // The resource manager may be restarting, or another one may take over.
-            Err(error) if !is_first && error.lacks_leader() => tokio::time::sleep(AGAIN).await,
-            answer => return answer,
+        if before.as_ref() != Some(&counts) {
+            match client.app(&id).await {
+                Err(error) if before.is_some() && error.lacks_leader() => {}
+                answer => return answer.map(|app| (app, counts)),
+            }
         }
     }
 }
@@ -199,49 +213,111 @@ async fn known(end: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Sends one log, beginning with its last lines.
-async fn follow(
+/// Containers that run a task.
+fn running(app: &AppView) -> BTreeSet<ContainerId> {
+    let rows = app.job.iter().flat_map(|job| &job.tasks);
+    rows.flat_map(|row| &row.attempts)
+        .filter(|attempt| attempt.ended.is_none())
+        .map(|attempt| attempt.container.clone())
+        .collect()
+}
+
+/// A log that is sent as it grows.
+struct FollowedLog {
     client: Client,
     source: LogSource,
-    tail: Option<usize>,
+    /// Its container runs, so a missing log may appear.
+    may_appear: bool,
     sender: mpsc::Sender<LogChunk>,
     over: watch::Receiver<bool>,
-) -> LogReadEnd {
-    let Ok((text, mut position)) = client
-        .log_end(&source.container, &source.file, WINDOW)
-        .await
-    else {
-        return LogReadEnd::Missing(source);
-    };
-    if sender
-        .send((source.clone(), text::tail(&text, tail).as_bytes().to_vec()))
-        .await
-        .is_err()
-    {
-        return LogReadEnd::Over;
-    }
-    loop {
-        let mut cancelled = over.clone();
-        let ended = tokio::select! {
-            ended = pieces(&client, &source, &mut position, &sender) => ended,
-            _ = cancelled.wait_for(|over| *over) => LogStreamEnd::Cancelled,
-        };
-        match ended {
-            LogStreamEnd::ByItself => return LogReadEnd::Over,
-            LogStreamEnd::Cancelled => {
-                // The cancelled stream may have dropped a piece; the position says where to
-                // continue.
-                let rest = client
-                    .log_after(&source.container, &source.file, position)
-                    .await
-                    .unwrap_or_default();
-                sender.send((source, rest)).await.ok();
+}
+
+impl FollowedLog {
+    /// Sends the whole log, or its last `tail` lines and all that follow.
+    async fn follow(mut self, tail: Option<usize>) -> LogReadEnd {
+        let mut position = 0;
+        if let Some(tail) = tail {
+            let LogSource {
+                container, file, ..
+            } = &self.source;
+            let Ok((text, end)) = self.client.log_end(container, file, WINDOW).await else {
+                return LogReadEnd::Missing(self.source);
+            };
+            position = end;
+            let lines = text::tail(&text, Some(tail)).as_bytes().to_vec();
+            if self
+                .sender
+                .send((self.source.clone(), lines))
+                .await
+                .is_err()
+            {
                 return LogReadEnd::Over;
             }
-            LogStreamEnd::BrokenOff => {
-                // The end of all logs ends this wait.
-                let _ = timeout(AGAIN, cancelled.wait_for(|over| *over)).await;
+        }
+        let mut retry = FIRST_PACE;
+        loop {
+            let mut over = self.over.clone();
+            let ended = tokio::select! {
+                ended = self.pieces(&mut position) => ended,
+                _ = over.wait_for(|over| *over) => LogStreamEnd::Cancelled,
+            };
+            let wait = match ended {
+                LogStreamEnd::ByItself => return LogReadEnd::Over,
+                LogStreamEnd::Cancelled => {
+                    self.rest(position).await;
+                    return LogReadEnd::Over;
+                }
+                LogStreamEnd::Missing if !self.may_appear || retry > AGAIN => {
+                    return LogReadEnd::Missing(self.source);
+                }
+                LogStreamEnd::Missing => {
+                    retry *= 2;
+                    retry
+                }
+                LogStreamEnd::BrokenOff => AGAIN,
+            };
+            // The end of all logs ends this wait.
+            let _ = timeout(wait, self.over.wait_for(|over| *over)).await;
+        }
+    }
+
+    async fn pieces(&self, position: &mut u64) -> LogStreamEnd {
+        let LogSource {
+            container, file, ..
+        } = &self.source;
+        let mut log = match self.client.follow_log(container, file, *position).await {
+            Ok(log) => log,
+            Err(error) if error.code() == Some(ErrorCode::HR0404) => return LogStreamEnd::Missing,
+            Err(_) => return LogStreamEnd::BrokenOff,
+        };
+        loop {
+            match log.next().await {
+                Some(Ok(bytes)) => {
+                    // Reserve a place first, because a piece that counts as read must not be lost.
+                    let Ok(room) = self.sender.reserve().await else {
+                        return LogStreamEnd::ByItself;
+                    };
+                    *position = log.position();
+                    room.send((self.source.clone(), bytes.to_vec()));
+                }
+                Some(Err(_)) => return LogStreamEnd::BrokenOff,
+                None => return LogStreamEnd::ByItself,
             }
+        }
+    }
+
+    /// Sends all from a position on. The cancelled stream may have dropped a piece; the position says
+    /// where to continue.
+    async fn rest(&self, mut position: u64) {
+        let LogSource {
+            container, file, ..
+        } = &self.source;
+        while let Ok((bytes, next)) = self.client.log_after(container, file, position).await {
+            let is_sent = self.sender.send((self.source.clone(), bytes)).await.is_ok();
+            if next == position || !is_sent {
+                return;
+            }
+            position = next;
         }
     }
 }
@@ -250,70 +326,42 @@ async fn follow(
 enum LogStreamEnd {
     /// The container has ended.
     ByItself,
+    /// There is no such log.
+    Missing,
     /// The stream broke.
     BrokenOff,
     /// The caller has cancelled it.
     Cancelled,
 }
 
-async fn pieces(
-    client: &Client,
-    source: &LogSource,
-    position: &mut u64,
-    sender: &mpsc::Sender<LogChunk>,
-) -> LogStreamEnd {
-    let Ok(mut log) = client
-        .follow_log(&source.container, &source.file, *position)
-        .await
-    else {
-        return LogStreamEnd::BrokenOff;
-    };
-    loop {
-        match log.next().await {
-            Some(Ok(bytes)) => {
-                // Reserve a place first, because a piece that counts as read must not be lost.
-                let Ok(room) = sender.reserve().await else {
-                    return LogStreamEnd::ByItself;
-                };
-                *position = log.position();
-                room.send((source.clone(), bytes.to_vec()));
-            }
-            Some(Err(_)) => return LogStreamEnd::BrokenOff,
-            None => return LogStreamEnd::ByItself,
-        }
-    }
-}
-
 /// Prints whole lines and keeps an incomplete line until its end arrives.
-struct LogLinePrinter<'a> {
+pub(super) struct LogLinePrinter<'a> {
     context: &'a CommandContext,
     stderr: bool,
     halves: BTreeMap<LogSource, Vec<u8>>,
 }
 
-impl LogLinePrinter<'_> {
-    fn take(&mut self, (source, bytes): LogChunk) {
+impl<'a> LogLinePrinter<'a> {
+    pub(super) fn new(context: &'a CommandContext, stderr: bool) -> Self {
+        LogLinePrinter {
+            context,
+            stderr,
+            halves: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn take(&mut self, (source, bytes): LogChunk) {
         let half = self.halves.entry(source.clone()).or_default();
         half.extend_from_slice(&bytes);
         if let Some(end) = half.iter().rposition(|byte| *byte == b'\n') {
             let lines: Vec<u8> = half.drain(..=end).collect();
-            print(
-                self.context,
-                &source,
-                &String::from_utf8_lossy(&lines),
-                self.stderr,
-            );
+            print(self.context, &source, &lines, self.stderr);
         }
     }
 
-    fn finish(self) {
+    pub(super) fn finish(self) {
         for (source, half) in self.halves.iter().filter(|(_, half)| !half.is_empty()) {
-            print(
-                self.context,
-                source,
-                &String::from_utf8_lossy(half),
-                self.stderr,
-            );
+            print(self.context, source, half, self.stderr);
         }
     }
 }

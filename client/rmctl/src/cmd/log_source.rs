@@ -25,14 +25,14 @@ pub(super) struct LogSource {
     pub(super) marker: Option<String>,
 }
 
-/// Prints text of a log, with its prefix.
-pub(super) fn print(context: &CommandContext, source: &LogSource, text: &str, stderr: bool) {
+/// Prints lines of a log: as they are, or with their prefix.
+pub(super) fn print(context: &CommandContext, source: &LogSource, lines: &[u8], stderr: bool) {
     if source.prefix.is_empty() {
-        context.term.print(text);
+        context.term.print_bytes(lines);
     } else {
         context.term.print(&text::prefixed(
             &source.prefix,
-            text,
+            &String::from_utf8_lossy(lines),
             stderr,
             context.term.paint,
         ));

@@ -1,11 +1,11 @@
 //! `rmctl logs`: logs of a job (all its tasks), a task, an attempt, a container, or the job's
 //! master.
 
-use headroom_client::ClientError;
+use headroom_client::{Client, ClientError};
 use headroom_wire::v1::error::ErrorCode;
 use tokio::sync::watch;
 
-use super::follow;
+use super::follow::{self, LogLinePrinter};
 use super::log_source::{LogSource, WINDOW, print, sources};
 use crate::args::LogsArgs;
 use crate::context::CommandContext;
@@ -50,12 +50,17 @@ pub(crate) async fn run(context: &CommandContext, args: LogsArgs) -> CommandResu
     let only = sources.len() == 1;
     let (mut missing, mut read) = (None, 0);
     for source in &sources {
-        match client.log(&source.container, &source.file, WINDOW).await {
-            Ok(text) => {
-                let part = part_of(context, source, &text);
-                print(context, source, text::tail(part, args.tail), args.stderr);
-                read += 1;
-            }
+        let printed = if args.tail.is_none() && source.marker.is_none() {
+            print_whole(context, &client, source, args.stderr).await
+        } else {
+            let log = client.log(&source.container, &source.file, WINDOW).await;
+            log.map(|text| {
+                let part = text::tail(part_of(context, source, &text), args.tail);
+                print(context, source, part.as_bytes(), args.stderr);
+            })
+        };
+        match printed {
+            Ok(()) => read += 1,
             Err(e) if only => return Err(gone(e, source)),
             Err(e) => missing = Some(gone(e, source)),
         }
@@ -64,6 +69,29 @@ pub(crate) async fn run(context: &CommandContext, args: LogsArgs) -> CommandResu
         Some(e) if read == 0 => Err(e),
         Some(_) | None => Ok(CommandExitCode::Ok),
     }
+}
+
+/// Prints a log from its first stored byte to its end.
+async fn print_whole(
+    context: &CommandContext,
+    client: &Client,
+    source: &LogSource,
+    stderr: bool,
+) -> Result<(), ClientError> {
+    let mut printer = LogLinePrinter::new(context, stderr);
+    let mut position = 0;
+    loop {
+        let (bytes, next) = client
+            .log_after(&source.container, &source.file, position)
+            .await?;
+        if bytes.is_empty() {
+            break;
+        }
+        position = next;
+        printer.take((source.clone(), bytes));
+    }
+    printer.finish();
+    Ok(())
 }
 
 /// The lines of the target in a log that several tasks share. A note on the terminal names the

@@ -68,28 +68,36 @@ impl Client {
         let (url, response) = self.send(call).await?;
         Ok(LogStream::new(url, response, from))
     }
-    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of
-    /// the log.
+    /// Returns bytes of a log from position `from`, as many as one response holds, and the position
+    /// after them. There are none if `from` is the end of the log.
     pub async fn log_after(
         &self,
         container: &ContainerId,
         file: &str,
         from: u64,
-    ) -> ClientResult<Vec<u8>> {
+    ) -> ClientResult<(Vec<u8>, u64)> {
         let path = format!("/v1/containers/{container}/logs/{file}");
         let call = self
             .request(Method::GET, &path)
             .with(|request| request.header("range", format!("bytes={from}-")));
-        self.exchange(call, async |url, response| {
+        let answer = self.exchange(call, async |url, response| {
             if response.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), 0));
             }
-            let bytes = success(&url, response).await?.bytes().await;
+            let response = success(&url, response).await?;
+            let start = log::number(&response, "headroom-log-start").unwrap_or(0);
+            let bytes = response.bytes().await;
             bytes
-                .map(|bytes| bytes.to_vec())
+                .map(|bytes| (bytes.to_vec(), start))
                 .map_err(|source| ClientError::Unreachable { url, source })
-        })
-        .await
+        });
+        let (bytes, start) = answer.await?;
+        // Bytes that are no longer stored are skipped.
+        let next = match bytes.len() as u64 {
+            0 => from,
+            length => start.max(from) + length,
+        };
+        Ok((bytes, next))
     }
     /// Changes the size of a running container.
     pub async fn resize(
