@@ -41,6 +41,8 @@ enum LogReadEnd {
     Over,
     /// The log does not exist, or not yet.
     Missing(LogSource),
+    /// The end of the log could not be read.
+    CutOff(LogSource, ClientError),
 }
 
 /// Prints logs until all of them have ended, or until Ctrl-C. `end` becomes true if the caller learns
@@ -98,8 +100,8 @@ pub(super) async fn run(
             Some(end) = streams.join_next() => match (end, part) {
                 // The next change of the job looks for this log again.
                 (Ok(LogReadEnd::Missing(source)), _) => drop(known.remove(&source)),
-                (Ok(LogReadEnd::Over) | Err(_), TargetPart::Container(_)) => break,
-                (Ok(LogReadEnd::Over) | Err(_), TargetPart::Whole | TargetPart::Task(_) | TargetPart::Attempt(_) | TargetPart::Several(_)) => {}
+                (Ok(LogReadEnd::Over | LogReadEnd::CutOff(..)) | Err(_), TargetPart::Container(_)) => break,
+                (Ok(LogReadEnd::Over | LogReadEnd::CutOff(..)) | Err(_), TargetPart::Whole | TargetPart::Task(_) | TargetPart::Attempt(_) | TargetPart::Several(_)) => {}
             },
             _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         }
@@ -110,6 +112,16 @@ pub(super) async fn run(
         printer.take(piece);
     }
     printer.finish();
+    while let Some(end) = streams.join_next().await {
+        if let Ok(LogReadEnd::CutOff(source, error)) = end {
+            let LogSource {
+                container, file, ..
+            } = source;
+            context.term.say(&format!(
+                "the end of the log {file} of {container} is missing: {error}"
+            ));
+        }
+    }
     Ok(CommandExitCode::Ok)
 }
 
@@ -264,9 +276,15 @@ impl FollowedLog {
             let wait = match ended {
                 LogStreamEnd::ByItself => return LogReadEnd::Over,
                 LogStreamEnd::Cancelled => {
-                    self.rest(position).await;
-                    return LogReadEnd::Over;
+                    return match self.rest(position).await {
+                        Err(error) if error.code() != Some(ErrorCode::HR0404) => {
+                            LogReadEnd::CutOff(self.source, error)
+                        }
+                        Ok(()) | Err(_) => LogReadEnd::Over,
+                    };
                 }
+                // A part was already sent, so the log is not opened again from its start.
+                LogStreamEnd::Missing if position > 0 => AGAIN,
                 LogStreamEnd::Missing if !self.may_appear || retry > AGAIN => {
                     return LogReadEnd::Missing(self.source);
                 }
@@ -308,14 +326,15 @@ impl FollowedLog {
 
     /// Sends all from a position on. The cancelled stream may have dropped a piece; the position says
     /// where to continue.
-    async fn rest(&self, mut position: u64) {
+    async fn rest(&self, mut position: u64) -> Result<(), ClientError> {
         let LogSource {
             container, file, ..
         } = &self.source;
-        while let Ok((bytes, next)) = self.client.log_after(container, file, position).await {
+        loop {
+            let (bytes, next) = self.client.log_after(container, file, position).await?;
             let is_sent = self.sender.send((self.source.clone(), bytes)).await.is_ok();
             if next == position || !is_sent {
-                return;
+                return Ok(());
             }
             position = next;
         }
