@@ -82,16 +82,22 @@ impl Client {
             .with(|request| request.header("range", format!("bytes={from}-")));
         let answer = self.exchange(call, async |url, response| {
             if response.status() == reqwest::StatusCode::RANGE_NOT_SATISFIABLE {
-                return Ok((Vec::new(), 0));
+                return Ok((Vec::new(), 0, true));
             }
             let response = success(&url, response).await?;
             let start = log::number(&response, "headroom-log-start").unwrap_or(0);
+            let is_part = response.status() == reqwest::StatusCode::PARTIAL_CONTENT;
             let bytes = response.bytes().await;
             bytes
-                .map(|bytes| (bytes.to_vec(), start))
+                .map(|bytes| (bytes.to_vec(), start, is_part))
                 .map_err(|source| ClientError::Unreachable { url, source })
         });
-        let (bytes, start) = answer.await?;
+        let (mut bytes, start, is_part) = answer.await?;
+        if !is_part {
+            // A server without ranges has sent the whole log.
+            let known = usize::try_from(from.saturating_sub(start)).unwrap_or(usize::MAX);
+            bytes.drain(..known.min(bytes.len()));
+        }
         // Bytes that are no longer stored are skipped.
         let next = match bytes.len() as u64 {
             0 => from,
