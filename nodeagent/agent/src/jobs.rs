@@ -19,7 +19,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{error, warn};
 
 use crate::adopt;
@@ -42,7 +42,8 @@ use crate::unattributed;
 /// Maximum number of shims per processor that start at the same time. More would delay all of them:
 /// if a hundred start together on one busy processor, most report nothing for half a minute.
 const STARTING: usize = 8;
-/// Time for the removal of a group whose processes have just ended.
+/// Time for which a removal of files, or of a group whose processes have just ended, holds up
+/// others.
 const QUICK_REMOVAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum time that a removal waits for the reports of other ends.
 const REPORTS_TIMEOUT: Duration = Duration::from_millis(200);
@@ -217,8 +218,7 @@ impl JobStarter {
         let (mut forked, mut answered, mut shim) = (false, false, None);
         let mut runs = false;
         while !(forked && answered) {
-            let Ok(word) = tokio::time::timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await
-            else {
+            let Ok(word) = timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await else {
                 // By its descriptor: the shim may not have written its identity yet.
                 if let Some(Err(error)) = shim
                     .as_ref()
@@ -454,7 +454,7 @@ impl JobStarter {
     pub(crate) fn forget(&self, id: ContainerId) {
         let jobs = self.clone();
         tokio::spawn(async move {
-            let _turn = jobs.removal_turn().await;
+            let turn = jobs.removal_turn().await;
             let job = jobs.blocking(move |site| {
                 crash::at("forget-wanted");
                 if let Err(error) = site.layout.forget(&id) {
@@ -463,7 +463,9 @@ impl JobStarter {
                 crash::at("forgotten");
                 None
             });
-            job.await.ok();
+            // A directory with many files does not hold up other removals.
+            let _ = timeout(QUICK_REMOVAL_TIMEOUT, job).await;
+            drop(turn);
         });
     }
 
