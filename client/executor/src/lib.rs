@@ -13,6 +13,7 @@
 
 mod child_registry;
 mod children;
+mod clean_groups;
 pub mod clock;
 pub mod environment;
 mod fork_protocol;

@@ -25,6 +25,7 @@ use crate::session::{
     ExecutorEffect, ExecutorIdentity, ExecutorOutcome, ExecutorSession, FreezePressure, TaskControl,
 };
 use crate::task::{self, FinishedTask, TaskChannels, TaskNotification};
+use crate::taskgroup::remove_unused;
 use crate::verdict::not_started;
 use crate::warm_start::end_all;
 
@@ -241,7 +242,7 @@ impl ExecutorLoop {
                     let site = self.site.clone();
                     let news = self.news.clone();
                     self.removals.spawn_blocking(move || {
-                        match site.container.remove(&group) {
+                        match site.container.give_back(group) {
                             Ok(false) => return,
                             Ok(true) => {}
                             Err(e) => {
@@ -316,6 +317,10 @@ impl ExecutorLoop {
                 .spawn_blocking(move || look_for_leftovers(&site, &news));
         }
         self.end_kept(self.site.kept.take_expired());
+        let unused = self.site.container.take_expired();
+        if !unused.is_empty() {
+            self.removals.spawn_blocking(move || remove_unused(unused));
+        }
         self.site.children.reap_orphans();
         let (now, usage) = (self.now(), self.usage());
         self.session.send_heartbeat(usage, &mut self.effects);
@@ -364,6 +369,8 @@ impl ExecutorLoop {
     async fn flush_and_close(self, linked: tokio::task::JoinHandle<()>) {
         self.site.fork_servers.close();
         self.end_kept(self.site.kept.take_all());
+        let site = self.site.clone();
+        self.removals.spawn_blocking(move || site.container.close());
         self.removals.close();
         drop(self.writer);
         let _ = timeout(FINAL_FLUSH_TIMEOUT, self.removals.wait()).await;

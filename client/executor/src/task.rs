@@ -582,6 +582,9 @@ impl TaskRunner {
         let mut end = self.read_end(&mut missing);
         let ended = clock::now();
         let all_ended = self.clean_up(&end, &mut missing);
+        if all_ended && self.is_group_unchanged(&end.own) && self.group.forgets_peak(end.own.peak) {
+            self.group.mark_unchanged();
+        }
         let empty = TaskSampler::new(self.started_at.into_std(), None, None);
         let mut measured = std::mem::replace(&mut self.meter, empty).close(&mut end.own);
         missing.append(&mut measured.missing);
@@ -709,9 +712,8 @@ impl TaskRunner {
         })
     }
 
-    /// True if the process can be kept: the attempt was short, nothing in the kernel shows more of
-    /// it than a little memory. Its process must be alone.
-    fn can_serve_another(&self, own: &CgroupStats) -> bool {
+    /// True if the limit of the cgroup was never reached or changed, and nothing watches it.
+    fn is_group_unchanged(&self, own: &CgroupStats) -> bool {
         let unwatched = match self.group.kind() {
             EnforcerKind::Cgroup1 => self.growth.is_none() || self.watch_due.is_some(),
             EnforcerKind::Cgroup2 => true,
@@ -720,11 +722,15 @@ impl TaskRunner {
         let unchanged = self.growth.as_ref().is_none_or(|growth| {
             growth.state == GrowthState::Below && Some(growth.limit) == self.start.limit
         });
+        unwatched && unchanged && own.events == MemoryEvents::default()
+    }
+
+    /// True if the process can be kept: the attempt was short, nothing in the kernel shows more of
+    /// it than a little memory. Its process must be alone.
+    fn can_serve_another(&self, own: &CgroupStats) -> bool {
         self.life == TaskPhase::Running
-            && unwatched
-            && unchanged
+            && self.is_group_unchanged(own)
             && ProcessPurpose::of(&self.start).is_some()
-            && own.events == MemoryEvents::default()
             && own.current <= max_kept_use(self.start.limit)
             && self.group.reset()
     }

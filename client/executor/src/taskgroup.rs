@@ -1,10 +1,12 @@
 //! The cgroup of one task, inside that of the container: created before its process, read at its
-//! end, then removed.
+//! end, then removed, or kept for another task.
 //!
-//! Owned by the task. It never changes the limits of the container, and never outlives its task.
+//! Owned by the task. It never changes the limits of the container. Most of the cost of a short task
+//! is the life of its cgroup, so one that is provably clean is used again: no process is left in it,
+//! hardly any memory is charged to it, its counters are zero, and its limit is the one that was set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use headroom_node_cgroup::{CgroupError, EnforcedGroup, GroupLimits, OomGroup};
@@ -12,6 +14,8 @@ use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, Unattributed, 
 use headroom_types::unattributed::LeftoverOwners;
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId};
 use headroom_wire::v1::task::TaskStart;
+
+use crate::clean_groups::CleanGroups;
 
 /// Maximum time until processes have ended and a cgroup is removable.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,6 +25,9 @@ const MIN_LEFT: Bytes = Bytes::from_mib(1);
 const BASELINE_AGE: Duration = Duration::from_millis(10);
 /// Maximum number of processes in a report.
 const VICTIMS: usize = 4;
+/// Maximum peak of a task after which its cgroup is used again although its peak cannot be reset
+/// (cgroup v2). Bytes.
+const MAX_PEAK_LEFT: Bytes = Bytes::from_mib(4);
 
 /// The container around all tasks.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub struct ContainerCgroup {
     unmeasured: AtomicBool,
     /// The last counters that a start read. They cost a short task a tenth of its time.
     baseline: Mutex<Option<(Instant, OuterCounters)>>,
+    /// Clean cgroups of ended tasks.
+    clean: CleanGroups<TaskGroup>,
 }
 
 /// The cgroup around all containers of the node. It is read only after a kill, so that a start
@@ -94,14 +103,18 @@ impl ContainerCgroup {
             leavers: Mutex::default(),
             unmeasured: AtomicBool::new(false),
             baseline: Mutex::default(),
+            clean: CleanGroups::new(),
         })
     }
     /// The mechanism that enforces the limits.
     pub fn kind(&self) -> EnforcerKind {
         self.kind
     }
-    /// Creates the cgroup of one task and confirms its limit.
+    /// The cgroup of one task, with its limit confirmed: a clean one, or a new one.
     pub fn create(&self, start: &TaskStart) -> Result<TaskGroup, CgroupError> {
+        if let Some(task) = self.take_clean(start) {
+            return Ok(task);
+        }
         let limits = GroupLimits {
             memory: start.limit,
             processes: None,
@@ -114,8 +127,49 @@ impl ContainerCgroup {
         Ok(TaskGroup {
             kind: self.kind,
             group,
+            limit: start.limit,
             before: Mutex::new(before),
+            is_unchanged: AtomicBool::new(false),
         })
+    }
+    /// A clean cgroup with the limit of the start.
+    fn take_clean(&self, start: &TaskStart) -> Option<TaskGroup> {
+        let mut task = self.clean.take(start.limit)?;
+        match task.serve(start) {
+            Ok(true) => {
+                *task.before() = self.baseline();
+                Some(task)
+            }
+            // A process of its last task may have changed it.
+            Ok(false) | Err(_) => {
+                remove_unused(vec![task]);
+                None
+            }
+        }
+    }
+    /// Keeps the cgroup of an ended task for another one if it is clean, and removes it otherwise.
+    /// Returns what [`ContainerCgroup::remove`] does.
+    pub fn give_back(&self, task: Arc<TaskGroup>) -> Result<bool, CgroupError> {
+        let mut task = match Arc::try_unwrap(task) {
+            Ok(task) => task,
+            Err(shared) => return self.remove(&shared),
+        };
+        if !task.retire() {
+            return self.remove(&task);
+        }
+        self.unmeasured.store(true, Ordering::Relaxed);
+        match self.clean.add(task.limit, task) {
+            Ok(()) => Ok(false),
+            Err(task) => self.remove(&task),
+        }
+    }
+    /// Clean cgroups that no task has needed for a while, to be removed.
+    pub(crate) fn take_expired(&self) -> Vec<TaskGroup> {
+        self.clean.take_expired()
+    }
+    /// Removes the clean cgroups, and keeps no more.
+    pub(crate) fn close(&self) {
+        remove_unused(self.clean.close());
     }
     /// Unreclaimable memory that ended tasks left charged to the container, if at least `floor`.
     /// `None` if the kernel does not count it, or if it is not readable now.
@@ -173,6 +227,15 @@ impl ContainerCgroup {
     }
 }
 
+/// Removes cgroups that no task uses. Blocking.
+pub(crate) fn remove_unused(groups: Vec<TaskGroup>) {
+    for group in groups {
+        if let Err(error) = group.group.remove(REMOVE_TIMEOUT) {
+            tracing::warn!(%error, "an unused cgroup cannot be removed");
+        }
+    }
+}
+
 /// Maximum length of an owner's name in a report, which has space for the largest owner only.
 pub const MAX_OWNER_NAME_BYTES: usize = 64;
 
@@ -207,13 +270,51 @@ struct OuterCounters {
 pub struct TaskGroup {
     kind: EnforcerKind,
     group: EnforcedGroup,
+    /// The limit with which it was created.
+    limit: Option<Bytes>,
     /// Counters at the start of the attempt.
     before: Mutex<OuterCounters>,
+    /// Whether the ended task left limit, counters and watches as they were.
+    is_unchanged: AtomicBool,
 }
 
 impl TaskGroup {
     fn before(&self) -> MutexGuard<'_, OuterCounters> {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Notes that the ended task left limit, counters and watches as they were, and no process.
+    pub(crate) fn mark_unchanged(&self) {
+        self.is_unchanged.store(true, Ordering::Relaxed);
+    }
+    /// Gives a clean cgroup up. False if it is not clean.
+    fn retire(&mut self) -> bool {
+        let is_unchanged = std::mem::take(self.is_unchanged.get_mut());
+        let is_nearly_empty = || {
+            let usage = self.group.usage().ok().flatten();
+            usage.is_some_and(|usage| usage < MIN_LEFT)
+        };
+        is_unchanged && is_nearly_empty() && self.group.rename_task("").is_ok()
+    }
+    /// Prepares a clean cgroup for a task. False if it is not as its last task should have left it:
+    /// the processes of a task can write the files of its cgroup.
+    fn serve(&mut self, start: &TaskStart) -> Result<bool, CgroupError> {
+        self.group.rename_task(&name(&start.attempt))?;
+        self.group.reset_peak()?;
+        if start.freeze_timeout_ms.is_none() {
+            self.group.unthrottle()?;
+        }
+        let untouched = Some((self.limit, MemoryEvents::default()));
+        Ok(self.group.level()? == untouched
+            && !self.group.has_children()?
+            && !self.group.populated()?)
+    }
+    /// True if a peak of this task does not show in the reports of a later one.
+    pub(crate) fn forgets_peak(&self, peak: Option<Bytes>) -> bool {
+        match self.kind {
+            EnforcerKind::Cgroup1 => true,
+            EnforcerKind::Cgroup2 => peak.is_some_and(|peak| peak <= MAX_PEAK_LEFT),
+            EnforcerKind::Poll => false,
+        }
     }
     /// Prepares it for the next attempt of its process.
     pub(crate) fn begin_again(&self, container: &ContainerCgroup) {

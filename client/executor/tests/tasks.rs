@@ -637,3 +637,65 @@ fn a_task_that_stalls_at_its_limit_is_ended() {
     );
     assert!(report.ran_for() >= headroom_node_core::stall::MIN_STALL_DURATION);
 }
+
+#[test]
+fn a_clean_cgroup_serves_the_next_task_with_counters_of_its_own() {
+    let world = ExecutorHarness::new("clean");
+    let (mut master, hello) = world.accept();
+    assert!(hello.task_groups);
+    let mut peaks = Vec::new();
+    for index in 0..20 {
+        let id = format!("a/{index}@1");
+        // Every fifth task needs much more memory than the others.
+        let large = ["dd", "if=/dev/zero", "of=/dev/null", "bs=32M", "count=1"];
+        let command: &[&str] = if index % 5 == 0 { &large } else { &["true"] };
+        master.start(task(&id, command));
+        let report = master.result(&id);
+        assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:?}");
+        assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(64)));
+        assert_eq!(report.evidence.own.events, Default::default());
+        peaks.push(report.evidence.own.peak.expect("a peak"));
+    }
+    for (index, peak) in peaks.iter().enumerate() {
+        let is_large = *peak > Bytes::from_mib(16);
+        assert_eq!(is_large, index % 5 == 0, "task {index}: {peaks:?}");
+    }
+    let directories = world.group_directories();
+    assert!((1..=4).contains(&directories), "{directories}");
+    until("a cgroup that no task needs is removed", || {
+        world.group_directories() == 0
+    });
+}
+
+#[test]
+fn a_changed_cgroup_serves_no_other_task() {
+    let world = ExecutorHarness::new("changed");
+    let (mut master, _) = world.accept();
+    let wanted = Some(Bytes::from_mib(64));
+    for (index, change) in ["limit", "child", "kill"].into_iter().enumerate() {
+        let id = format!("{change}/0@1");
+        if change == "kill" {
+            master.start(task(&id, &LARGE));
+            assert_eq!(master.result(&id).reason, ExitReason::TaskOom);
+        } else {
+            master.start(task(&id, &["sleep", "0.2"]));
+            master.started(&id);
+            let group = world.group_of(&id.parse().expect("an id"));
+            let path = group.path().expect("a path");
+            match change {
+                "limit" => group.set_memory(Bytes::from_mib(128)).expect("changes"),
+                _ => std::fs::create_dir(path.join("own")).expect("creates"),
+            }
+            master.result(&id);
+        }
+        let next = format!("next/{index}@1");
+        master.start(task(&next, &["true"]));
+        let report = master.result(&next);
+        assert_eq!(report.evidence.own.limit, wanted, "after {change}");
+        assert_eq!(
+            report.evidence.own.events,
+            Default::default(),
+            "after {change}"
+        );
+    }
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat, VictimProcess};
 use headroom_types::{Bytes, EnforcerKind};
 
-use crate::error::Result;
+use crate::error::{CgroupError, Result};
 use crate::plan::GroupLimits;
 use crate::probe::UsageProbe;
 use crate::throttle::{self, FreezerState};
@@ -159,6 +159,16 @@ impl EnforcedGroup {
         unattributed::held(dir, files, floor).map(Some)
     }
 
+    /// All memory charged to it. `None` for a process tree.
+    pub fn usage(&self) -> Result<Option<Bytes>> {
+        by_kind!(EnforcedGroup, self, g => g.usage().map(Some), _ => Ok(None))
+    }
+
+    /// Whether another group is inside it; false for a process tree.
+    pub fn has_children(&self) -> Result<bool> {
+        by_kind!(EnforcedGroup, self, g => g.dir().children().map(|all| !all.is_empty()), _ => Ok(false))
+    }
+
     /// All memory charged to it, and the part that reclaim cannot free. `None` for a process tree.
     pub fn charged(&self) -> Result<Option<ChargedMemory>> {
         by_kind!(EnforcedGroup, self, g => g.charged().map(Some), _ => Ok(None))
@@ -280,7 +290,18 @@ impl EnforcedGroup {
         }
     }
 
+    /// Gives the group of a task to another one, or with an empty name to none. Fails for a process
+    /// tree, which ends with its task, and before Linux 5.7.
+    pub fn rename_task(&mut self, name: &str) -> Result<()> {
+        match self {
+            EnforcedGroup::Cgroup2(g) => g.rename_task(name),
+            EnforcedGroup::Cgroup1(g) => g.rename_task(name),
+            EnforcedGroup::Poll(_) => Err(CgroupError::Name(name.to_owned())),
+        }
+    }
+
     /// The existing groups of tasks, by task name; empty for process trees, which are not recorded.
+    /// Groups that no task uses are left out.
     pub fn tasks(&self) -> Result<Vec<(String, EnforcedGroup)>> {
         match self {
             EnforcedGroup::Cgroup2(g) => Ok(g

@@ -23,6 +23,9 @@ pub const CONTAINERS: &str = "containers";
 pub const MAIN: &str = "main";
 /// The prefix of the name of a task's group.
 pub const TASK_PREFIX: &str = "task-";
+/// The attribute with the name of the task that uses a group now, if another task has created it.
+/// Empty while no task uses it.
+pub const TASK_NAME: &str = "user.headroom.task";
 /// The file that moves a process into a group.
 pub const PROCS: &str = "cgroup.procs";
 /// v1 only: the file that moves the thread which writes `0` into it. For a single-threaded process

@@ -15,6 +15,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{SysconfVar, UnlinkatFlags, sysconf, unlinkat};
+use rustix::fs::XattrFlags;
 
 use crate::error::{CgroupError, Result};
 use crate::layout::PROCS;
@@ -24,6 +25,8 @@ use crate::plan::{CgroupKnob, KnobRequirement, confirmed};
 /// Buffer size that fits most kernel files: `memory.stat` of a recent kernel has two thousand
 /// bytes. In bytes.
 const ROOM: usize = 8 * 1024;
+/// Longest attribute: the name of a group. In bytes.
+const MAX_ATTRIBUTE_BYTES: usize = 256;
 
 /// An open cgroup directory.
 #[derive(Debug)]
@@ -122,6 +125,20 @@ impl CgroupDir {
     /// Whether there is exactly one subdirectory. The kernel counts subdirectories as links.
     pub(crate) fn has_one_child(&self) -> bool {
         fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 3)
+    }
+
+    /// Sets an attribute of the directory itself. The kernel keeps it as long as the directory, since
+    /// Linux 5.7.
+    pub(crate) fn set_attribute(&self, name: &str, value: &str) -> Result<()> {
+        rustix::fs::fsetxattr(&self.fd, name, value.as_bytes(), XattrFlags::empty())
+            .map_err(|errno| write_error(&self.path.join(name), value, errno.into()))
+    }
+
+    /// An attribute of the directory itself; `None` without it.
+    pub(crate) fn attribute(&self, name: &str) -> Option<String> {
+        let mut room = [0; MAX_ATTRIBUTE_BYTES];
+        let length = rustix::fs::fgetxattr(&self.fd, name, &mut room).ok()?;
+        String::from_utf8(room.get(..length)?.to_vec()).ok()
     }
 
     /// The text of a file in this directory.

@@ -12,7 +12,7 @@ use headroom_types::Bytes;
 use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat};
 
 use crate::error::{CgroupError, Result};
-use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, checked, task_dir};
+use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_NAME, TASK_PREFIX, checked, task_dir};
 use crate::parse;
 use crate::plan::{
     Controllers, GroupLimits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group,
@@ -397,7 +397,14 @@ impl CgroupV2Group {
         first
     }
 
-    /// The existing groups of tasks.
+    /// Gives the group of a task to another one, or with an empty name to none.
+    pub fn rename_task(&mut self, name: &str) -> Result<()> {
+        self.dir.set_attribute(TASK_NAME, name)?;
+        name.clone_into(&mut self.name);
+        Ok(())
+    }
+
+    /// The existing groups of tasks, without those that no task uses.
     pub fn tasks(&self) -> Result<Vec<(String, CgroupV2Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
@@ -407,14 +414,16 @@ impl CgroupV2Group {
             let Some(dir) = self.dir.child(&made)? else {
                 continue;
             };
-            found.push((
-                name.to_owned(),
-                CgroupV2Group {
-                    dir,
-                    role: V2GroupRole::Task,
-                    name: name.to_owned(),
-                },
-            ));
+            let name = dir.attribute(TASK_NAME).unwrap_or_else(|| name.to_owned());
+            if name.is_empty() {
+                continue;
+            }
+            let task = CgroupV2Group {
+                dir,
+                role: V2GroupRole::Task,
+                name: name.clone(),
+            };
+            found.push((name, task));
         }
         Ok(found)
     }

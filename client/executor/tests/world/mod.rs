@@ -226,6 +226,24 @@ impl ExecutorHarness {
             .unwrap_or_default()
     }
 
+    /// The cgroup of a running task.
+    pub(crate) fn group_of(&self, attempt: &TaskAttemptId) -> EnforcedGroup {
+        let group = self.group.as_ref().expect("a group");
+        let tasks = group.tasks().expect("lists").into_iter();
+        let mut of_attempt = tasks.filter(|(name, _)| *name == attempt.file_name());
+        of_attempt.next().expect("the cgroup of the task").1
+    }
+
+    /// Number of directories of tasks' cgroups, with those that no task uses.
+    pub(crate) fn group_directories(&self) -> usize {
+        let group = self.group.as_ref().expect("a group");
+        let entries = std::fs::read_dir(group.path().expect("a path")).expect("lists");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with("task-"))
+            .count()
+    }
+
     /// Names of the existing task cgroups.
     pub(crate) fn groups(&self) -> Vec<String> {
         let group = self.group.as_ref().expect("a group");

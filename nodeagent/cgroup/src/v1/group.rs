@@ -16,7 +16,7 @@ use super::counters::{
     FAILCNT, KERNEL, LIMIT, OOM, PEAK, STAT, USAGE, derived_oom, facts_from, local_events, stat,
 };
 use crate::error::{CgroupError, Result};
-use crate::layout::{MAIN, PROCS, TASK_PREFIX, TASKS, task_dir};
+use crate::layout::{MAIN, PROCS, TASK_NAME, TASK_PREFIX, TASKS, task_dir};
 use crate::parse;
 use crate::plan::{Direction, GroupLimits, v1_cpu_shares, v1_memory, v1_pids};
 use crate::probe::UsageProbe;
@@ -390,7 +390,14 @@ impl CgroupV1Group {
         Ok(())
     }
 
-    /// The existing groups of tasks.
+    /// Gives the group of a task to another one, or with an empty name to none.
+    pub fn rename_task(&mut self, name: &str) -> Result<()> {
+        self.dir.set_attribute(TASK_NAME, name)?;
+        name.clone_into(&mut self.name);
+        Ok(())
+    }
+
+    /// The existing groups of tasks, without those that no task uses.
     pub fn tasks(&self) -> Result<Vec<(String, CgroupV1Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
@@ -400,6 +407,10 @@ impl CgroupV1Group {
             let Some(dir) = self.dir.child(&made)? else {
                 continue;
             };
+            let name = dir.attribute(TASK_NAME).unwrap_or_else(|| name.to_owned());
+            if name.is_empty() {
+                continue;
+            }
             let pids = self
                 .pids
                 .as_ref()
@@ -409,12 +420,12 @@ impl CgroupV1Group {
             let task = CgroupV1Group {
                 dir,
                 role: V1GroupRole::Task,
-                name: name.to_owned(),
+                name: name.clone(),
                 pids,
                 cpu: None,
                 retired: Arc::clone(&self.retired),
             };
-            found.push((name.to_owned(), task));
+            found.push((name, task));
         }
         Ok(found)
     }
