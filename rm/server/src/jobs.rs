@@ -5,6 +5,7 @@
 //! document.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headroom_config::MetricsGranularity;
@@ -37,10 +38,14 @@ pub(crate) struct JobRowStore {
     apps: Mutex<BTreeMap<AppId, StoredJobRows>>,
     /// Lock order: before `apps`.
     tallies: Mutex<AttemptMetrics>,
+    /// Number of merged patches of all applications.
+    changes: AtomicU64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct StoredJobRows {
+    /// Value of [`JobRowStore::changes`] after the latest patch.
+    changed: u64,
     totals: JobTotals,
     tasks: BTreeMap<TaskId, Arc<TaskRow>>,
     /// Tasks that are only counted. A repeated patch does not add their rows again.
@@ -90,6 +95,7 @@ impl JobRowStore {
         JobRowStore {
             apps: Mutex::default(),
             tallies: Mutex::new(AttemptMetrics::new(now, fine)),
+            changes: AtomicU64::new(0),
         }
     }
 
@@ -121,6 +127,7 @@ impl JobRowStore {
             return (events, false);
         }
         let rows = apps.entry(app.clone()).or_default();
+        rows.changed = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
         tallies.spans(app, rows.totals.spans_dropped, totals.spans_dropped);
         rows.totals = totals;
         let before = if full {
@@ -181,6 +188,13 @@ impl JobRowStore {
         self.apps()
             .get(app)
             .map(|rows| (rows.totals.done, rows.totals.tasks))
+    }
+
+    /// A number that grows with each change of the rows of an application, and never shrinks. Without
+    /// rows, it may grow with the changes of others.
+    pub(crate) fn index(&self, app: &AppId) -> u64 {
+        let changed = self.apps().get(app).map(|rows| rows.changed);
+        changed.unwrap_or_else(|| self.changes.load(Ordering::Acquire))
     }
 
     /// Removes an application that has ended and whose rows are in the store.

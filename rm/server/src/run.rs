@@ -395,10 +395,10 @@ impl ManagerLoop {
     /// Appends the records of the turn to the journal, and queues its effects.
     fn prepare(&mut self, began: Instant) -> Result<(), ManagerLoopError> {
         let effects = std::mem::take(&mut self.effects);
+        let (events, touched) = self.merge_jobs(&effects);
         if !effects.is_empty() {
             self.shared.published.outdate();
         }
-        let (events, touched) = self.merge_jobs(&effects);
         let ended = self.append_records(&effects, touched)?;
         let writes = self.documents.append(&mut self.journal)?;
         self.unsaved.push_back(PreparedTurn {

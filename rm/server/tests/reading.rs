@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use fakes::*;
 use headroom_client::Client;
 use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::job::{JobTotals, JobViewPatch};
 use reqwest::{Method, Response};
 use serde_json::Value;
 
@@ -201,6 +202,58 @@ async fn a_waiting_query_is_answered_after_a_change() {
             "{path}: an old index is answered at once"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_query_of_an_application_is_answered_after_a_change_of_its_tasks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let (one, other) = (
+        FakeMaster::submit(&client, "job").await,
+        FakeMaster::submit(&client, "other").await,
+    );
+    let running = |running| {
+        let totals = JobTotals {
+            running,
+            ..JobTotals::default()
+        };
+        let patch = JobViewPatch {
+            full: true,
+            totals,
+            ..JobViewPatch::default()
+        };
+        Some(patch)
+    };
+    for master in [&one, &other] {
+        let synced = master.sync_with(Vec::new(), running(0)).await;
+        synced.expect("reports");
+    }
+    let path = "/v1/apps/job.1?tasks=none";
+    // A waiting query reads the present view; another one may read the last view.
+    let present = get(&client, &format!("{path}&wait=1ms&index=0"), &[]).await;
+    let before = header(&present, "x-headroom-index").expect("an index");
+    let waiting = |wait: &str| {
+        let (client, path) = (client.clone(), format!("{path}&wait={wait}&index={before}"));
+        tokio::spawn(async move { get(&client, &path, &[]).await })
+    };
+    // Tasks of another application do not end the wait.
+    let unchanged = waiting("500ms");
+    let synced = other.sync_with(Vec::new(), running(2)).await;
+    synced.expect("reports");
+    let unchanged = unchanged.await.expect("answers");
+    assert_eq!(
+        header(&unchanged, "x-headroom-index").as_ref(),
+        Some(&before)
+    );
+    let (began, changed) = (Instant::now(), waiting("15s"));
+    let synced = one.sync_with(Vec::new(), running(3)).await;
+    synced.expect("reports");
+    let changed: Value = changed.await.expect("answers").json().await.expect("JSON");
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "the call waited until its timeout"
+    );
+    assert_eq!(changed["job"]["totals"]["running"], 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

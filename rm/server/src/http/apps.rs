@@ -159,6 +159,7 @@ pub(crate) async fn list(
     (status = 200, body = AppView, headers(
         ("ETag", description = "The version of the fields that PATCH can change, and a hash of the response."),
         ("Link", description = "The address of the next page of tasks, if there is one."),
+        ("X-Headroom-Index", description = "The index of the latest change of an application, or of the tasks of this one."),
     )),
     (status = 304, description = "Unchanged: If-None-Match names the current version."),
     Bad, Missing, TooMany,
@@ -171,7 +172,7 @@ pub(crate) async fn one(
 ) -> HandlerResult<Response> {
     let long_poll = asked.long_poll();
     // The index is read first, so that the next wait sees every later change.
-    let index = wait::index(&web, ViewSection::Apps, long_poll).await?;
+    let index = wait::app_index(&web, &app, long_poll).await?;
     let mut found = web.reader.app(&app).await?;
     found.attempts = web
         .reader

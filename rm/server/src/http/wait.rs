@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use headroom_types::AppId;
 use headroom_wire::v1::error::ProblemDetails;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -64,6 +65,15 @@ pub(crate) async fn view(
     part: ViewSection,
     long_poll: LongPollParams,
 ) -> HandlerResult<Arc<ClusterSnapshot>> {
+    wait_for_change(web, |view| view.index(part), long_poll).await
+}
+
+/// Returns the view, as soon as the index that `index_of` reads from it differs from the caller's.
+async fn wait_for_change(
+    web: &WebHandlerState,
+    index_of: impl Fn(&ClusterSnapshot) -> u64,
+    long_poll: LongPollParams,
+) -> HandlerResult<Arc<ClusterSnapshot>> {
     let view = web.reader.handle.view().await?;
     let (wait, index) = match (long_poll.wait, long_poll.index) {
         (None, _) => return Ok(view),
@@ -76,11 +86,11 @@ pub(crate) async fn view(
                 .into());
         }
     };
-    if view.index(part) != index {
+    if index_of(&view) != index {
         return Ok(view);
     }
     let _place = limits::place(&web.streams)?;
-    changed(web, part, index, view, Instant::now() + wait).await
+    changed(web, index_of, index, view, Instant::now() + wait).await
 }
 
 /// Returns the index of a part that is not shown from the view itself, as soon as it differs from
@@ -96,9 +106,30 @@ pub(crate) async fn index(
     }
 }
 
+/// Returns the index of one application, as soon as it differs from the caller's. It grows with each
+/// change of an application, and with each change of the task rows of this one.
+pub(crate) async fn app_index(
+    web: &WebHandlerState,
+    app: &AppId,
+    long_poll: LongPollParams,
+) -> HandlerResult<u64> {
+    let index_of =
+        |view: &ClusterSnapshot| view.index(ViewSection::Apps) + web.reader.shared.jobs.index(app);
+    let Some(WaitDuration(wait)) = long_poll.wait else {
+        return Ok(index_of(&web.reader.handle.last()));
+    };
+    let (started, before) = (Instant::now(), web.reader.handle.last());
+    let view = wait_for_change(web, index_of, long_poll).await?;
+    if view.index(ViewSection::Apps) == before.index(ViewSection::Apps) {
+        // Tasks of one job may end a thousand times a second.
+        tokio::time::sleep_until(started + wait.min(TOGETHER)).await;
+    }
+    Ok(index_of(&view))
+}
+
 async fn changed(
     web: &WebHandlerState,
-    part: ViewSection,
+    index_of: impl Fn(&ClusterSnapshot) -> u64,
     index: u64,
     mut view: Arc<ClusterSnapshot>,
     until: Instant,
@@ -112,7 +143,7 @@ async fn changed(
             news = batches.changed() => if news.is_err() { return Ok(view) },
         }
         view = web.reader.handle.view().await?;
-        if view.index(part) != index {
+        if index_of(&view) != index {
             return Ok(view);
         }
         tokio::time::sleep_until(until.min(Instant::now() + TOGETHER)).await;
