@@ -608,10 +608,8 @@ impl Cluster {
         };
         let submitted = self.call(self.client.submit(&new))?;
         let body = RegisterMaster {
-            attempt: submitted.attempt.clone(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
-            submission_token: None,
-            nodes: None,
+            ..RegisterMaster::new(submitted.attempt.clone())
         };
         self.call(self.client.register_master(&submitted.app, &body))?;
         Ok(submitted)

@@ -248,14 +248,13 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Cl
 
 /// The token is refused after its application has ended, and after the record is purged.
 fn its_token_is_good_for_nothing_afterwards(cluster: &Cluster, master: &Client, app: &AppId) {
+    let attempt = AttemptId {
+        app: app.clone(),
+        attempt: 1,
+    };
     let again = RegisterMaster {
-        attempt: AttemptId {
-            app: app.clone(),
-            attempt: 1,
-        },
         master_url: Some("tls://192.0.2.1:1".into()),
-        submission_token: None,
-        nodes: None,
+        ..RegisterMaster::new(attempt)
     };
     let over = cluster
         .call(master.register_master(app, &again))

@@ -32,6 +32,7 @@ use headroom_wire::v1::application_master::{
 use headroom_wire::v1::apps::ResizeContainer;
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::JobViewPatch;
+use headroom_wire::v1::known_containers::ContainerNumbers;
 
 use crate::core::MasterCore;
 use crate::event::{JobEndKind, JobOutcome, MasterEvent, SizeRefusal};
@@ -188,6 +189,9 @@ pub struct ManagerSession {
     ever_known: bool,
     requests: SentRequests,
     containers: LiveContainers,
+    /// False after a resource manager refused a registration that names containers: one of an
+    /// earlier version does not know the field.
+    names_containers: bool,
     stream: UpdateStream,
     /// Container of the size request in progress.
     resizing: Option<ContainerId>,
@@ -217,6 +221,7 @@ impl ManagerSession {
             ever_known: false,
             requests: SentRequests::default(),
             containers: LiveContainers::default(),
+            names_containers: true,
             stream: UpdateStream::new(),
             resizing: None,
             queued_resizes: VecDeque::new(),
@@ -242,8 +247,17 @@ impl ManagerSession {
             master_url: Some(self.master_url.clone()),
             submission_token: self.submission_token.clone(),
             nodes: self.containers.nodes(),
+            containers: self.named_containers(),
         };
         out.push(SessionEffect::Call(ManagerCall::Register(body)));
+    }
+
+    fn named_containers(&self) -> ContainerNumbers {
+        if self.names_containers {
+            self.containers.numbers()
+        } else {
+            ContainerNumbers::default()
+        }
     }
 
     /// Time at which [`ManagerSession::wake`] is due.
@@ -425,13 +439,15 @@ impl ManagerSession {
     fn on_registered(
         &mut self,
         now: Tick,
-        registered: MasterRegistered,
+        mut registered: MasterRegistered,
         out: &mut Vec<SessionEffect>,
     ) {
+        self.containers.register(&mut registered);
         let MasterRegistered {
             epoch,
             largest,
             containers,
+            confirmed: _,
             cursor,
             known,
             traces,
@@ -441,7 +457,6 @@ impl ManagerSession {
         self.on_answer(now);
         (self.phase, self.ever_known) = (SessionPhase::Known(epoch), true);
         self.requests.on_registered();
-        self.containers.register(&containers);
         self.next = now;
         let (number, from) = self.stream.open_at(StreamPosition { epoch, cursor });
         out.push(SessionEffect::OpenStream(number, from));
@@ -455,6 +470,11 @@ impl ManagerSession {
     }
 
     fn on_not_registered(&mut self, now: Tick, error: ClientError) -> Result<(), SessionFailure> {
+        if error.code() == Some(ErrorCode::HR0400) && !self.named_containers().is_empty() {
+            self.names_containers = false;
+            self.retry_later(now);
+            return Ok(());
+        }
         if error.code().is_some_and(|code| !code.retryable()) {
             return Err(SessionFailure::Refused(error));
         }

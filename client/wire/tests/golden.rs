@@ -9,7 +9,9 @@ mod kept;
 mod samples;
 
 use headroom_types::{Bytes, EnforcerKind, Epoch, ExitReason, MasterGrowth, StopCause, UnixMillis};
-use headroom_wire::v1::{acl, application_master, apps, error, events, job, nodes, queues, task};
+use headroom_wire::v1::{
+    acl, application_master, apps, error, events, job, known_containers, nodes, queues, task,
+};
 use kept::golden;
 use samples::{
     app, ask, attempt, container, exit_report, granted, job_history, launch, left_by, patch,
@@ -118,6 +120,12 @@ fn application_messages_match_the_golden_files() {
     );
 }
 
+fn numbers() -> known_containers::ContainerNumbers {
+    let mut numbers = known_containers::ContainerNumbers::default();
+    numbers.insert(&container());
+    numbers
+}
+
 #[test]
 fn master_registrations_match_the_golden_files() {
     golden("ask", &ask());
@@ -128,6 +136,7 @@ fn master_registrations_match_the_golden_files() {
             master_url: Some("tcp://127.0.0.1:4711".into()),
             submission_token: None,
             nodes: None,
+            containers: numbers(),
         },
     );
     let traces = Some("http://127.0.0.1:4318".to_owned());
@@ -137,6 +146,11 @@ fn master_registrations_match_the_golden_files() {
             epoch: Epoch(3),
             largest: size(),
             containers: vec![granted()],
+            confirmed: vec![known_containers::ConfirmedContainers {
+                resource: size(),
+                running: true,
+                containers: numbers(),
+            }],
             cursor: 9,
             known: Some(Box::new(job_history())),
             traces,

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use headroom_client::LiveContainers;
 use headroom_client::retry::ExponentialBackoff;
 use headroom_types::{AttemptId, ContainerId, Epoch, LaunchSpec, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
@@ -233,6 +234,8 @@ struct Master {
     pace: watch::Receiver<RequestPace>,
     stays: RequestCounters,
     ends: RequestCounters,
+    /// The live containers with their grants.
+    live: LiveContainers,
     epoch: Epoch,
     cursor: u64,
     /// Cursor and counts of both requests in the latest sync call.
@@ -281,6 +284,7 @@ impl Master {
                 vec![ENDS.into(), plan.life.as_millis().to_string()],
                 0,
             )?,
+            live: LiveContainers::default(),
             epoch: Epoch(0),
             cursor: 0,
             said: (0, 0, 0),
@@ -404,10 +408,8 @@ impl Master {
 
     async fn register(&mut self, wire: &mut HttpConnection) -> Result<()> {
         let body = RegisterMaster {
-            attempt: self.attempt.clone(),
-            master_url: None,
-            submission_token: None,
-            nodes: None,
+            containers: self.live.numbers(),
+            ..RegisterMaster::new(self.attempt.clone())
         };
         let answer = wire
             .post(&self.path("register"), &serde_json::to_vec(&body)?)
@@ -418,7 +420,8 @@ impl Master {
             answer.status,
             String::from_utf8_lossy(&answer.body)
         );
-        let registered: MasterRegistered = serde_json::from_slice(&answer.body)?;
+        let mut registered: MasterRegistered = serde_json::from_slice(&answer.body)?;
+        self.live.register(&mut registered);
         (self.epoch, self.cursor) = (registered.epoch, registered.cursor);
         for listed in registered.containers {
             self.granted(listed.container.clone(), &listed.request);
@@ -526,6 +529,7 @@ impl Master {
             self.cursor
         );
         self.cursor = update.cursor;
+        self.live.update(&update.what);
         match update.what {
             ApplicationUpdateKind::Allocated(granted) => {
                 self.granted(granted.container, &granted.request)

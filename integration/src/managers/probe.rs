@@ -189,20 +189,19 @@ impl Prober {
 
     /// Registers, and requests containers until an error or a long wait.
     async fn serve(&mut self) -> ClientResult<()> {
-        let registered = self
+        let mut registered = self
             .client
             .register_master(
                 &self.app,
                 &RegisterMaster {
-                    attempt: self.attempt.clone(),
-                    master_url: None,
-                    submission_token: None,
                     nodes: self.containers.nodes(),
+                    containers: self.containers.numbers(),
+                    ..RegisterMaster::new(self.attempt.clone())
                 },
             )
             .await?;
         let (epoch, mut cursor) = (registered.epoch, registered.cursor);
-        self.containers.register(&registered.containers);
+        self.containers.register(&mut registered);
         let mut updates = self.client.updates(&self.app, epoch, cursor).await?;
         loop {
             self.requests += 1;

@@ -15,6 +15,7 @@ use headroom_wire::v1::application_master::{
 };
 use headroom_wire::v1::apps::ResizeContainer;
 use headroom_wire::v1::job::JobViewPatch;
+use headroom_wire::v1::known_containers::ContainerNumbers;
 
 use super::Simulation;
 use super::call_result::{MANAGER_URL, SimCallResult, unexpected};
@@ -40,9 +41,10 @@ struct SimMasterCall {
     patch: Option<Box<JobViewPatch>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum SimMasterCallKind {
-    Register,
+    /// With the containers that the master named.
+    Register(ContainerNumbers),
     Sync,
     Finish,
 }
@@ -80,7 +82,9 @@ impl SimMasterLink {
         let answer = heard.answer();
         let unaccepted = |error| UnacceptedReport { error, patch };
         Some(match kind {
-            SimMasterCallKind::Register => SessionInput::Registered(answer.and_then(registered)),
+            SimMasterCallKind::Register(named) => {
+                SessionInput::Registered(answer.and_then(|answer| registered(answer, &named)))
+            }
             SimMasterCallKind::Sync => {
                 SessionInput::Synced(answer.and_then(synced).map_err(unaccepted))
             }
@@ -115,7 +119,10 @@ impl SimMasterLink {
     }
 }
 
-fn registered(answer: (CallAnswer, Epoch)) -> Result<MasterRegistered, ClientError> {
+fn registered(
+    answer: (CallAnswer, Epoch),
+    named: &ContainerNumbers,
+) -> Result<MasterRegistered, ClientError> {
     let (
         CallAnswer::Master {
             largest,
@@ -127,10 +134,12 @@ fn registered(answer: (CallAnswer, Epoch)) -> Result<MasterRegistered, ClientErr
     else {
         return Err(unexpected());
     };
+    let (containers, confirmed) = to_wire::live_containers(containers, named);
     Ok(MasterRegistered {
         epoch,
         largest,
-        containers: containers.into_iter().map(to_wire::granted).collect(),
+        containers,
+        confirmed,
         cursor,
         known: None,
         traces: None,
@@ -225,11 +234,11 @@ impl Simulation {
             return;
         };
         let (kind, patch, call) = match call {
-            ManagerCall::Register(body) => (
-                SimMasterCallKind::Register,
-                None,
-                from_wire::register_master(&p.app, body),
-            ),
+            ManagerCall::Register(body) => {
+                let kind = SimMasterCallKind::Register(body.containers.clone());
+                let call = from_wire::register_master(&p.app, body).map(|(call, _)| call);
+                (kind, None, call)
+            }
             ManagerCall::Sync(mut body) => {
                 for ask in &body.asks {
                     self.oracle

@@ -97,12 +97,7 @@ async fn a_restart_keeps_the_usage_history(store: StoreBackend) {
         )
     );
     let next = FakeMaster::submit(&client, "count").await;
-    let body = RegisterMaster {
-        attempt: next.attempt.clone(),
-        master_url: None,
-        submission_token: None,
-        nodes: None,
-    };
+    let body = RegisterMaster::new(next.attempt.clone());
     let known = client
         .register_master(next.app(), &body)
         .await

@@ -15,6 +15,7 @@ use headroom_wire::v1::application_master::{
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApplicationRequest};
 use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
 use headroom_wire::v1::job::JobViewPatch;
+use headroom_wire::v1::known_containers::ContainerNumbers;
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode,
     TagNodeRequest,
@@ -78,9 +79,12 @@ fn of_app(given: &AppId, path: &AppId) -> ProblemResult<()> {
     Ok(())
 }
 
-/// Converts the registration of a master. Fails if the attempt belongs to another application than
-/// `app`, or the URL is not valid.
-pub fn register_master(app: &AppId, body: RegisterMaster) -> ProblemResult<core::ClusterCall> {
+/// Converts the registration of a master, and returns the containers that it names. Fails if the
+/// attempt belongs to another application than `app`, or the URL is not valid.
+pub fn register_master(
+    app: &AppId,
+    body: RegisterMaster,
+) -> ProblemResult<(core::ClusterCall, ContainerNumbers)> {
     of_app(&body.attempt.app, app)?;
     let place =
         |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
@@ -90,11 +94,12 @@ pub fn register_master(app: &AppId, body: RegisterMaster) -> ProblemResult<core:
         ));
     }
     few("nodes", body.nodes.as_ref().map_or(0, BTreeSet::len))?;
-    Ok(core::ClusterCall::RegisterMaster {
+    let call = core::ClusterCall::RegisterMaster {
         attempt: body.attempt,
         url: body.master_url,
         nodes: body.nodes,
-    })
+    };
+    Ok((call, body.containers))
 }
 
 /// Returns the records of a group for the journal of `app`. Fails if the attempt belongs to another
@@ -387,12 +392,7 @@ mod tests {
 
     #[test]
     fn a_message_for_another_application_is_refused() {
-        let body = RegisterMaster {
-            attempt: "job.1@1".parse().expect("id"),
-            master_url: None,
-            submission_token: None,
-            nodes: None,
-        };
+        let body = RegisterMaster::new("job.1@1".parse().expect("id"));
         let refused = register_master(&"job.2".parse().expect("id"), body)
             .expect_err("the path names another application");
         assert!(

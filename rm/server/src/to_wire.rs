@@ -14,6 +14,7 @@ use headroom_wire::v1::apps::{
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemReason};
 use headroom_wire::v1::events::EventLevel;
+use headroom_wire::v1::known_containers::{ConfirmedContainers, ContainerNumbers};
 use headroom_wire::v1::nodes::{
     ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeDrainMark, NodeTraits,
     OperatorTags, RunOrder,
@@ -123,6 +124,39 @@ pub fn granted(granted: core::GrantedContainer) -> ContainerGrant {
         granted, core::GrantedContainer => ContainerGrant,
         { container, request, node, resource, attempt, running }
     )
+}
+
+/// Maximum number of groups of confirmed containers. With more sizes, containers are listed.
+const MAX_CONFIRMED_GROUPS: usize = 64;
+
+/// Converts the live containers of an application. Those that its master has named are confirmed, in
+/// groups of one size and state; the others are listed.
+pub fn live_containers(
+    live: Vec<core::GrantedContainer>,
+    named: &ContainerNumbers,
+) -> (Vec<ContainerGrant>, Vec<ConfirmedContainers>) {
+    let (mut listed, mut confirmed) = (Vec::new(), Vec::<ConfirmedContainers>::new());
+    for container in live {
+        let of_its_kind = |group: &&mut ConfirmedContainers| {
+            group.running == container.running && group.resource == container.resource
+        };
+        if !named.contains(&container.container) {
+            listed.push(granted(container));
+        } else if let Some(group) = confirmed.iter_mut().find(of_its_kind) {
+            group.containers.insert(&container.container);
+        } else if confirmed.len() < MAX_CONFIRMED_GROUPS {
+            let mut containers = ContainerNumbers::default();
+            containers.insert(&container.container);
+            confirmed.push(ConfirmedContainers {
+                resource: container.resource,
+                running: container.running,
+                containers,
+            });
+        } else {
+            listed.push(granted(container));
+        }
+    }
+    (listed, confirmed)
 }
 
 /// Converts an update for a master.
@@ -364,6 +398,7 @@ pub(crate) fn level(level: core::LogSeverity) -> EventLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_types::{Bytes, Cpus, Resource};
 
     #[test]
     fn stale_callers_receive_the_code_for_a_new_registration() {
@@ -375,6 +410,58 @@ mod tests {
         for refusal in [stale, unknown] {
             assert_eq!(problem(&refusal).code, ErrorCode::HR0410);
         }
+    }
+
+    #[test]
+    fn named_containers_are_confirmed_by_size_and_state_and_others_are_listed() {
+        let granted = |seq: u64, mib, running| core::GrantedContainer {
+            container: format!("job.1.e1.c{seq}").parse().expect("an id"),
+            request: "main".parse().expect("an id"),
+            node: "n1".parse().expect("an id"),
+            resource: Resource::new(Bytes::from_mib(mib), Cpus::from_cores(1)),
+            attempt: 1,
+            running,
+        };
+        let mut named = ContainerNumbers::default();
+        let live = vec![
+            granted(1, 64, true),
+            granted(2, 64, false),
+            granted(3, 64, true),
+            granted(4, 128, true),
+            granted(5, 64, true),
+        ];
+        for container in &live[..4] {
+            named.insert(&container.container);
+        }
+        let (listed, confirmed) = live_containers(live, &named);
+        let seqs: Vec<u64> = listed.iter().map(|grant| grant.container.seq).collect();
+        assert_eq!(seqs, [5], "the master does not know it");
+        let groups: Vec<(u64, bool, Vec<u64>)> = confirmed
+            .iter()
+            .map(|group| {
+                let seqs = group.containers.iter().map(|(_, seq)| seq).collect();
+                (group.resource.memory.get() >> 20, group.running, seqs)
+            })
+            .collect();
+        assert_eq!(
+            groups,
+            [
+                (64, true, vec![1, 3]),
+                (64, false, vec![2]),
+                (128, true, vec![4])
+            ]
+        );
+
+        let sizes = 1..=100;
+        let live: Vec<_> = sizes.map(|mib| granted(mib, mib, true)).collect();
+        live.iter().for_each(|one| named.insert(&one.container));
+        let (listed, confirmed) = live_containers(live, &named);
+        assert_eq!(confirmed.len(), MAX_CONFIRMED_GROUPS);
+        assert_eq!(
+            listed.len(),
+            100 - MAX_CONFIRMED_GROUPS,
+            "nothing is left out"
+        );
     }
 
     #[test]

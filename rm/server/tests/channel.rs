@@ -49,10 +49,9 @@ impl LiveMaster {
     async fn register(&self, client: &Client, token: Option<&str>) {
         let address = self.listener.local_addr().expect("an address");
         let body = RegisterMaster {
-            attempt: self.attempt.clone(),
             master_url: Some(format!("tcp://{address}")),
             submission_token: token.map(str::to_owned),
-            nodes: None,
+            ..RegisterMaster::new(self.attempt.clone())
         };
         client
             .register_master(self.app(), &body)
@@ -240,10 +239,8 @@ async fn refusals_have_codes_of_their_own() {
         "{gone}"
     );
     let body = RegisterMaster {
-        attempt: live.attempt.clone(),
-        master_url: None,
         submission_token: Some("two words".into()),
-        nodes: None,
+        ..RegisterMaster::new(live.attempt.clone())
     };
     let refused = client.register_master(&live.attempt.app, &body).await;
     let refused = refused.expect_err("the secret is not valid");

@@ -1,9 +1,10 @@
 //! Updates of the resource manager: grants, ends, refusals, and the containers that are alive after
 //! a restart.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
+use headroom_types::{ContainerId, ExitReason, ExitReport, RequestId, Resource};
 use headroom_wire::v1::application_master::{ApplicationUpdateKind, ContainerGrant};
 
 use super::{MasterCore, MasterPhase};
@@ -28,14 +29,13 @@ impl MasterCore {
         self.learn_largest(largest);
         self.view.touch_all(&self.tasks);
         self.folded.clear_forgotten();
+        let listed: BTreeSet<_> = containers.iter().map(|g| g.container.clone()).collect();
         match self.phase {
             MasterPhase::Over(_) | MasterPhase::Replaying => return,
-            MasterPhase::Unregistered => self.first_registration(&containers),
+            MasterPhase::Unregistered => self.first_registration(&containers, &listed),
             MasterPhase::Working => {
                 for (id, executor) in &mut self.fleet.executors {
-                    if executor.line != ConnectionState::Up
-                        && !containers.iter().any(|g| g.container == *id)
-                    {
+                    if executor.line != ConnectionState::Up && !listed.contains(id) {
                         executor.line = ConnectionState::Down {
                             until: self.now.tick.plus(NODE_RETURN_TIMEOUT),
                         };
@@ -44,9 +44,7 @@ impl MasterCore {
                 }
             }
         }
-        self.fleet
-            .strays
-            .retain(|stray| containers.iter().any(|g| g.container == *stray));
+        self.fleet.strays.retain(|stray| listed.contains(stray));
         for granted in containers {
             if let Some(known) = self.fleet.executors.get_mut(&granted.container) {
                 known.resource = Some(granted.resource.clone());
@@ -58,13 +56,22 @@ impl MasterCore {
         self.out.push(MasterEffect::Sync);
     }
 
-    fn first_registration(&mut self, containers: &[ContainerGrant]) {
+    fn first_registration(
+        &mut self,
+        containers: &[ContainerGrant],
+        listed: &BTreeSet<ContainerId>,
+    ) {
         self.phase = MasterPhase::Working;
         let others_wrote_elsewhere = self.missed_attempts();
         self.join_runs();
-        self.forget_ended_elsewhere(containers);
+        if containers
+            .iter()
+            .any(|granted| self.is_from_unknown_run(granted.attempt))
+        {
+            self.forget_ended_elsewhere(listed);
+        }
         if others_wrote_elsewhere {
-            self.count_unlisted_as_ended(containers);
+            self.count_unlisted_as_ended(listed);
         }
         self.restore_exclusions();
         self.begin_lease();
@@ -88,18 +95,12 @@ impl MasterCore {
     /// Drops containers that ended under another run of the master. A live container of such a run
     /// shows that it wrote another journal. Container ends were reported to that run and are not
     /// repeated.
-    fn forget_ended_elsewhere(&mut self, alive: &[ContainerGrant]) {
-        if !alive
-            .iter()
-            .any(|granted| self.is_from_unknown_run(granted.attempt))
-        {
-            return;
-        }
+    fn forget_ended_elsewhere(&mut self, alive: &BTreeSet<ContainerId>) {
         let known = self
             .fleet
             .executors
             .iter()
-            .filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
+            .filter(|(id, _)| !alive.contains(id));
         for (container, executor) in known
             .map(|(id, e)| (id.clone(), e.clone()))
             .collect::<Vec<_>>()
@@ -128,9 +129,9 @@ impl MasterCore {
 
     /// Counts containers that the resource manager does not list as ended: their ends may have been
     /// reported to another attempt. If not, the report follows, with the reason.
-    fn count_unlisted_as_ended(&mut self, alive: &[ContainerGrant]) {
+    fn count_unlisted_as_ended(&mut self, alive: &BTreeSet<ContainerId>) {
         for (id, executor) in &mut self.fleet.executors {
-            if !alive.iter().any(|granted| granted.container == *id) {
+            if !alive.contains(id) {
                 executor.listing = ContainerListing::Ended;
             }
         }

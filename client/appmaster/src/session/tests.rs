@@ -2,6 +2,7 @@
 
 use headroom_client::FailedAttempt;
 use headroom_types::{Bytes, Cpus};
+use headroom_wire::v1::application_master::ContainerGrant;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::*;
@@ -31,6 +32,7 @@ fn registered() -> SessionInput {
         epoch: Epoch(1),
         largest: size(),
         containers: Vec::new(),
+        confirmed: Vec::new(),
         cursor: 4,
         known: None,
         traces: None,
@@ -139,6 +141,42 @@ fn a_stale_sync_registers_again_and_returns_its_rows() {
         ),
         "{effects:?}"
     );
+}
+
+#[test]
+fn a_registration_names_the_known_containers_unless_an_earlier_manager_refuses_that() {
+    let mut session = syncing();
+    let granted = ApplicationUpdate {
+        cursor: 5,
+        what: ApplicationUpdateKind::Allocated(ContainerGrant {
+            container: container(1),
+            request: "set-main".parse().expect("an id"),
+            node: "n1".parse().expect("an id"),
+            resource: size(),
+            attempt: 1,
+            running: false,
+        }),
+    };
+    let (number, _) = session.stream.open_at(StreamPosition {
+        epoch: Epoch(1),
+        cursor: 4,
+    });
+    let update = SessionInput::Update(number, Box::new(granted));
+    take(&mut session, 15, update);
+    let named = |effects: &[SessionEffect]| match effects {
+        [.., SessionEffect::Call(ManagerCall::Register(body))] => {
+            body.containers.contains(&container(1))
+        }
+        other => panic!("{other:?}"),
+    };
+    let effects = take(&mut session, 20, rejected(ErrorCode::HR0410));
+    assert!(named(&effects));
+
+    let unknown_field = || SessionInput::Registered(Err(refused(ErrorCode::HR0400)));
+    take(&mut session, 30, unknown_field());
+    assert!(!named(&wake(&mut session, 5_000)));
+    let taken = session.take(Tick(5_010), unknown_field(), &mut Vec::new());
+    assert!(matches!(taken, Err(SessionFailure::Refused(_))));
 }
 
 /// Errors of calls while no resource manager leads.

@@ -386,6 +386,7 @@ async fn register(State(cluster): State<Cluster>, Json(body): Json<RegisterMaste
             epoch: Epoch(i.epoch),
             largest: Resource::new(Bytes::from_gib(4), Cpus::from_cores(8)),
             containers: i.live.values().map(|(g, _)| g.clone()).collect(),
+            confirmed: Vec::new(),
             cursor: 0,
             known: None,
             traces: None,

@@ -15,6 +15,8 @@ use headroom_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::known_containers::{ConfirmedContainers, ContainerNumbers};
+
 /// `POST /v1/apps/{app}/register`: register a master. Response: [`MasterRegistered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -34,6 +36,23 @@ pub struct RegisterMaster {
     /// when all nodes have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<BTreeSet<NodeId>>,
+    /// Containers that the master knows with their nodes and requests. The answer confirms those
+    /// that are live, instead of listing their grants.
+    #[serde(default, skip_serializing_if = "ContainerNumbers::is_empty")]
+    pub containers: ContainerNumbers,
+}
+
+impl RegisterMaster {
+    /// The registration of a master that listens nowhere and knows no container.
+    pub fn new(attempt: AttemptId) -> Self {
+        RegisterMaster {
+            attempt,
+            master_url: None,
+            submission_token: None,
+            nodes: None,
+            containers: ContainerNumbers::default(),
+        }
+    }
 }
 
 /// The response to a registration.
@@ -44,8 +63,11 @@ pub struct MasterRegistered {
     pub epoch: Epoch,
     /// The largest container that any node and the queue could ever grant.
     pub largest: Resource,
-    /// Live containers of the application, without the master's own.
+    /// Live containers of the application, without the master's own and without the confirmed ones.
     pub containers: Vec<ContainerGrant>,
+    /// Live containers that the master has named in its registration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub confirmed: Vec<ConfirmedContainers>,
     /// Current cursor of the update stream.
     pub cursor: u64,
     /// Usage history of earlier jobs with its user and name; `None` without earlier jobs.

@@ -11,6 +11,7 @@ pub mod events;
 pub mod explain;
 pub mod job;
 pub mod job_history;
+pub mod known_containers;
 pub mod node_channel;
 pub mod nodes;
 pub mod operator;

@@ -74,12 +74,7 @@ struct Master {
 impl Master {
     async fn start(client: Client) -> Result<Self> {
         let attempt = client.submit(&unmanaged("asker", None)?).await?.attempt;
-        let body = RegisterMaster {
-            attempt: attempt.clone(),
-            master_url: None,
-            submission_token: None,
-            nodes: None,
-        };
+        let body = RegisterMaster::new(attempt.clone());
         let registered = client.register_master(&attempt.app, &body).await?;
         let lines = client
             .updates(&attempt.app, registered.epoch, registered.cursor)

@@ -38,7 +38,7 @@ pub(crate) async fn register(
 ) -> HandlerResult<Json<MasterRegistered>> {
     let token = checked_token(body.submission_token.take())?;
     let run = body.attempt.attempt;
-    let call = from_wire::register_master(&app, body)?;
+    let (call, named) = from_wire::register_master(&app, body)?;
     let Master {
         largest,
         containers,
@@ -46,7 +46,7 @@ pub(crate) async fn register(
     } = web.reader.handle.register_master(call).await?;
     web.masters
         .registered(&app, run, token, &web.reader.handle.last());
-    let containers = containers.into_iter().map(to_wire::granted).collect();
+    let (containers, confirmed) = to_wire::live_containers(containers, &named);
     let user = web.reader.app(&app).await?.user;
     let known = web
         .reader
@@ -59,6 +59,7 @@ pub(crate) async fn register(
         epoch: web.reader.epoch,
         largest,
         containers,
+        confirmed,
         cursor,
         known,
         traces,

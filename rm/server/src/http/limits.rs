@@ -19,6 +19,7 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{HandlerResult, ProblemResponse};
+use super::head_holding_stream::HeadHold;
 
 /// Limit on callers with a rate bucket.
 const PEERS: usize = 10_000;
@@ -152,15 +153,27 @@ pub(crate) struct ConnectionLimits {
 /// one.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionSlot {
+    head: HeadHold,
     _held: Arc<(OwnedSemaphorePermit, AdmittedConnection)>,
 }
 
 impl ConnectionSlot {
     /// A slot among all connections and among those of the caller.
-    pub(crate) fn new(place: OwnedSemaphorePermit, inside: AdmittedConnection) -> Self {
+    pub(crate) fn new(
+        place: OwnedSemaphorePermit,
+        inside: AdmittedConnection,
+        head: HeadHold,
+    ) -> Self {
         ConnectionSlot {
+            head,
             _held: Arc::new((place, inside)),
         }
+    }
+
+    /// Joins the head of the response that follows with the first bytes of the next protocol, which
+    /// the handler writes at once.
+    pub(crate) fn join_head(&self) {
+        self.head.hold_next_write();
     }
 }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::head_holding_stream::{HeadHold, HeadHoldingStream};
 use super::limits::{ConnectionLimits, ConnectionSlot, PeerAddress};
 use super::listeners::{SILENT, ServerListener};
 
@@ -71,7 +72,9 @@ pub(crate) async fn serve<D: ServerListener>(
                 Err(error) => return inside.handshake_failed(&error),
             };
             drop(listener);
-            let slot = ConnectionSlot::new(place, inside);
+            let head = HeadHold::default();
+            let stream = HeadHoldingStream::new(stream, head.clone());
+            let slot = ConnectionSlot::new(place, inside, head);
             let routes = TowerToHyperService::new(routes);
             let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(PeerAddress(peer));

@@ -17,6 +17,7 @@ pub(crate) mod errors;
 pub(crate) mod events;
 pub(crate) mod families;
 pub(crate) mod guard;
+mod head_holding_stream;
 pub(crate) mod idempotency;
 pub(crate) mod join;
 pub(crate) mod leader;

@@ -41,13 +41,16 @@ pub(super) struct NodeChannel {
     pub(super) desired: DesiredStateSource,
     pub(super) caller: CallerAuthorization,
     /// Slot of the connection, which the HTTP server gives up with the change of the protocol.
-    pub(super) _slot: Option<ConnectionSlot>,
+    pub(super) slot: Option<ConnectionSlot>,
 }
 
 impl NodeChannel {
     /// The response that changes the protocol. Afterwards a task serves the channel.
     pub(super) fn open(self, upgrade: OnUpgrade) -> Response {
         let node = self.node.clone();
+        if let (Some(_), Some(slot)) = (&self.registered, &self.slot) {
+            slot.join_head();
+        }
         tokio::spawn(async move {
             if let Err(error) = self.serve(upgrade).await {
                 debug!(%node, %error, "the channel of a node has closed");

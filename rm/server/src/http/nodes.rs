@@ -165,7 +165,7 @@ pub(crate) async fn register(
         web,
         node,
         caller,
-        _slot: slot.map(|Extension(slot)| slot),
+        slot: slot.map(|Extension(slot)| slot),
     };
     Ok(channel.open(upgrade))
 }
@@ -243,7 +243,7 @@ pub(crate) async fn desired(
         node,
         desired: source,
         caller,
-        _slot: slot.map(|Extension(slot)| slot),
+        slot: slot.map(|Extension(slot)| slot),
     };
     Ok(channel.open(hyper::upgrade::on(&mut request)))
 }

@@ -457,10 +457,8 @@ impl FakeMaster {
 
     pub(crate) async fn register(&mut self) {
         let body = RegisterMaster {
-            attempt: self.attempt.clone(),
             master_url: Some("tcp://127.0.0.1:4711".into()),
-            submission_token: None,
-            nodes: None,
+            ..RegisterMaster::new(self.attempt.clone())
         };
         let answer = until("the master to register", || async {
             match self.client.register_master(&self.attempt.app, &body).await {
