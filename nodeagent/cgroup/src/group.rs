@@ -13,6 +13,7 @@ use crate::error::{CgroupError, Result};
 use crate::plan::GroupLimits;
 use crate::probe::UsageProbe;
 use crate::throttle::{self, FreezerState};
+use crate::tree::page_size;
 use crate::unattributed::{self, ChargedMemory, CounterFiles};
 use crate::{hierarchies, poll, procs, v1, v2};
 
@@ -164,9 +165,16 @@ impl EnforcedGroup {
         by_kind!(EnforcedGroup, self, g => g.usage().map(Some), _ => Ok(None))
     }
 
-    /// Whether another group is inside it; false for a process tree.
-    pub fn has_children(&self) -> Result<bool> {
-        by_kind!(EnforcedGroup, self, g => g.dir().children().map(|all| !all.is_empty()), _ => Ok(false))
+    /// Whether it has this limit, no counted event, no process and no other group inside; false for a
+    /// process tree.
+    pub fn is_like_new(&self, limit: Option<Bytes>) -> Result<bool> {
+        let children =
+            by_kind!(EnforcedGroup, self, g => g.dir().children()?, _ => return Ok(false));
+        // The kernel counts limits in pages.
+        let page = page_size().max(1);
+        let whole_pages = |limit: Bytes| Bytes::new(limit.get() / page * page);
+        let untouched = (limit.map(whole_pages), MemoryEvents::default());
+        Ok(children.is_empty() && self.level()? == Some(untouched) && !self.populated()?)
     }
 
     /// All memory charged to it, and the part that reclaim cannot free. `None` for a process tree.
