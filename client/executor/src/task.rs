@@ -582,9 +582,6 @@ impl TaskRunner {
         let mut end = self.read_end(&mut missing);
         let ended = clock::now();
         let all_ended = self.clean_up(&end, &mut missing);
-        if all_ended && self.is_group_unchanged(&end.own) && self.group.forgets_peak(end.own.peak) {
-            self.group.mark_unchanged();
-        }
         let empty = TaskSampler::new(self.started_at.into_std(), None, None);
         let mut measured = std::mem::replace(&mut self.meter, empty).close(&mut end.own);
         missing.append(&mut measured.missing);
@@ -671,13 +668,17 @@ impl TaskRunner {
     /// Ends what is left of the task, except a process that is kept. True if none is left.
     fn clean_up(&mut self, end: &TaskEndCounters, missing: &mut Vec<String>) -> bool {
         let mut all_ended = !end.is_kept;
-        if !end.is_kept
-            && let Err(e) = self.group.clear()
-        {
-            all_ended = false;
-            missing.push(format!("processes that the main process left behind: {e}"));
-            let payload = self.files.payload.as_mut();
-            payload.map(PayloadFiles::forbid_reuse);
+        if !end.is_kept {
+            match self.group.clear() {
+                Ok(false) if self.leaves_clean_group(&end.own) => self.group.mark_unchanged(),
+                Ok(_) => {}
+                Err(e) => {
+                    all_ended = false;
+                    missing.push(format!("processes that the main process left behind: {e}"));
+                    let payload = self.files.payload.as_mut();
+                    payload.map(PayloadFiles::forbid_reuse);
+                }
+            }
         }
         if self.is_offered && !end.is_kept {
             // It was killed just now; its attempt has ended well before.
@@ -723,6 +724,14 @@ impl TaskRunner {
             growth.state == GrowthState::Below && Some(growth.limit) == self.start.limit
         });
         unwatched && unchanged && own.events == MemoryEvents::default()
+    }
+
+    /// True if the cgroup can serve another task, provided that no process is left. After
+    /// `cgroup.kill`, Linux 6.1 also kills the next process that starts in the same cgroup.
+    fn leaves_clean_group(&self, own: &CgroupStats) -> bool {
+        self.life == TaskPhase::Running
+            && self.is_group_unchanged(own)
+            && self.group.forgets_peak(own.peak)
     }
 
     /// True if the process can be kept: the attempt was short, nothing in the kernel shows more of

@@ -522,7 +522,8 @@ fn orphans_of_tasks_leave_no_ended_process() {
     let daemon = "setsid sleep 600 & setsid true & setsid sleep 600 &";
     for index in 1..4 {
         let start = task(&format!("a/{index}@1"), &["sh", "-c", daemon]);
-        assert_eq!(run(&mut master, start).reason, exit(0));
+        let report = run(&mut master, start);
+        assert_eq!(report.reason, exit(0), "{report:?}");
     }
     until("no ended process is left", || {
         children(world.pid()).len() == 1
