@@ -303,6 +303,26 @@ fn arm_throttle(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
     }
 }
 
+/// Arms growth if the start requests it and the kernel enforces the limit.
+pub(crate) fn arm_growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
+    let (limit, freeze_timeout_ms) = (
+        start.limit?,
+        start
+            .freeze_timeout_ms
+            .filter(|_| group.kind().is_kernel())?,
+    );
+    match TaskGrowth::arm(group.group(), limit, freeze_timeout_ms) {
+        Ok(growth) => Some(growth),
+        Err(error) => {
+            tracing::warn!(attempt = %start.attempt, %error, "the task cannot grow while it runs");
+            if let Err(error) = group.group().unthrottle() {
+                tracing::warn!(attempt = %start.attempt, %error, "the task may stay throttled at its limit");
+            }
+            None
+        }
+    }
+}
+
 /// The whole environment of the process of a task. Creates its directory for temporary files, if it
 /// has one.
 fn environment(

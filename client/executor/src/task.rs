@@ -29,7 +29,7 @@ use crate::fork_server::watched;
 use crate::growth::{self, GrowthState, TaskGrowth, UsageWatchResult, usage_watch};
 use crate::heap::HeapMonitor;
 use crate::kept_process::{KeptProcess, ProcessPurpose, done, max_kept_use};
-use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
+use crate::launch::{LaunchContext, LaunchedTask, arm_growth, launch, program_code, tmp_on_disk};
 use crate::logs::TaskFiles;
 use crate::payload::{PayloadFiles, TaskValue};
 use crate::sampler::{TaskSample, TaskSampler};
@@ -235,7 +235,7 @@ impl TaskRunner {
         let meter = TaskSampler::new(started_at, start.limit, managed.then(HeapMonitor::default))
             .with_limits_of(&start);
         let (life, started_at) = (TaskPhase::Running, Instant::from_std(started_at));
-        let growth = grown.or_else(|| growth(&start, &group));
+        let growth = grown.or_else(|| arm_growth(&start, &group));
         let watched = growth
             .as_ref()
             .filter(|_| group.kind() == EnforcerKind::Cgroup1);
@@ -754,26 +754,6 @@ struct TaskEndCounters {
     read_so_far: Option<Bytes>,
     /// Whether its process serves the next attempt.
     is_kept: bool,
-}
-
-/// Arms growth if the start requests it and the kernel enforces the limit.
-fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
-    let (limit, freeze_timeout_ms) = (
-        start.limit?,
-        start
-            .freeze_timeout_ms
-            .filter(|_| group.kind().is_kernel())?,
-    );
-    match TaskGrowth::arm(group.group(), limit, freeze_timeout_ms) {
-        Ok(growth) => Some(growth),
-        Err(error) => {
-            tracing::warn!(attempt = %start.attempt, %error, "the task cannot grow while it runs");
-            if let Err(error) = group.group().unthrottle() {
-                tracing::warn!(attempt = %start.attempt, %error, "the task may stay throttled at its limit");
-            }
-            None
-        }
-    }
 }
 
 /// Creates a watch of the use of a group on a separate thread, because the kernel may take long.
