@@ -5,7 +5,7 @@
 //! ROOT/containers       the fence: the memory that the node offers
 //!      <container>      heap + overhead
 //!          main         the executor
-//!          task-<name>  one running task
+//!          task-<name>  one running task, or a later one: see [`TASK_NAME`]
 //! ```
 
 use std::path::{Path, PathBuf};
