@@ -8,8 +8,17 @@ use std::process::ExitCode;
 use clap::Parser;
 use headroom_appmaster::run::{self, MasterOptions, MasterRunError, StopRequest};
 use headroom_client::ClientCredentials;
+use headroom_config::JobSpec;
+use headroom_config::job::ExecutorSpec;
+use headroom_types::AppId;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// Largest number of slots whose messages one thread serves.
+const MAX_SLOTS_OF_ONE_THREAD: u32 = 256;
+/// Threads beside that of the loop, in the master of a larger job.
+const WORKERS: usize = 2;
 
 /// Runs the tasks of one job: requests executors, starts tasks in them, and handles failures.
 #[derive(Debug, Parser)]
@@ -45,31 +54,51 @@ fn main() -> ExitCode {
     if let Err(error) = headroom_transport::non_dumpable::make_non_dumpable() {
         tracing::warn!(%error, "this process stays dumpable: processes of the same user can read its memory");
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-    {
+    let job = match run::load(&args.options) {
+        Ok(job) => job,
+        Err(error) => return failed(error),
+    };
+    if args.check_config {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match runtime(&job) {
         Ok(runtime) => runtime,
         Err(error) => return say(&format!("the runtime cannot be started: {error}"), 1),
     };
-    let ended = runtime.block_on(work(args));
+    let ended = runtime.block_on(work(args, job));
     // Nothing that is left needs an end of its own; the exit does not wait for its threads.
     runtime.shutdown_background();
     match ended {
         Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            let code = error.exit_code();
-            let chain: Vec<String> = anyhow::Error::from(error)
-                .chain()
-                .map(ToString::to_string)
-                .collect();
-            say(chain.join(": ").trim_end(), code)
-        }
+        Err(error) => failed(error),
     }
 }
 
-async fn work(args: MasterArguments) -> Result<u8, MasterRunError> {
+/// The runtime of the master. Each message that passes between threads wakes another one, so the
+/// master of a small job has one thread.
+fn runtime(job: &JobSpec) -> std::io::Result<Runtime> {
+    let slots = |set: &ExecutorSpec| set.count.saturating_mul(set.slots);
+    let slots = job.executors.iter().map(slots).fold(0, u32::saturating_add);
+    let mut builder = if slots > MAX_SLOTS_OF_ONE_THREAD {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(WORKERS);
+        builder
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    builder.enable_all().build()
+}
+
+fn failed(error: MasterRunError) -> ExitCode {
+    let code = error.exit_code();
+    let chain: Vec<String> = anyhow::Error::from(error)
+        .chain()
+        .map(ToString::to_string)
+        .collect();
+    say(chain.join(": ").trim_end(), code)
+}
+
+async fn work(args: MasterArguments, job: JobSpec) -> Result<u8, MasterRunError> {
     let (stop_sender, leave) = watch::channel(StopRequest::GoOn);
     let trust = ClientCredentials::of_a_container(args.ca, args.token_file.as_deref());
     let mut options = args.options;
@@ -79,18 +108,19 @@ async fn work(args: MasterArguments) -> Result<u8, MasterRunError> {
     })?;
     options.leave = leave;
     tokio::spawn(watch_signals(stop_sender));
-    run_job(options, args.check_config).await
+    let app = match options.app.clone() {
+        Some(app) => app,
+        None => announced(run::submit(&mut options, &job).await?),
+    };
+    run::run(options, app, job)
+        .await
+        .map(|finished| finished.exit_code())
 }
 
 #[allow(clippy::print_stdout)] // the application's id is this program's output
-async fn run_job(mut options: MasterOptions, check_only: bool) -> Result<u8, MasterRunError> {
-    if check_only {
-        return run::load(&options).map(|_| 0);
-    }
-    if options.app.is_none() {
-        println!("{}", run::submit(&mut options).await?);
-    }
-    run::run(options).await.map(|finished| finished.exit_code())
+fn announced(app: AppId) -> AppId {
+    println!("{app}");
+    app
 }
 
 /// SIGTERM ends this run and leaves the job to the next one; SIGINT ends the job.

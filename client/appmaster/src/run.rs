@@ -141,8 +141,7 @@ pub fn load(options: &MasterOptions) -> Result<JobSpec, MasterRunError> {
 
 /// Submits the job as an unmanaged application of this master, and sets `options.app` and
 /// `options.attempt`.
-pub async fn submit(options: &mut MasterOptions) -> Result<AppId, MasterRunError> {
-    let job = load(options)?;
+pub async fn submit(options: &mut MasterOptions, job: &JobSpec) -> Result<AppId, MasterRunError> {
     let client = client(options)?;
     let body = SubmitApplicationRequest {
         name: job.name.clone(),
@@ -164,13 +163,12 @@ pub async fn submit(options: &mut MasterOptions) -> Result<AppId, MasterRunError
     Ok(submitted.app)
 }
 
-/// Runs the master until its job has ended.
-pub async fn run(mut options: MasterOptions) -> Result<MasterResult, MasterRunError> {
-    let job = load(&options)?;
-    let app = match options.app.clone() {
-        Some(app) => app,
-        None => submit(&mut options).await?,
-    };
+/// Runs the master of an application until its job has ended.
+pub async fn run(
+    options: MasterOptions,
+    app: AppId,
+    job: JobSpec,
+) -> Result<MasterResult, MasterRunError> {
     let client = client(&options)?;
     let mut journal = open_journal(&client, &options, &app, job.tasks()).await?;
     let path = journal.path();

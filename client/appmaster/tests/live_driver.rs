@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fake::Cluster;
-use headroom_appmaster::run::{self, MasterOptions, MasterResult, StopRequest};
+use headroom_appmaster::run::{MasterOptions, MasterResult, StopRequest};
 use headroom_wire::v1::submission::{
     FromSubmitter, SubmittedTask, SubmittedTaskOutcome, ToSubmitter, VERSION,
 };
@@ -41,7 +41,7 @@ fn options(cluster: &Cluster, dir: &Path) -> (MasterOptions, watch::Sender<StopR
 }
 
 async fn finished(options: MasterOptions) -> MasterResult {
-    timeout(SOON, run::run(options))
+    timeout(SOON, fake::run_job(options))
         .await
         .expect("in time")
         .expect("runs")
@@ -174,7 +174,7 @@ async fn every_result_arrives_once_over_lost_connections_and_a_restart() {
         tempfile::tempdir().expect("directory"),
     );
     let (mut first, stop) = options(&cluster, dir.path());
-    let app = run::submit(&mut first).await.expect("submits");
+    let app = fake::submit_job(&mut first).await.expect("submits");
     let running = tokio::spawn(finished(first));
     let mut client = ChannelClient::default();
     client.connect(&cluster).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fake::{Cluster, JOB};
 use headroom_appmaster::journal::JournalError;
 use headroom_appmaster::record::JournalRecord;
-use headroom_appmaster::run::{self, MasterOptions, MasterResult, MasterRunError, StopRequest};
+use headroom_appmaster::run::{MasterOptions, MasterResult, MasterRunError, StopRequest};
 use headroom_config::JournalPlace;
 use headroom_types::AppId;
 use tokio::sync::watch;
@@ -43,7 +43,9 @@ fn later(cluster: &Cluster, dir: &Path, app: &AppId, attempt: u32) -> MasterOpti
 }
 
 async fn ended(options: MasterOptions) -> Result<MasterResult, MasterRunError> {
-    timeout(SOON, run::run(options)).await.expect("in time")
+    timeout(SOON, fake::run_job(options))
+        .await
+        .expect("in time")
 }
 
 /// The records, each of which can be read.
@@ -104,7 +106,7 @@ async fn an_attempt_on_another_node_continues_and_ends_the_earlier_one() {
         tempfile::tempdir().expect("directory"),
     );
     let (mut first, _stop) = options(&cluster, dir.path(), "node-1");
-    let app = run::submit(&mut first).await.expect("submits");
+    let app = fake::submit_job(&mut first).await.expect("submits");
     let earlier = tokio::spawn(ended(first));
     cluster.until("tasks end and run", |s| s.started >= 5).await;
     // The first attempt still runs when the next one takes over, as after a partition.
@@ -138,7 +140,7 @@ async fn a_journal_at_the_limit_moves_to_the_node_and_the_job_continues() {
         tempfile::tempdir().expect("directory"),
     );
     let (mut first, stop) = options(&cluster, dir.path(), "node-1");
-    let app = run::submit(&mut first).await.expect("submits");
+    let app = fake::submit_job(&mut first).await.expect("submits");
     let running = tokio::spawn(ended(first));
     cluster.until("tasks run", |s| s.started >= 2).await;
     cluster.change_journal(|journal| journal.limit = 1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fake::{Cluster, JOB};
 use headroom_appmaster::event::JobEndKind;
 use headroom_appmaster::record::JournalRecord;
-use headroom_appmaster::run::{self, MasterOptions, MasterResult, MasterRunError, StopRequest};
+use headroom_appmaster::run::{MasterOptions, MasterResult, MasterRunError, StopRequest};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::{DataLocality, InputGap, TaskState};
 use tokio::io::AsyncReadExt as _;
@@ -25,7 +25,7 @@ fn options(
 }
 
 async fn finished(options: MasterOptions) -> MasterResult {
-    timeout(SOON, run::run(options))
+    timeout(SOON, fake::run_job(options))
         .await
         .expect("in time")
         .expect("runs")
@@ -180,7 +180,7 @@ async fn the_next_run_continues_the_job() {
         tempfile::tempdir().expect("directory"),
     );
     let (mut first, stop) = options(&cluster, dir.path());
-    let app = run::submit(&mut first).await.expect("submits");
+    let app = fake::submit_job(&mut first).await.expect("submits");
     let (mut second, _keep) = options(&cluster, dir.path());
     second.app = Some(app);
     let running = tokio::spawn(finished(first));
@@ -213,7 +213,7 @@ async fn the_next_run_reports_a_recorded_end() {
         tempfile::tempdir().expect("directory"),
     );
     let (mut first, _wish) = options(&cluster, dir.path());
-    let app = run::submit(&mut first).await.expect("submits");
+    let app = fake::submit_job(&mut first).await.expect("submits");
     finished(first).await;
     let started = cluster.seen().started;
     cluster.forget_the_end();
@@ -250,7 +250,7 @@ async fn mistakes_in_the_job_file_are_reported_before_a_submission() {
     );
     let (options, _wish) = options(&cluster, dir.path());
     std::fs::write(&options.job, "version = 1\nname = \"x y\"\n").expect("writes");
-    let error = run::run(options).await.expect_err("mistakes");
+    let error = fake::run_job(options).await.expect_err("mistakes");
     assert!(
         matches!(&error, MasterRunError::Job(p) if p.len() >= 3),
         "{error}"
@@ -310,7 +310,7 @@ async fn another_jobs_journal_is_refused() {
         tempfile::tempdir().expect("directory"),
     );
     let (mut first, stop) = options(&cluster, dir.path());
-    let app = run::submit(&mut first).await.expect("submits");
+    let app = fake::submit_job(&mut first).await.expect("submits");
     let running = tokio::spawn(finished(first));
     cluster.until("tasks run", |s| s.started >= 1).await;
     stop.send(StopRequest::Leave).expect("is heard");
@@ -318,6 +318,6 @@ async fn another_jobs_journal_is_refused() {
     let (mut second, _keep) = options(&cluster, dir.path());
     second.app = Some(app);
     std::fs::write(&second.job, JOB.replace("count = 6", "count = 5")).expect("writes");
-    let error = run::run(second).await.expect_err("another job");
+    let error = fake::run_job(second).await.expect_err("another job");
     assert!(matches!(error, MasterRunError::Journal(_)), "{error}");
 }

@@ -7,6 +7,7 @@ mod container_access;
 mod dev;
 #[cfg(feature = "dev")]
 mod doctor;
+mod frequent;
 mod global;
 mod job;
 mod kill;
@@ -48,6 +49,7 @@ pub(crate) use dev::SampleProgram;
 pub(crate) use dev::{DemoArgs, DevClusterArgs};
 #[cfg(feature = "dev")]
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use frequent::parse as parse_frequent;
 pub(crate) use global::{ColorMode, GlobalOptions, TrustArgs};
 #[cfg(feature = "dev")]
 pub(crate) use job::JobReplayArgs;

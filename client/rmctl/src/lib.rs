@@ -37,10 +37,11 @@ mod target;
 mod term;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 
 use args::RmctlArguments;
 use context::CommandContext;
@@ -50,12 +51,9 @@ use term::TerminalOutput;
 /// Runs the verb that the process's arguments name.
 pub fn run() -> ExitCode {
     complete::answer(RmctlArguments::command);
-    let matches = match RmctlArguments::command().try_get_matches() {
-        Ok(matches) => matches,
-        Err(e) => return refuse(&e),
-    };
-    let cli = match RmctlArguments::from_arg_matches(&matches) {
-        Ok(cli) => cli,
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let (cli, matches) = match args::parse_frequent(&words).map_or_else(|| parse(&words), Ok) {
+        Ok(parsed) => parsed,
         Err(e) => return refuse(&e),
     };
     let typed = |id: &str| is_typed(&matches, id);
@@ -79,8 +77,13 @@ pub fn run() -> ExitCode {
     }
 }
 
+fn parse(words: &[OsString]) -> Result<(RmctlArguments, ArgMatches), clap::Error> {
+    let matches = RmctlArguments::command().try_get_matches_from(words)?;
+    Ok((RmctlArguments::from_arg_matches(&matches)?, matches))
+}
+
 /// Whether an argument was typed, before or after the verb.
-fn is_typed(matches: &clap::ArgMatches, id: &str) -> bool {
+fn is_typed(matches: &ArgMatches, id: &str) -> bool {
     let here = matches.try_contains_id(id).unwrap_or(false)
         && matches.value_source(id) == Some(ValueSource::CommandLine);
     here || matches

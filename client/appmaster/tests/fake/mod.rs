@@ -35,7 +35,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
-pub use options::options;
+pub use options::{options, run_job, submit_job};
 
 pub const JOB: &str = r#"
 version = 1

@@ -1,9 +1,9 @@
-//! The options of a master in a test.
+//! The options of a master in a test, and a run of it.
 
 use std::path::Path;
 
-use headroom_appmaster::run::{MasterOptions, StopRequest};
-use headroom_types::Bytes;
+use headroom_appmaster::run::{self, MasterOptions, MasterResult, MasterRunError, StopRequest};
+use headroom_types::{AppId, Bytes};
 use tokio::sync::watch;
 
 use super::Cluster;
@@ -34,4 +34,20 @@ pub fn options(
         leave,
     };
     (options, stop)
+}
+
+/// Submits the job of `options`.
+pub async fn submit_job(options: &mut MasterOptions) -> Result<AppId, MasterRunError> {
+    let job = run::load(options)?;
+    run::submit(options, &job).await
+}
+
+/// Runs the job of `options`, as the program does: submits it if it has no application.
+pub async fn run_job(mut options: MasterOptions) -> Result<MasterResult, MasterRunError> {
+    let job = run::load(&options)?;
+    let app = match options.app.clone() {
+        Some(app) => app,
+        None => run::submit(&mut options, &job).await?,
+    };
+    run::run(options, app, job).await
 }

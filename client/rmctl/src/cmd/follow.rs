@@ -2,9 +2,10 @@
 //!
 //! The nodes send new bytes as they are written. A broken stream is reopened at its position. The
 //! counts of the job are read four times per second. If they have changed, its tasks are read, and
-//! logs of new tasks are opened.
+//! logs of new tasks are opened. `rmctl run` reads the job itself, once for both outputs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_client::{Client, ClientError, TaskRowScope};
@@ -45,35 +46,24 @@ enum LogReadEnd {
     CutOff(LogSource, ClientError),
 }
 
-/// Prints logs until all of them have ended, or until Ctrl-C. `end` becomes true if the caller learns
-/// of the end of the job.
+/// Prints logs until all of them have ended, or until Ctrl-C.
 pub(super) async fn run(
     context: &CommandContext,
     client: &Client,
-    id: &AppId,
     part: &TargetPart,
     args: &LogsArgs,
-    end: watch::Receiver<bool>,
+    job: FollowedJob,
 ) -> CommandResult {
     let (sender, mut receiver) = mpsc::channel::<LogChunk>(PIECES);
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
     let mut printer = LogLinePrinter::new(context, args.stderr);
     let mut handovers = Handovers::default();
-    let look_after = |counts, pace| {
-        Box::pin(changed(
-            client.clone(),
-            id.clone(),
-            counts,
-            pace,
-            end.clone(),
-        ))
-    };
-    let (mut look, mut pace) = (look_after(None, FIRST_PACE), FIRST_PACE);
+    let mut look = Box::pin(job.next());
     loop {
         tokio::select! {
             looked = &mut look => {
-                let (app, counts) = looked?;
+                let Some((JobSight { app, is_over }, job)) = looked? else { break };
                 for line in handovers.news(&app, part).into_iter().filter(|_| !args.no_prefix) {
                     context.term.say(&line);
                 }
@@ -90,11 +80,10 @@ pub(super) async fn run(
                         streams.spawn(log.follow(args.tail));
                     }
                 }
-                if ended(&app, part) {
+                if is_over || ended(&app, part) {
                     break;
                 }
-                look = look_after(Some(counts), pace);
-                pace = PACE.min(pace * 2);
+                look = Box::pin(job.next());
             }
             Some(piece) = receiver.recv() => printer.take(piece),
             Some(end) = streams.join_next() => match (end, part) {
@@ -171,6 +160,14 @@ impl Handovers {
     }
 }
 
+/// A job at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct JobSight {
+    pub(super) app: Arc<AppView>,
+    /// No output follows.
+    pub(super) is_over: bool,
+}
+
 /// Counts of a job at one moment.
 #[derive(Clone, Debug, PartialEq)]
 struct JobCounts {
@@ -178,50 +175,89 @@ struct JobCounts {
     totals: Option<JobTotals>,
 }
 
-/// Returns the job as soon as its counts differ from `before`, or it is known to have ended.
-async fn changed(
+/// How a follower of logs learns that its job has changed.
+pub(super) enum FollowedJob {
+    /// It asks the resource manager.
+    Asked(Box<JobPoll>),
+    /// Another follower reads the job.
+    Seen(watch::Receiver<Option<JobSight>>),
+}
+
+/// Repeated reads of a job.
+pub(super) struct JobPoll {
     client: Client,
     id: AppId,
+    /// Counts at the last change.
     before: Option<JobCounts>,
-    mut pace: Duration,
-    mut end: watch::Receiver<bool>,
-) -> Result<(AppView, JobCounts), ClientError> {
-    loop {
-        if before.is_some() {
-            if *end.borrow() {
-                // The job does not show its end yet.
-                tokio::time::sleep(FIRST_PACE).await;
-            } else {
-                // A timeout is the usual case.
-                let _ = timeout(pace, known(&mut end)).await;
+    pace: Duration,
+}
+
+impl FollowedJob {
+    pub(super) fn new(client: &Client, id: &AppId) -> Self {
+        FollowedJob::Asked(Box::new(JobPoll {
+            client: client.clone(),
+            id: id.clone(),
+            before: None,
+            pace: FIRST_PACE,
+        }))
+    }
+
+    /// Returns the job as soon as it differs from the last one returned; `None` if the follower that
+    /// reads it has ended.
+    async fn next(self) -> Result<Option<(JobSight, FollowedJob)>, ClientError> {
+        match self {
+            FollowedJob::Asked(mut poll) => {
+                let app = Arc::new(poll.next().await?);
+                let is_over = false;
+                Ok(Some((JobSight { app, is_over }, FollowedJob::Asked(poll))))
             }
-            pace = PACE.min(pace * 2);
-        }
-        let counts = match client.app_with(&id, TaskRowScope::None).await {
-            Ok(app) => JobCounts {
-                state: app.state,
-                totals: app.job.map(|job| job.totals),
+            FollowedJob::Seen(mut sights) => loop {
+                if sights.changed().await.is_err() {
+                    return Ok(None);
+                }
+                let sight = sights.borrow_and_update().clone();
+                if let Some(sight) = sight {
+                    return Ok(Some((sight, FollowedJob::Seen(sights))));
+                }
             },
-            // The resource manager may be restarting, or another one may take over.
-            Err(error) if before.is_some() && error.lacks_leader() => {
-                tokio::time::sleep(AGAIN).await;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        if before.as_ref() != Some(&counts) {
-            match client.app(&id).await {
-                Err(error) if before.is_some() && error.lacks_leader() => {}
-                answer => return answer.map(|app| (app, counts)),
-            }
         }
     }
 }
 
-/// Waits until the job is known to have ended.
-async fn known(end: &mut watch::Receiver<bool>) {
-    if end.wait_for(|end| *end).await.is_err() {
-        std::future::pending::<()>().await;
+impl JobPoll {
+    /// Returns the job as soon as its counts differ from the last ones.
+    async fn next(&mut self) -> Result<AppView, ClientError> {
+        let JobPoll { client, id, .. } = self;
+        let (is_first, mut pace) = (self.before.is_none(), self.pace);
+        self.pace = PACE.min(self.pace * 2);
+        loop {
+            if !is_first {
+                tokio::time::sleep(pace).await;
+                pace = PACE.min(pace * 2);
+            }
+            let counts = match client.app_with(id, TaskRowScope::None).await {
+                Ok(app) => Some(JobCounts {
+                    state: app.state,
+                    totals: app.job.map(|job| job.totals),
+                }),
+                // The resource manager may be restarting, or another one may take over.
+                Err(error) if !is_first && error.lacks_leader() => {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if self.before != counts {
+                match client.app(id).await {
+                    Err(error) if !is_first && error.lacks_leader() => {}
+                    Err(error) => return Err(error),
+                    Ok(app) => {
+                        self.before = counts;
+                        return Ok(app);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -270,8 +306,9 @@ impl FollowedLog {
         loop {
             let mut over = self.over.clone();
             let ended = tokio::select! {
-                ended = self.pieces(&mut position) => ended,
+                biased;
                 _ = over.wait_for(|over| *over) => LogStreamEnd::Cancelled,
+                ended = self.pieces(&mut position) => ended,
             };
             let wait = match ended {
                 LogStreamEnd::ByItself => return LogReadEnd::Over,

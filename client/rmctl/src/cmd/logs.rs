@@ -3,9 +3,8 @@
 
 use headroom_client::{Client, ClientError};
 use headroom_wire::v1::error::ErrorCode;
-use tokio::sync::watch;
 
-use super::follow::{self, LogLinePrinter};
+use super::follow::{self, FollowedJob, LogLinePrinter};
 use super::log_source::{LogSource, WINDOW, print, sources};
 use crate::args::LogsArgs;
 use crate::context::CommandContext;
@@ -30,8 +29,8 @@ pub(crate) async fn run(context: &CommandContext, args: LogsArgs) -> CommandResu
         }
     };
     if args.follow {
-        let (_unknown, end) = watch::channel(false);
-        return follow::run(context, &client, &app.id, &part, &args, end).await;
+        let job = FollowedJob::new(&client, &app.id);
+        return follow::run(context, &client, &part, &args, job).await;
     }
     let sources = sources(&client, &app, &part, &args).await?;
     if sources.is_empty() {

@@ -7,23 +7,24 @@
 //! 9 with a sentence, so that it differs from an ordinary exit.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes, ExitCharge, ExitReason, Name, Profile};
-use headroom_wire::v1::apps::AppView;
+use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 use tokio::sync::watch;
 
 use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use super::feasibility::refuse_infeasible;
-use super::follow as logs;
+use super::follow::{self as logs, FollowedJob, JobSight};
 use super::job_file::CompiledJob;
 use super::submission::submit;
 use crate::args::{LogsArgs, RunArgs};
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
-use crate::follow::{JobObservation, follow, is_last};
+use crate::follow::{FollowScope, JobObservation, follow_in};
 use crate::render::figures::short;
 use crate::target::TargetPart;
 
@@ -42,7 +43,7 @@ async fn stay(context: &CommandContext, args: &RunArgs) -> CommandResult<i32> {
         context.term.line(&id.to_string());
         return Ok(0);
     }
-    Ok(match until_over(context, &client, &id).await? {
+    Ok(match until_over(context, &client, &id, is_decided).await? {
         Some(app) => ended(context, &app),
         None => INTERRUPTED,
     })
@@ -52,7 +53,7 @@ async fn stay(context: &CommandContext, args: &RunArgs) -> CommandResult<i32> {
 pub(super) async fn to_its_end(context: &CommandContext, args: &RunArgs) -> CommandResult<AppView> {
     let client = context.client()?;
     let id = begin(&client, args).await?;
-    let over = until_over(context, &client, &id).await?;
+    let over = until_over(context, &client, &id, |_| false).await?;
     over.ok_or_else(|| CommandFailure::failed(format!("{id} was interrupted")))
 }
 
@@ -82,15 +83,16 @@ async fn begin(client: &Client, args: &RunArgs) -> CommandResult<AppId> {
     Ok(submit(client, &job).await?.app)
 }
 
-/// The job at its end, or `None` after Ctrl-C, which ends the job.
+/// The job at its end or `is_over`, or `None` after Ctrl-C, which ends the job.
 async fn until_over(
     context: &CommandContext,
     client: &Client,
     id: &AppId,
+    is_over: fn(&AppView) -> bool,
 ) -> CommandResult<Option<AppView>> {
     let interrupted = async { tokio::signal::ctrl_c().await };
     tokio::select! {
-        app = watched(context, client, id) => Ok(Some(app?)),
+        app = watched(context, client, id, is_over) => Ok(Some(app?)),
         _ = interrupted => {
             client.kill(id, Some("interrupted".to_owned())).await?;
             Ok(None)
@@ -107,8 +109,19 @@ pub(super) fn last_attempt(app: &AppView) -> Option<&AttemptRow> {
         .next()
 }
 
-/// Prints both outputs and the important events until the job has ended.
-async fn watched(context: &CommandContext, client: &Client, id: &AppId) -> CommandResult<AppView> {
+/// True if the outcome of the job is decided and saved: its only task has ended, and its master has
+/// reported the end. Its containers may still have to end.
+fn is_decided(app: &AppView) -> bool {
+    app.state == AppState::Finishing && last_attempt(app).is_some_and(|a| a.reason.is_some())
+}
+
+/// Prints both outputs and the important events until `is_over` or the end of the job.
+async fn watched(
+    context: &CommandContext,
+    client: &Client,
+    id: &AppId,
+    is_over: fn(&AppView) -> bool,
+) -> CommandResult<AppView> {
     let aside = CommandContext {
         term: context.term.aside(),
         ..context.clone()
@@ -122,37 +135,32 @@ async fn watched(context: &CommandContext, client: &Client, id: &AppId) -> Comma
         no_prefix: true,
     };
     let (out, err) = (args(false), args(true));
-    let end = watch::Sender::new(false);
-    let see = |sight: JobObservation<'_>| match sight {
-        JobObservation::Event(event) if is_last(event) => drop(end.send_replace(true)),
-        JobObservation::Event(event)
-            if matches!(event.reason.as_str(), "OomKilled" | "Escalated") =>
-        {
-            context.term.say(&format!("rmctl: {}", event.message));
-        }
-        JobObservation::Waits(why) => context
-            .term
-            .say(&format!("rmctl: {id} waits: {}", why.sentence)),
-        JobObservation::Event(_) | JobObservation::View(_) => {}
+    let sights = watch::Sender::new(None);
+    let (for_out, for_err) = (sights.subscribe(), sights.subscribe());
+    let job = async move {
+        let see = |sight: JobObservation<'_>| match sight {
+            JobObservation::View(view) => drop(sights.send_replace(Some(JobSight {
+                app: Arc::new(view.clone()),
+                is_over: view.state.is_final() || is_over(view),
+            }))),
+            JobObservation::Event(event)
+                if matches!(event.reason.as_str(), "OomKilled" | "Escalated") =>
+            {
+                context.term.say(&format!("rmctl: {}", event.message));
+            }
+            JobObservation::Waits(why) => context
+                .term
+                .say(&format!("rmctl: {id} waits: {}", why.sentence)),
+            JobObservation::Event(_) => {}
+        };
+        // The sender ends with this block, and with it the followers of both outputs.
+        follow_in(client, id, FollowScope::Rows(is_over), see).await
     };
+    let whole = TargetPart::Whole;
     let (app, out, err) = tokio::join!(
-        follow(client, id, see),
-        logs::run(
-            context,
-            client,
-            id,
-            &TargetPart::Whole,
-            &out,
-            end.subscribe()
-        ),
-        logs::run(
-            &aside,
-            client,
-            id,
-            &TargetPart::Whole,
-            &err,
-            end.subscribe()
-        ),
+        job,
+        logs::run(context, client, &whole, &out, FollowedJob::Seen(for_out)),
+        logs::run(&aside, client, &whole, &err, FollowedJob::Seen(for_err)),
     );
     // Unreadable output is only a warning; the end of the job determines the result.
     for lost in [out.err(), err.err()].into_iter().flatten() {

@@ -221,7 +221,8 @@ async fn unmanaged(
         master_memory: headroom_types::Bytes::ZERO,
         leave,
     };
-    let id = run::submit(&mut options)
+    let spec = run::load(&options).map_err(|e| master_failed(&e))?;
+    let id = run::submit(&mut options, &spec)
         .await
         .map_err(|e| master_failed(&e))?;
     let people = context.format.is_screen();
@@ -232,7 +233,7 @@ async fn unmanaged(
         ));
     }
     let client = context.client()?;
-    let master = tokio::spawn(run::run(options));
+    let master = tokio::spawn(run::run(options, id.clone(), spec));
     let stay = stay(context, &client, &id, people);
     tokio::pin!(stay);
     let app = tokio::select! {
