@@ -144,7 +144,10 @@ pub(crate) async fn follow_in(
                 lull.since = Instant::now();
                 see(JobObservation::Event(&event));
                 has_ended |= is_last(&event);
-                look = scope.look_after(&event).unwrap_or(look);
+                if let Some(next) = scope.look_after(&event) {
+                    // Frequent events do not put off the next look.
+                    look = LookSchedule { at: next.at.min(look.at), ..next };
+                }
             }
             () = sleep_until(look.at) => match scope.view(client, app, has_ended).await {
                 Ok(view) => {

@@ -167,7 +167,8 @@ impl NodeAgentLoop {
                 }
                 NodeLinkRequest::Report(generation, epoch, scope) => {
                     self.sent_reload = self.state.reload.as_ref().map(|reload| reload.at);
-                    let body = view::report(&self.state, epoch, &scope);
+                    let used = self.state.host_use.at(now);
+                    let body = view::report(&self.state, epoch, &scope, used);
                     self.link.report(generation, body);
                 }
                 NodeLinkRequest::Nothing(at) => {

@@ -17,6 +17,7 @@ use headroom_wire::v1::nodes::{ConfigReload, NodeTraits, RunOrder};
 use tokio::sync::oneshot;
 
 use crate::doctor::DoctorFinding;
+use crate::host::HostUse;
 use crate::metrics::AgentMetrics;
 use crate::node_context::NodeContext;
 use crate::sample::SharedSampler;
@@ -36,6 +37,7 @@ pub(crate) struct AgentState {
     /// Problems of the host. While there are any, the node takes no work.
     pub(crate) ills: Vec<String>,
     pub(crate) unattributed: UnattributedFinding,
+    pub(crate) host_use: HostUse,
     pub(crate) closing: Option<AgentShutdown>,
     /// The result of a configuration reload that the resource manager has not received yet.
     pub(crate) reload: Option<ConfigReload>,
@@ -60,6 +62,7 @@ impl AgentState {
             counts: AgentMetrics::new(),
             ills: Vec::new(),
             unattributed: UnattributedFinding::default(),
+            host_use: HostUse::default(),
             closing: None,
             reload: None,
         }

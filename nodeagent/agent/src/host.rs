@@ -1,8 +1,9 @@
 //! Memory, processors, disk use and name of this host.
 
 use std::fs;
+use std::time::Duration;
 
-use headroom_types::{Bytes, Cpus, NodeId};
+use headroom_types::{Bytes, Cpus, NodeId, Tick};
 
 /// Memory of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,26 @@ pub(crate) fn memory() -> HostMemory {
     fs::read_to_string("/proc/meminfo")
         .map(|text| parse(&text))
         .unwrap_or_default()
+}
+
+/// Age after which the memory in use is read again. A node with short containers reports more often.
+const MAX_AGE: Duration = Duration::from_millis(500);
+
+/// Memory in use on the host, for reports.
+#[derive(Debug, Default)]
+pub(crate) struct HostUse {
+    read: Option<Tick>,
+    used: Bytes,
+}
+
+impl HostUse {
+    /// The memory in use. Reads it if the last value is too old.
+    pub(crate) fn at(&mut self, now: Tick) -> Bytes {
+        if self.read.is_none_or(|read| read.plus(MAX_AGE) <= now) {
+            (self.read, self.used) = (Some(now), memory().used);
+        }
+        self.used
+    }
 }
 
 fn parse(text: &str) -> HostMemory {

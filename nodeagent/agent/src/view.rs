@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use headroom_node_core::report_schedule::ReportScope;
-use headroom_types::{ContainerId, Epoch, Name};
+use headroom_types::{Bytes, ContainerId, Epoch, Name};
 use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, ObservedContainer, RegisterNode};
 
 use crate::agent_query::{AccessTarget, AgentQuery, ContainerDetail, DoctorReport};
@@ -12,7 +12,7 @@ use crate::agent_state::AgentState;
 use crate::doctor::{self, DoctorFinding};
 use crate::node_link_event::NodeMembership;
 use crate::node_messages::{self, MeasuredUse};
-use crate::{host, metrics_page, sample};
+use crate::{metrics_page, sample};
 
 fn measured(state: &AgentState, id: &ContainerId) -> MeasuredUse {
     let last = state
@@ -52,13 +52,19 @@ pub(crate) fn registration(state: &AgentState) -> RegisterNode {
     }
 }
 
-/// The report of a node to the resource manager with this epoch.
-pub(crate) fn report(state: &AgentState, epoch: Epoch, scope: &ReportScope) -> NodeReport {
+/// The report of a node to the resource manager with this epoch. `host_used` is the memory in use on
+/// the host.
+pub(crate) fn report(
+    state: &AgentState,
+    epoch: Epoch,
+    scope: &ReportScope,
+    host_used: Bytes,
+) -> NodeReport {
     NodeReport {
         epoch,
         containers: observed_in(state, scope),
         exits: node_messages::unreceived_exits(&state.core),
-        host_used: host::memory().used,
+        host_used,
         health: health(state),
         reload: state.reload.clone(),
         unattributed: state.unattributed.memory,

@@ -13,7 +13,7 @@ use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes, ExitCharge, ExitReason, Name, Profile};
 use headroom_wire::v1::apps::{AppState, AppView};
-use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
+use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode, TaskRow, TaskState};
 use tokio::sync::watch;
 
 use super::exit_code::{NO_PROGRAM, NOT_STARTED, OURS, leave};
@@ -112,7 +112,10 @@ pub(super) fn last_attempt(app: &AppView) -> Option<&AttemptRow> {
 /// True if the outcome of the job is decided and saved: its only task has ended, and its master has
 /// reported the end. Its containers may still have to end.
 fn is_decided(app: &AppView) -> bool {
-    app.state == AppState::Finishing && last_attempt(app).is_some_and(|a| a.reason.is_some())
+    let over = |row: &TaskRow| matches!(row.state, TaskState::Done | TaskState::Failed);
+    app.state == AppState::Finishing
+        && app.job.iter().flat_map(|job| &job.tasks).all(over)
+        && last_attempt(app).is_some_and(|attempt| attempt.reason.is_some())
 }
 
 /// Prints both outputs and the important events until `is_over` or the end of the job.
@@ -328,6 +331,29 @@ mod tests {
             panic!("another verb")
         };
         args
+    }
+
+    #[test]
+    fn the_outcome_is_decided_when_the_task_and_its_job_are_over() {
+        let mut app = fixture::app();
+        let job = app.job.as_mut().expect("a job");
+        job.tasks.truncate(1);
+        let row = &mut job.tasks[0];
+        row.state = TaskState::Done;
+        row.attempts.truncate(1);
+        row.attempts[0].reason = Some(ExitReason::Exit { code: 0 });
+        app.state = AppState::Finishing;
+        assert!(is_decided(&app));
+        let running = AppView {
+            state: AppState::Running,
+            ..app.clone()
+        };
+        assert!(!is_decided(&running), "its output may have to be committed");
+        let mut killed = app.clone();
+        killed.job.as_mut().expect("a job").tasks[0].state = TaskState::Running;
+        assert!(!is_decided(&killed), "its last attempt is not over");
+        app.job.as_mut().expect("a job").tasks[0].attempts.clear();
+        assert!(!is_decided(&app), "it never ran");
     }
 
     #[test]
