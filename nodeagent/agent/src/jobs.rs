@@ -27,6 +27,7 @@ use crate::agent_input::AgentInput;
 use crate::aux_service::{self, AuxServiceRun};
 use crate::clock::AgentClock;
 use crate::collect::{self, CollectedContainer, ContainerRemains, REMOVAL_TIMEOUT};
+use crate::containers_unit::EmptyUnit;
 use crate::crash;
 use crate::launch::{self, StartedShim};
 use crate::launch_failure;
@@ -124,7 +125,8 @@ impl JobStarter {
                 Some(AgentInput::Prepared(id, result))
             })
         };
-        if !has_files {
+        let empty_unit = EmptyUnit::of(self.site.enforcer.root());
+        if !has_files && empty_unit.is_none() {
             drop(job());
             return;
         }
@@ -133,6 +135,9 @@ impl JobStarter {
         let site = Arc::clone(&self.site);
         let (turns, given_up) = (site.localizer.turns(), site.localizer.expect(&of));
         tokio::spawn(async move {
+            if let Some(unit) = empty_unit {
+                unit.restarted().await;
+            }
             // An abandoned container needs no permit.
             let _turn = tokio::select! {
                 turn = turns.acquire_owned() => turn.ok(),

@@ -19,6 +19,7 @@ mod cache;
 mod clock;
 mod collect;
 mod container_user;
+mod containers_unit;
 mod cpu_share;
 mod crash;
 mod descriptors;
