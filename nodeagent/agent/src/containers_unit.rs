@@ -7,11 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use headroom_container_shim::KEEPER_GROUP;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-/// The group of the cgroup holder (`container-shim --keeper`).
-const KEEPER: &str = "keeper";
 /// Longest wait for the restart of the unit. Afterwards programs start as if there were no unit.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two looks at the unit.
@@ -25,7 +24,7 @@ impl EmptyUnit {
     /// The unit with this cgroup, if no process is left in it. `None` on a host without such a unit,
     /// and with cgroup v1, which does not tell.
     pub(crate) fn of(root: Option<PathBuf>) -> Option<EmptyUnit> {
-        let root = root.filter(|root| root.join(KEEPER).is_dir() && is_empty(root))?;
+        let root = root.filter(|root| root.join(KEEPER_GROUP).is_dir() && is_empty(root))?;
         Some(EmptyUnit(root))
     }
 

@@ -15,10 +15,10 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use headroom_container_shim::KEEPER_GROUP;
+
 use crate::sys;
 
-/// The group of the holder itself.
-const KEEPER: &str = "keeper";
 /// Groups that it creates for the agent. The agent creates them too; both accept existing ones.
 const MADE: [&str; 2] = ["shims", "containers"];
 /// Limits need the memory controller; the others are optional.
@@ -88,8 +88,8 @@ fn prepare_group(dir: &Path) -> io::Result<()> {
             "the cgroup is the root; start container-shim --keeper in its own delegated cgroup",
         ));
     }
-    make(&dir.join(KEEPER))?;
-    put(&dir.join(KEEPER).join("cgroup.procs"), "0")?;
+    make(&dir.join(KEEPER_GROUP))?;
+    put(&dir.join(KEEPER_GROUP).join("cgroup.procs"), "0")?;
     enable(dir)?;
     for name in MADE {
         make(&dir.join(name))?;

@@ -14,3 +14,6 @@ pub use record::{
     ExitRecord, Privileges, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, RecordError,
     RlimitRecord, StartResult, UserNamespace,
 };
+
+/// The group of the cgroup holder (`container-shim --keeper`), below that of all containers.
+pub const KEEPER_GROUP: &str = "keeper";
