@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headroom_types::{AppId, Name, NodeId, RequestId};
-use headroom_wire::v1::{
-    application_master, apps, audit, error::ProblemDetails, events, job_history, nodes, suggestions,
-};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::node_groups::NodeGroup;
+use headroom_wire::v1::{application_master, apps, audit, events, job_history, nodes, suggestions};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -352,6 +352,16 @@ impl Client {
     /// Lists all nodes.
     pub async fn nodes(&self) -> ClientResult<Vec<nodes::NodeView>> {
         self.get("/v1/nodes").await
+    }
+    /// Lists the nodes that are not lost, grouped by what decides placement.
+    pub async fn node_groups(&self) -> ClientResult<Vec<NodeGroup>> {
+        match self.get("/v1/node-groups").await {
+            // An earlier version lists single nodes only.
+            Err(ClientError::Problem(problem)) if problem.code == ErrorCode::HR0404 => {
+                Ok(NodeGroup::group(&self.nodes().await?))
+            }
+            groups => groups,
+        }
     }
     /// Streams the event log after `cursor`.
     pub async fn events(&self, cursor: u64) -> ClientResult<JsonLineStream<events::LoggedEvent>> {

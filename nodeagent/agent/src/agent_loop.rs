@@ -6,7 +6,7 @@
 //! loop waits only for the next input.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::EnforcedGroup;
@@ -571,6 +571,7 @@ impl NodeAgentLoop {
                 self.jobs.collect(crate::collect::ContainerRemains {
                     id,
                     end,
+                    known: Instant::now(),
                     group,
                     meter,
                 });

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headroom_container_shim::record::{self, ExitRecord, ProgramEnd};
 use headroom_node_cgroup::{CgroupError, EnforcedGroup};
@@ -50,6 +50,8 @@ pub(crate) struct ContainerRemains {
     pub(crate) id: ContainerId,
     /// The end, as the core knows it.
     pub(crate) end: ContainerEnd,
+    /// The time at which the agent learned of it.
+    pub(crate) known: Instant,
     /// The group of the container, if known.
     pub(crate) group: Option<Arc<EnforcedGroup>>,
     /// The sampler with its measurements.
@@ -186,7 +188,7 @@ fn ended(
     e.stop_asked = asked.filter(|_| !site.layout.stop(id).is_some_and(|stop| stop.too_late));
     e.own = own;
     let killed = e.own.events.oom_kill + e.own.events.oom_group_kill > 0;
-    e.outer = outer(site, &baselines, killed, &mut missing);
+    e.outer = outer(site, &baselines, remains.known, killed, &mut missing);
     add_end(&mut e, record.as_ref());
     add_order(&mut e, order, &measured, &mut missing);
     add_measured(&mut e, &measured, record.as_ref(), order);
@@ -345,10 +347,13 @@ fn task_facts(group: Option<&Arc<EnforcedGroup>>) -> Vec<TaskGroupStats> {
 fn outer(
     site: &NodeContext,
     baselines: &Baselines,
+    known: Instant,
     killed: bool,
     missing: &mut Vec<String>,
 ) -> Vec<OuterLevel> {
-    let counters = site.outer.read(|| OuterCounters::read(&site.enforcer));
+    let counters = site
+        .outer
+        .read_since(known, || OuterCounters::read(&site.enforcer));
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
         match (counters.fence, baselines.fence) {

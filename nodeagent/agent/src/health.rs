@@ -16,6 +16,7 @@ use headroom_node_exec::{ExecArguments, SpawnCommand, spawn};
 use tokio::sync::{mpsc, watch};
 
 use crate::agent_input::AgentInput;
+use crate::disk_checks::DiskChecks;
 use crate::host;
 use crate::journals::{JournalsProblem, SharedJournals};
 use crate::node_context::NodeContext;
@@ -52,11 +53,13 @@ pub(crate) async fn watch(
     let mut reported = found;
     let mut clocks = ClockReadings::now();
     loop {
+        let mut disk_checked = false;
         tokio::select! {
-            _ = disk_ticks.tick() => {
+            () = disk_check_due(&mut disk_ticks, &site.disk_checks) => {
                 clocks = clocks.compare();
                 let (state, checks) = (state.clone(), checks.clone());
                 disk_ills = blocking(move || disk(&state, &checks)).await;
+                disk_checked = true;
             }
             _ = journals_ticks.tick(), if site.journals.is_some() => {
                 let site = Arc::clone(&site);
@@ -88,6 +91,17 @@ pub(crate) async fn watch(
                 return;
             }
         }
+        if disk_checked {
+            site.disk_checks.finish();
+        }
+    }
+}
+
+/// Waits for the next regular check of the disk, or for a launch that failed on a full one.
+async fn disk_check_due(ticks: &mut tokio::time::Interval, checks: &DiskChecks) {
+    tokio::select! {
+        _ = ticks.tick() => {}
+        () = checks.requested() => {}
     }
 }
 

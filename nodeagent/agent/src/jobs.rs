@@ -119,9 +119,13 @@ impl JobStarter {
         let (jobs, of) = (self.clone(), id.clone());
         let has_files = !order.launch.fetch.is_empty();
         let job = move || {
+            let known = std::time::Instant::now();
             jobs.blocking(move |site| {
-                let result =
-                    launch::prepare(site, &id, &order).map_err(|e| launch_failure::from_error(&e));
+                let result = launch::prepare(site, &id, &order, known)
+                    .map_err(|e| launch_failure::from_error(&e));
+                if let Err(failure) = &result {
+                    Handle::current().block_on(site.disk_checks.check_after(failure));
+                }
                 Some(AgentInput::Prepared(id, result))
             })
         };
@@ -180,6 +184,7 @@ impl JobStarter {
                         }
                     }
                     Err(failure) => {
+                        jobs.site.disk_checks.check_after(&failure).await;
                         return jobs.send(AgentInput::ShimStarted(id, Err(failure))).await;
                     }
                 }

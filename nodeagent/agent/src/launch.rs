@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
@@ -33,6 +33,7 @@ use crate::environment::{self, PlaceholderValues};
 use crate::isolation;
 use crate::launch_failure::LaunchError;
 use crate::node_context::NodeContext;
+use crate::outer_counters::OuterCounters;
 
 /// Default limit of processes and threads of a container.
 const PROCESSES: u32 = 4096;
@@ -45,11 +46,12 @@ const OOM_SCORE_MASTER: i32 = 50;
 const HALF_MADE: Duration = Duration::from_secs(2);
 
 /// Creates all files and groups that the program needs. After an error they are removed with the
-/// container.
+/// container. The caller has known the order since `known`.
 pub(crate) fn prepare(
     site: &NodeContext,
     id: &ContainerId,
     order: &RunOrder,
+    known: Instant,
 ) -> anyhow::Result<Arc<EnforcedGroup>> {
     check_launch(&order.launch).map_err(|problem| anyhow::anyhow!(problem.detail))?;
     if order.request.is_none() {
@@ -70,7 +72,7 @@ pub(crate) fn prepare(
         Err(e) => return Err(e).with_context(|| format!("cannot make {}", dir.display())),
     }
     crash::at("directory-made");
-    let record = OrderRecord::new(id.clone(), order.clone(), baselines(site));
+    let record = OrderRecord::new(id.clone(), order.clone(), baselines(site, known));
     site.layout
         .write_first_order(&record)
         .with_context(|| format!("cannot write {}", file::ORDER))?;
@@ -238,12 +240,15 @@ pub(crate) fn as_program(
     Ok((child, reader.into()))
 }
 
-fn baselines(site: &NodeContext) -> Baselines {
-    let fence = site.enforcer.fence_level().ok().map(|(_, local)| local);
+/// Counters of the levels around the container, from a reading that began after `known`.
+fn baselines(site: &NodeContext, known: Instant) -> Baselines {
+    let counters = site
+        .outer
+        .read_since(known, || OuterCounters::read(&site.enforcer));
     Baselines {
-        fence,
-        host_oom_kills: site.enforcer.host_oom_kills(),
-        above: site.enforcer.above(),
+        fence: counters.fence.ok().map(|(_, local)| local),
+        host_oom_kills: counters.host_oom_kills,
+        above: counters.above,
     }
 }
 

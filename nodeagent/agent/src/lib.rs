@@ -24,6 +24,7 @@ mod cpu_share;
 mod crash;
 mod descriptors;
 mod disk;
+mod disk_checks;
 pub mod doctor;
 mod download;
 mod environment;

@@ -13,6 +13,7 @@ use headroom_types::{EnforcerKind, Name, NodeId};
 
 use crate::container_user::{self, ContainerUser};
 use crate::disk::StateLayout;
+use crate::disk_checks::DiskChecks;
 use crate::journals::SharedJournals;
 use crate::launcher::ShimLauncher;
 use crate::localize::Localizer;
@@ -57,6 +58,8 @@ pub(crate) struct NodeContext {
     pub(crate) leftovers: Leftovers,
     /// Counters of the levels around the containers, read once for ends at the same time.
     pub(crate) outer: SharedReading<OuterCounters>,
+    /// Checks of the disk after failed launches.
+    pub(crate) disk_checks: DiskChecks,
     /// Auxiliary services by name.
     pub(crate) aux_services: BTreeMap<Name, AuxServiceConfig>,
 }

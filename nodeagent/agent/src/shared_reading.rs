@@ -15,13 +15,12 @@ impl<T> Default for SharedReading<T> {
 }
 
 impl<T: Clone> SharedReading<T> {
-    /// The value, never from a reading that began before this call. Blocks while another job reads.
-    pub(crate) fn read(&self, read: impl FnOnce() -> T) -> T {
-        let called = Instant::now();
+    /// The value, never from a reading that began before `since`. Blocks while another job reads.
+    pub(crate) fn read_since(&self, since: Instant, read: impl FnOnce() -> T) -> T {
         // If a job panicked, the last complete reading is still valid.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((began, value)) = &*last
-            && *began >= called
+            && *began >= since
         {
             return value.clone();
         }
@@ -34,22 +33,19 @@ impl<T: Clone> SharedReading<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
-    fn a_later_call_reads_anew() {
-        let shared = SharedReading::default();
-        assert_eq!(shared.read(|| 1), 1);
-        assert_eq!(shared.read(|| 2), 2);
-    }
-
-    #[test]
-    fn a_call_takes_a_reading_that_began_after_it() {
-        // As if another job had begun its reading while this call waited for the lock.
-        let later = Instant::now() + Duration::from_secs(3600);
-        let shared = SharedReading(Mutex::new(Some((later, 7))));
-        assert_eq!(shared.read(|| 8), 7);
+    fn a_reading_serves_all_that_needed_one_when_it_began() {
+        let (shared, first) = (SharedReading::default(), Instant::now());
+        assert_eq!(shared.read_since(first, || 1), 1);
+        assert_eq!(shared.read_since(first, || 2), 1);
+        let later = Instant::now();
+        assert_eq!(
+            shared.read_since(later, || 2),
+            2,
+            "the first one is too old"
+        );
+        assert_eq!(shared.read_since(first, || 3), 2);
     }
 }

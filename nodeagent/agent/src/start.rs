@@ -30,6 +30,7 @@ use crate::agent_loop::NodeAgentLoop;
 use crate::agent_state::AgentSetup;
 use crate::clock::AgentClock;
 use crate::disk::{self, StateLayout};
+use crate::disk_checks::DiskChecks;
 use crate::http::listener::NodeListener;
 use crate::journals::SharedJournals;
 use crate::launcher::{LauncherProgram, ShimLauncher};
@@ -591,6 +592,7 @@ async fn enforce(
             rights,
             leftovers: Leftovers::default(),
             outer: SharedReading::default(),
+            disk_checks: DiskChecks::default(),
             aux_services,
         };
         Ok((Arc::new(site), found.notes))

@@ -15,10 +15,10 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{SysconfVar, UnlinkatFlags, sysconf, unlinkat};
-use rustix::fs::XattrFlags;
+use rustix::fs::{AtFlags, FileType, XattrFlags, statat};
 
 use crate::error::{CgroupError, Result};
-use crate::layout::PROCS;
+use crate::layout::{MAIN, PROCS};
 use crate::parse;
 use crate::plan::{CgroupKnob, KnobRequirement, confirmed};
 
@@ -111,6 +111,11 @@ impl CgroupDir {
         if fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 2) {
             return Ok(Vec::new());
         }
+        // The only child of most others is that of the program. The kernel would sort all files of a
+        // listed group.
+        if self.has_one_child() && self.has_directory(MAIN) {
+            return Ok(vec![MAIN.to_owned()]);
+        }
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -125,6 +130,11 @@ impl CgroupDir {
     /// Whether there is exactly one subdirectory. The kernel counts subdirectories as links.
     pub(crate) fn has_one_child(&self) -> bool {
         fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 3)
+    }
+
+    fn has_directory(&self, name: &str) -> bool {
+        statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
     }
 
     /// Sets an attribute of the directory itself. The kernel keeps it as long as the directory, since

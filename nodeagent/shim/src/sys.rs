@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 /// Writes a text to a descriptor. Write errors, such as a closed pipe, are ignored.
 pub(crate) fn write_text(fd: libc::c_int, text: &str) {
@@ -461,6 +462,15 @@ pub(crate) fn yield_to_others() {
     // SAFETY: the parameters are valid through the call; 0 is this process.
     unsafe {
         libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
+    }
+}
+
+/// Does nothing for a time, or until a signal.
+pub(crate) fn sleep(time: Duration) {
+    let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: no descriptors are given.
+    unsafe {
+        libc::poll(std::ptr::null_mut(), 0, milliseconds);
     }
 }
 

@@ -13,6 +13,7 @@ use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, UnixMillis, millis};
 use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
+use headroom_wire::v1::node_groups::NodeGroup;
 use serde::Serialize;
 
 use super::feasibility::refuse_infeasible;
@@ -66,7 +67,7 @@ pub(crate) async fn run(context: &CommandContext, args: NodeBenchArgs) -> Comman
     let spec = headroom_config::job::compile(&text, "bench").map_err(|problems| {
         CommandFailure::laid_out(CommandExitCode::Failed, headroom_config::render(&problems))
     })?;
-    refuse_infeasible(&spec, std::slice::from_ref(&node))?;
+    refuse_infeasible(&spec, &NodeGroup::group([&node]))?;
     let job = CompiledJob {
         spec,
         text,

@@ -276,7 +276,7 @@ impl DemoRunInputs<'_> {
     async fn run(&self, mode: MemoryFailureMode) -> CommandResult<DemoRun> {
         let out = self.dir.join(mode.as_str());
         let job = self.job(mode, &out)?;
-        refuse_infeasible(&job.spec, &self.client.nodes().await?)?;
+        refuse_infeasible(&job.spec, &self.client.node_groups().await?)?;
         let (started, tasks) = (Instant::now(), count(job.spec.tasks(), "task"));
         let id = submit(self.client, &job).await?.app;
         let (executors, slots, share) = (job::EXECUTORS, job::SLOTS, self.data.share);

@@ -6,6 +6,7 @@ use std::path::Path;
 use headroom_config::JobSpec;
 use headroom_config::job::NodeConstraints;
 use headroom_types::{Name, Resource};
+use headroom_wire::v1::node_groups::NodeGroup;
 use headroom_wire::v1::nodes::NodeView;
 
 use super::feasibility::{polls, refuse_growth, refuse_infeasible};
@@ -86,17 +87,14 @@ pub(super) async fn validate(context: &CommandContext, file: &Path) -> CommandRe
 pub(super) async fn plan(context: &CommandContext, file: &Path) -> CommandResult {
     let job = load(context, file, None).await?;
     let nodes = context.client()?.nodes().await?;
-    refuse_infeasible(&job.spec, &nodes)?;
-    refuse_growth(&job, &file.display().to_string(), &nodes)?;
-    let largest = nodes
-        .iter()
-        .filter(|n| n.state != "lost")
-        .map(|n| n.offers.memory)
-        .max();
+    let groups = NodeGroup::group(&nodes);
+    refuse_infeasible(&job.spec, &groups)?;
+    refuse_growth(&job, &file.display().to_string(), &groups)?;
+    let largest = groups.iter().map(|group| group.offers.memory).max();
     context
         .term
         .print(&plan::plan(&job.spec, job.mode, largest, |stage| {
-            polls(&job.spec, stage, &nodes)
+            polls(&job.spec, stage, &groups)
         }));
     context.term.print(&plan::named(&job.named));
     let (wanted, fit) = fits_now(&job.spec, &nodes);

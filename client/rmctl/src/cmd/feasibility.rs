@@ -1,30 +1,55 @@
 //! Refuses jobs that no node of the cluster can run, before they are submitted.
 //!
-//! It compares a compiled job with the nodes that the resource manager lists.
+//! It compares a compiled job with the groups of equal nodes that the resource manager lists: nodes
+//! that accept work now or may do so again.
 
 use headroom_config::job::{
-    GrowthRefusal, GrowthSetting, InfeasibleStage, growth, growth_problems,
+    GrowthRefusal, GrowthSetting, InfeasibleStage, NodeConstraints, growth, growth_problems,
 };
 use headroom_config::{JobSpec, StageSpec};
-use headroom_wire::v1::nodes::NodeView;
+use headroom_types::NodeId;
+use headroom_wire::v1::node_groups::NodeGroup;
 
 use super::job_file::CompiledJob;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 
-/// Nodes that accept work now or may do so again.
-pub(super) fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
-    nodes.iter().filter(|n| n.state != "lost")
+/// A node of the group that satisfies the constraints, regardless of its taints.
+fn suitable_node<'a>(place: &NodeConstraints, group: &'a NodeGroup) -> Option<&'a NodeId> {
+    let mut nodes = group.nodes.iter();
+    nodes.find(|node| place.matches_node(node, &group.traits))
+}
+
+/// The groups with a suitable node, each with one of its suitable nodes.
+fn suitable<'a>(
+    place: &'a NodeConstraints,
+    groups: &'a [NodeGroup],
+) -> impl Iterator<Item = (&'a NodeId, &'a NodeGroup)> {
+    groups
+        .iter()
+        .filter_map(|group| Some((suitable_node(place, group)?, group)))
+}
+
+/// The group with the largest suitable nodes.
+fn largest<'a>(
+    place: &'a NodeConstraints,
+    groups: &'a [NodeGroup],
+) -> Option<(&'a NodeId, &'a NodeGroup)> {
+    suitable(place, groups).max_by_key(|(_, group)| group.offers.memory)
+}
+
+fn largest_node_text(node: &NodeId, group: &NodeGroup) -> String {
+    format!("the largest node is {node} with {}", group.offers)
 }
 
 /// Refuses a job with a stage that fits on no node. The error names the largest node.
-pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> CommandResult<()> {
-    if candidates(nodes).next().is_none() {
+pub(crate) fn refuse_infeasible(job: &JobSpec, groups: &[NodeGroup]) -> CommandResult<()> {
+    if groups.is_empty() {
         return Ok(());
     }
     if let Some(set) = job
         .executors
         .iter()
-        .find(|set| !candidates(nodes).any(|n| set.place.matches_node(&n.id, &n.traits)))
+        .find(|set| suitable(&set.place, groups).next().is_none())
     {
         let what = format!(
             "{} cannot run here: no node is {}, as [executors.{}] requires",
@@ -33,26 +58,25 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> CommandRes
         return Err(CommandFailure::new(CommandExitCode::Never, what)
             .help("rmctl node list -o wide shows labels and taints"));
     }
-    refuse_large_executors(job, nodes)?;
-    let fails = |stage: &StageSpec, n: &NodeView| {
-        headroom_config::job::infeasible_stages(job, &n.offers)
+    refuse_large_executors(job, groups)?;
+    let fails = |stage: &StageSpec, group: &NodeGroup| {
+        headroom_config::job::infeasible_stages(job, &group.offers)
             .into_iter()
             .find(|f| f.stage == stage.name)
     };
     let never = job.stages.iter().filter_map(|stage| {
         let set = job.executors_of(stage)?;
-        let suits = || candidates(nodes).filter(|n| set.place.matches_node(&n.id, &n.traits));
-        let largest = suits().max_by_key(|n| n.offers.memory)?;
-        let nowhere = suits().all(|n| fails(stage, n).is_some());
+        let (node, group) = largest(&set.place, groups)?;
+        let nowhere = suitable(&set.place, groups).all(|(_, group)| fails(stage, group).is_some());
         nowhere
-            .then(|| Some((fails(stage, largest)?, largest)))
+            .then(|| Some((fails(stage, group)?, node, group)))
             .flatten()
     });
-    let never: Vec<(InfeasibleStage, &NodeView)> = never.collect();
-    let Some((first, largest)) = never.first() else {
+    let never: Vec<(InfeasibleStage, &NodeId, &NodeGroup)> = never.collect();
+    let Some((first, node, group)) = never.first() else {
         return Ok(());
     };
-    let place = format!("the largest node is {} with {}", largest.id, largest.offers);
+    let place = largest_node_text(node, group);
     let failure = CommandFailure::new(
         CommandExitCode::Never,
         format!("{} can never run here: {}", job.name, first.sentence),
@@ -61,29 +85,26 @@ pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> CommandRes
     Err(never
         .iter()
         .skip(1)
-        .fold(failure, |f, (n, _)| f.help(format!("also {}", n.sentence))))
+        .fold(failure, |f, (n, ..)| f.help(format!("also {}", n.sentence))))
 }
 
 /// Refuses a live job with executors that fit on no node: a later stage may use any of them.
-fn refuse_large_executors(job: &JobSpec, nodes: &[NodeView]) -> CommandResult<()> {
+fn refuse_large_executors(job: &JobSpec, groups: &[NodeGroup]) -> CommandResult<()> {
     if job.live.is_none() {
         return Ok(());
     }
     for set in &job.executors {
         let needs = set.profile.resource();
-        let suits = || candidates(nodes).filter(|n| set.place.matches_node(&n.id, &n.traits));
-        let largest = suits().max_by_key(|n| n.offers.memory);
-        if let Some(largest) = largest
-            && !suits().any(|n| needs.fits(&n.offers))
+        if let Some((node, group)) = largest(&set.place, groups)
+            && !suitable(&set.place, groups).any(|(_, group)| needs.fits(&group.offers))
         {
             let what = format!(
                 "{} can never run here: an executor of {:?} needs {needs}",
                 job.name,
                 set.name.as_str()
             );
-            let place = format!("the largest node is {} with {}", largest.id, largest.offers);
             return Err(CommandFailure::new(CommandExitCode::Never, what)
-                .help(place)
+                .help(largest_node_text(node, group))
                 .help(format!(
                     "use a smaller profile for [executors.{}]",
                     set.name
@@ -98,13 +119,15 @@ fn refuse_large_executors(job: &JobSpec, nodes: &[NodeView]) -> CommandResult<()
 pub(crate) fn refuse_growth(
     job: &CompiledJob,
     file: &str,
-    nodes: &[NodeView],
+    groups: &[NodeGroup],
 ) -> CommandResult<()> {
     let why = |stage: &StageSpec| match stage.grow {
         GrowthSetting::Stated(_) if !growth::mode_allows_growth(job.mode) => {
             Some(GrowthRefusal::Mode(job.mode))
         }
-        GrowthSetting::Stated(_) if polls(&job.spec, stage, nodes) => Some(GrowthRefusal::PollOnly),
+        GrowthSetting::Stated(_) if polls(&job.spec, stage, groups) => {
+            Some(GrowthRefusal::PollOnly)
+        }
         GrowthSetting::Stated(_) | GrowthSetting::Usual(_) | GrowthSetting::Off => None,
     };
     let refused: Vec<(&StageSpec, GrowthRefusal)> = job
@@ -121,14 +144,12 @@ pub(crate) fn refuse_growth(
 }
 
 /// True if nodes can run the stage and all of them limit memory by polling only.
-pub(crate) fn polls(job: &JobSpec, stage: &StageSpec, nodes: &[NodeView]) -> bool {
+pub(crate) fn polls(job: &JobSpec, stage: &StageSpec, groups: &[NodeGroup]) -> bool {
     let Some(set) = job.executors_of(stage) else {
         return false;
     };
-    let mut suits = candidates(nodes)
-        .filter(|n| set.place.matches_node(&n.id, &n.traits))
-        .peekable();
-    suits.peek().is_some() && suits.all(|n| !n.enforcer.is_kernel())
+    let mut suitable = suitable(&set.place, groups).peekable();
+    suitable.peek().is_some() && suitable.all(|(_, group)| !group.enforcer.is_kernel())
 }
 
 #[cfg(test)]
@@ -140,6 +161,10 @@ mod tests {
     use crate::cmd::job_file::sample_job;
     use crate::render::fixture;
 
+    fn node_groups() -> Vec<NodeGroup> {
+        NodeGroup::group(&fixture::nodes())
+    }
+
     #[test]
     fn executors_of_a_live_job_without_stages_must_fit() {
         let live = |memory: &str| {
@@ -150,7 +175,7 @@ mod tests {
             headroom_config::job::compile(&text, "job.toml")
                 .unwrap_or_else(|p| panic!("{}", headroom_config::render(&p)))
         };
-        let nodes = fixture::nodes();
+        let nodes = node_groups();
         assert_eq!(refuse_infeasible(&live("1GiB"), &nodes), Ok(()));
         let refused = refuse_infeasible(&live("900GiB"), &nodes).expect_err("too large");
         assert_eq!(refused.exit(), CommandExitCode::Never);
@@ -163,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_unmatched_node_constraint_is_refused_with_its_table() {
-        let mut nodes = fixture::nodes();
+        let mut nodes = node_groups();
         nodes.iter_mut().for_each(|n| {
             n.traits.taints = [("etl".parse().expect("a name"), String::new())].into()
         });
@@ -191,11 +216,11 @@ mod tests {
     #[test]
     fn an_infeasible_job_is_refused_with_the_largest_node() {
         let refused =
-            refuse_infeasible(&sample_job("64GiB").spec, &fixture::nodes()).expect_err("too large");
+            refuse_infeasible(&sample_job("64GiB").spec, &node_groups()).expect_err("too large");
         assert_eq!(refused.exit() as u8, 7);
         assert!(refused.to_string().contains("worker-03"), "{refused}");
         assert_eq!(
-            refuse_infeasible(&sample_job("20GiB").spec, &fixture::nodes()),
+            refuse_infeasible(&sample_job("20GiB").spec, &node_groups()),
             Ok(())
         );
         assert_eq!(
@@ -217,8 +242,8 @@ mod tests {
                 ..sample_job("1GiB")
             }
         };
-        let kernel = fixture::nodes();
-        let mut poll = fixture::nodes();
+        let kernel = node_groups();
+        let mut poll = node_groups();
         poll.iter_mut()
             .for_each(|n| n.enforcer = EnforcerKind::Poll);
         assert_eq!(

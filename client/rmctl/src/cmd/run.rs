@@ -79,7 +79,7 @@ async fn begin(client: &Client, args: &RunArgs) -> CommandResult<AppId> {
         mode,
         uploads: Vec::new(),
     };
-    refuse_infeasible(&job.spec, &client.nodes().await?)?;
+    refuse_infeasible(&job.spec, &client.node_groups().await?)?;
     Ok(submit(client, &job).await?.app)
 }
 

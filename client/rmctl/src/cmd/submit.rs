@@ -5,7 +5,7 @@ use headroom_client::Client;
 use headroom_types::{AppId, UnixMillis};
 use headroom_wire::v1::apps::{AppView, SubmissionResult};
 
-use super::feasibility::{candidates, polls, refuse_growth, refuse_infeasible};
+use super::feasibility::{polls, refuse_growth, refuse_infeasible};
 use super::job_file::{CompiledJob, load};
 use super::submission::submit;
 use super::upload;
@@ -21,16 +21,16 @@ use crate::render::{TextPainter, count, events, json, plan};
 pub(crate) async fn run(context: &CommandContext, args: SubmitArgs) -> CommandResult {
     let job = load(context, &args.file, args.mode).await?;
     let client = context.client()?;
-    let nodes = client.nodes().await?;
-    refuse_infeasible(&job.spec, &nodes)?;
-    refuse_growth(&job, &args.file.display().to_string(), &nodes)?;
+    let groups = client.node_groups().await?;
+    refuse_infeasible(&job.spec, &groups)?;
+    refuse_growth(&job, &args.file.display().to_string(), &groups)?;
     let people = context.format.is_screen();
     if people {
-        let largest = candidates(&nodes).map(|n| n.offers.memory).max();
+        let largest = groups.iter().map(|group| group.offers.memory).max();
         context
             .term
             .print(&plan::plan(&job.spec, job.mode, largest, |stage| {
-                polls(&job.spec, stage, &nodes)
+                polls(&job.spec, stage, &groups)
             }));
         context.term.print(&plan::named(&job.named));
         if largest.is_none() {

@@ -13,6 +13,7 @@ pub mod job;
 pub mod job_history;
 pub mod known_containers;
 pub mod node_channel;
+pub mod node_groups;
 pub mod nodes;
 pub mod operator;
 pub mod profiles;

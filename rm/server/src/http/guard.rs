@@ -49,8 +49,8 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
         ["v1", "acl", ..] => right(AccessRight::OperatorWrite),
         [
             "v1",
-            "status" | "nodes" | "queues" | "profiles" | "families" | "suggestions" | "events"
-            | "stream",
+            "status" | "nodes" | "node-groups" | "queues" | "profiles" | "families" | "suggestions"
+            | "events" | "stream",
             ..,
         ]
         | ["metrics"]

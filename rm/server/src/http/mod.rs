@@ -124,6 +124,7 @@ fn people() -> OpenApiRouter<WebHandlerState> {
         .routes(routes!(am::withdraw))
         .routes(routes!(am::updates))
         .routes(routes!(nodes::list))
+        .routes(routes!(nodes::groups))
         .routes(routes!(nodes::one, nodes::tag))
         .routes(routes!(nodes::desired))
         .routes(routes!(nodes::drain))

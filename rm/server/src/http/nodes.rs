@@ -10,6 +10,7 @@ use axum::{Extension, Json};
 use headroom_rm_core::{AfterDrain, CallRefusal, ClusterCall, NodeTags, TagChangeResult};
 use headroom_types::{Epoch, Name, NodeId};
 use headroom_wire::v1::node_channel::NODE_CHANNEL_PROTOCOL;
+use headroom_wire::v1::node_groups::NodeGroup;
 use headroom_wire::v1::nodes::{
     DesiredStateLine, DrainNodeRequest, NodeRegistered, NodeReport, NodeReportReply, NodeView,
     RegisterNode, TagNodeRequest,
@@ -103,6 +104,17 @@ pub(crate) async fn list(
         pages::limit(asked.limit)?,
     );
     answer::list(&uri, view.index(ViewSection::Nodes), &rows, next)
+}
+
+/// Groups all nodes that are not lost by what decides placement.
+#[utoipa::path(get, path = "/v1/node-groups", tag = "nodes", responses((status = 200, body = Vec<NodeGroup>), Bad, TooMany))]
+pub(crate) async fn groups(
+    State(web): State<WebHandlerState>,
+    QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
+) -> HandlerResult<Json<Vec<NodeGroup>>> {
+    let view = web.reader.handle.view().await?;
+    let groups = NodeGroup::group(view.nodes.values().map(|(node, _)| node));
+    Ok(Json(groups))
 }
 
 /// Shows one node.
