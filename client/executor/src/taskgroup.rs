@@ -28,6 +28,8 @@ const VICTIMS: usize = 4;
 /// Maximum peak of a task after which its cgroup is used again although its peak cannot be reset
 /// (cgroup v2). Bytes.
 const MAX_PEAK_LEFT: Bytes = Bytes::from_mib(4);
+/// Maximum number of cgroups whose counters stay open, about eight files each.
+const MAX_OPEN_COUNTERS: usize = 32;
 
 /// The container around all tasks.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub struct ContainerCgroup {
     baseline: Mutex<Option<(Instant, OuterCounters)>>,
     /// Clean cgroups of ended tasks.
     clean: CleanGroups<TaskGroup>,
+    /// Held by each cgroup whose counters stay open.
+    open_counters: Arc<()>,
 }
 
 /// The cgroup around all containers of the node. It is read only after a kill, so that a start
@@ -104,6 +108,7 @@ impl ContainerCgroup {
             unmeasured: AtomicBool::new(false),
             baseline: Mutex::default(),
             clean: CleanGroups::new(),
+            open_counters: Arc::new(()),
         })
     }
     /// The mechanism that enforces the limits.
@@ -130,6 +135,7 @@ impl ContainerCgroup {
             limit: start.limit,
             before: Mutex::new(before),
             is_unchanged: AtomicBool::new(false),
+            open_counters: None,
         })
     }
     /// A clean cgroup with the limit of the start.
@@ -158,6 +164,13 @@ impl ContainerCgroup {
             return self.remove(&task);
         }
         self.unmeasured.store(true, Ordering::Relaxed);
+        // The container itself holds one more.
+        if task.open_counters.is_none()
+            && Arc::strong_count(&self.open_counters) <= MAX_OPEN_COUNTERS
+        {
+            task.group.keep_counters_open();
+            task.open_counters = Some(Arc::clone(&self.open_counters));
+        }
         match self.clean.add(task.limit, task) {
             Ok(()) => Ok(false),
             Err(task) => self.remove(&task),
@@ -276,6 +289,8 @@ pub struct TaskGroup {
     before: Mutex<OuterCounters>,
     /// Whether the ended task left limit, counters and watches as they were.
     is_unchanged: AtomicBool,
+    /// Set while its counters stay open.
+    open_counters: Option<Arc<()>>,
 }
 
 impl TaskGroup {

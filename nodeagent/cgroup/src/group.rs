@@ -298,6 +298,11 @@ impl EnforcedGroup {
         }
     }
 
+    /// Leaves each counter open that is read from now on.
+    pub fn keep_counters_open(&self) {
+        by_kind!(EnforcedGroup, self, g => g.dir().keep_counters_open(), _ => ());
+    }
+
     /// Gives the group of a task to another one, or with an empty name to none. Fails for a process
     /// tree, which ends with its task, and before Linux 5.7.
     pub fn rename_task(&mut self, name: &str) -> Result<()> {

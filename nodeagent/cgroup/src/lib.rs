@@ -23,6 +23,7 @@ mod host;
 pub mod hsperf;
 pub mod inspect;
 pub mod layout;
+mod open_counters;
 pub mod parse;
 pub mod plan;
 pub mod poll;

@@ -14,11 +14,11 @@ use crate::parse;
 /// Bytes that process `pid`, its threads and its reaped children have read so far. `None` when it
 /// is gone or access is denied.
 pub fn so_far(pid: i32) -> Option<Bytes> {
-    // One read: without room, the standard library begins with 32 bytes.
-    let mut text = String::with_capacity(512);
+    // One read returns the whole file, which has no length.
+    let mut room = [0; 512];
     let mut file = File::open(format!("/proc/{pid}/io")).ok()?;
-    file.read_to_string(&mut text).ok()?;
-    parse::read_chars(&text)
+    let length = file.read(&mut room).ok()?;
+    parse::read_chars(std::str::from_utf8(room.get(..length)?).ok()?)
 }
 
 #[cfg(test)]

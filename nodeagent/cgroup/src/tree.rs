@@ -8,6 +8,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -19,6 +20,7 @@ use rustix::fs::{AtFlags, FileType, XattrFlags, statat};
 
 use crate::error::{CgroupError, Result};
 use crate::layout::{MAIN, PROCS};
+use crate::open_counters::OpenCounters;
 use crate::parse;
 use crate::plan::{CgroupKnob, KnobRequirement, confirmed};
 
@@ -33,9 +35,19 @@ const MAX_ATTRIBUTE_BYTES: usize = 256;
 pub struct CgroupDir {
     fd: OwnedFd,
     path: PathBuf,
+    /// Counters that stay open. `None` if each read opens its file.
+    open_counters: OnceLock<OpenCounters>,
 }
 
 impl CgroupDir {
+    fn new(fd: OwnedFd, path: PathBuf) -> CgroupDir {
+        CgroupDir {
+            fd,
+            path,
+            open_counters: OnceLock::new(),
+        }
+    }
+
     /// Opens the directory.
     pub fn open(path: &Path) -> Result<CgroupDir> {
         CgroupDir::open_if_there(path)?.ok_or_else(|| open_error(path, Errno::ENOENT))
@@ -49,10 +61,7 @@ impl CgroupDir {
             OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY,
             Mode::empty(),
         ) {
-            Ok(fd) => Ok(Some(CgroupDir {
-                fd,
-                path: path.to_owned(),
-            })),
+            Ok(fd) => Ok(Some(CgroupDir::new(fd, path.to_owned()))),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(open_error(path, errno)),
         }
@@ -77,7 +86,7 @@ impl CgroupDir {
             OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY,
             Mode::empty(),
         ) {
-            Ok(fd) => Ok(Some(CgroupDir { fd, path })),
+            Ok(fd) => Ok(Some(CgroupDir::new(fd, path))),
             Err(Errno::ENOENT | Errno::ENODEV) => Ok(None),
             Err(errno) => Err(open_error(&path, errno)),
         }
@@ -160,18 +169,16 @@ impl CgroupDir {
     /// The text of a file in this directory, or below it (`main/cgroup.procs`). `None` when the
     /// kernel has no such file, or the group was removed.
     pub fn read_if_there(&self, file: &str) -> Result<Option<String>> {
-        let fd = match openat(
-            &self.fd,
-            file,
-            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
-            Mode::empty(),
-        ) {
-            Ok(fd) => fd,
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(errno) => return Err(read_error(&self.path.join(file), errno.into())),
+        let text = match self.open_counters.get() {
+            Some(counters) if OpenCounters::can_hold(file) => {
+                counters.read(file, || self.open_file(file))
+            }
+            Some(_) | None => self
+                .open_file(file)
+                .and_then(|fd| fd.map(|fd| whole(&fd, file)).transpose()),
         };
-        match whole(&fd, file) {
-            Ok(text) => Ok(Some(text)),
+        match text {
+            Ok(text) => Ok(text),
             // ENODEV: removed between open and read. EOPNOTSUPP: the file exists without its
             // feature (v1 without swap accounting).
             Err(e)
@@ -184,6 +191,25 @@ impl CgroupDir {
             }
             Err(e) => Err(read_error(&self.path.join(file), e)),
         }
+    }
+
+    /// Opens a file in this directory, or below it, for reading. `None` without such a file.
+    fn open_file(&self, file: &str) -> io::Result<Option<OwnedFd>> {
+        match openat(
+            &self.fd,
+            file,
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        ) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Leaves each counter open that is read from now on.
+    pub fn keep_counters_open(&self) {
+        self.open_counters.get_or_init(OpenCounters::default);
     }
 
     /// Writes a value to an existing file.

@@ -26,11 +26,11 @@ pub fn parse(bytes: &[u8]) -> Option<ProcessStat> {
 
 /// Reads the fields of a process; `None` when there is no such process.
 pub(crate) fn read(pid: i32) -> std::io::Result<Option<ProcessStat>> {
-    // One read: without room, the standard library begins with 32 bytes.
-    let mut bytes = Vec::with_capacity(1024);
+    // One read returns the whole file, which has no length.
+    let mut room = [0; 1024];
     let file = File::open(format!("/proc/{pid}/stat"));
-    match file.and_then(|mut file| file.read_to_end(&mut bytes)) {
-        Ok(_) => Ok(parse(&bytes)),
+    match file.and_then(|mut file| file.read(&mut room)) {
+        Ok(length) => Ok(room.get(..length).and_then(parse)),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
         Err(e) => Err(e),
     }
