@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::{Bytes, Cpus, Name};
 
 /// Resources of a container or a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
@@ -61,11 +60,6 @@ impl PartialEq for ExtraResources {
     }
 }
 impl Eq for ExtraResources {}
-impl Hash for ExtraResources {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
-    }
-}
 impl fmt::Debug for ExtraResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)

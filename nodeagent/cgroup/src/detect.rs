@@ -53,7 +53,9 @@ pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
     for kind in kinds {
         let attempt = match kind {
             EnforcerKind::Cgroup2 => cgroup2(&host, wanted, &mut notes).map(Enforcer::Cgroup2),
-            EnforcerKind::Cgroup1 => cgroup1(&host, wanted, &mut notes).map(Enforcer::Cgroup1),
+            EnforcerKind::Cgroup1 => {
+                cgroup1(&host, wanted, &mut notes).map(|e| Enforcer::Cgroup1(Box::new(e)))
+            }
             EnforcerKind::Poll => {
                 notes.push(
                     "poll: limits are measured by the agent and not enforced by the kernel".into(),

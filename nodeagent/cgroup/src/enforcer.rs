@@ -22,7 +22,7 @@ pub enum Enforcer {
     /// cgroup v2.
     Cgroup2(v2::CgroupV2Enforcer),
     /// cgroup v1.
-    Cgroup1(v1::CgroupV1Enforcer),
+    Cgroup1(Box<v1::CgroupV1Enforcer>),
     /// Measured and killed by the agent; the kernel does not enforce it.
     Poll(poll::PollEnforcer),
 }

@@ -299,8 +299,12 @@ impl EnforcedGroup {
     }
 
     /// Leaves each counter open that is read from now on.
-    pub fn keep_counters_open(&self) {
-        by_kind!(EnforcedGroup, self, g => g.dir().keep_counters_open(), _ => ());
+    pub fn keep_counters_open(&mut self) {
+        match self {
+            EnforcedGroup::Cgroup2(g) => g.keep_counters_open(),
+            EnforcedGroup::Cgroup1(g) => g.keep_counters_open(),
+            EnforcedGroup::Poll(_) => {}
+        }
     }
 
     /// Gives the group of a task to another one, or with an empty name to none. Fails for a process

@@ -8,7 +8,6 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -36,7 +35,7 @@ pub struct CgroupDir {
     fd: OwnedFd,
     path: PathBuf,
     /// Counters that stay open. `None` if each read opens its file.
-    open_counters: OnceLock<OpenCounters>,
+    open_counters: Option<Box<OpenCounters>>,
 }
 
 impl CgroupDir {
@@ -44,7 +43,7 @@ impl CgroupDir {
         CgroupDir {
             fd,
             path,
-            open_counters: OnceLock::new(),
+            open_counters: None,
         }
     }
 
@@ -169,7 +168,7 @@ impl CgroupDir {
     /// The text of a file in this directory, or below it (`main/cgroup.procs`). `None` when the
     /// kernel has no such file, or the group was removed.
     pub fn read_if_there(&self, file: &str) -> Result<Option<String>> {
-        let text = match self.open_counters.get() {
+        let text = match &self.open_counters {
             Some(counters) if OpenCounters::can_hold(file) => {
                 counters.read(file, || self.open_file(file))
             }
@@ -208,8 +207,8 @@ impl CgroupDir {
     }
 
     /// Leaves each counter open that is read from now on.
-    pub fn keep_counters_open(&self) {
-        self.open_counters.get_or_init(OpenCounters::default);
+    pub fn keep_counters_open(&mut self) {
+        self.open_counters.get_or_insert_default();
     }
 
     /// Writes a value to an existing file.

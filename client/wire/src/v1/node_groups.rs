@@ -1,7 +1,7 @@
 //! Nodes grouped by what decides placement, so that a client can compare a job with ten thousand
 //! nodes without reading ten thousand rows.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use headroom_types::exit::EnforcerKind;
 use headroom_types::{NodeId, Resource};
@@ -28,9 +28,14 @@ impl NodeGroup {
     /// Groups nodes, except those that are lost. The groups are in the order of their first nodes.
     pub fn group<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<NodeGroup> {
         let mut groups: Vec<NodeGroup> = Vec::new();
-        let mut places: HashMap<(&Resource, EnforcerKind, &NodeTraits), usize> = HashMap::new();
+        let mut places: BTreeMap<_, usize> = BTreeMap::new();
         for node in nodes.into_iter().filter(|node| node.state != "lost") {
-            let key = (&node.offers, node.enforcer, &node.traits);
+            let Resource {
+                memory,
+                cpus,
+                extra,
+            } = &node.offers;
+            let key = (*memory, *cpus, &**extra, node.enforcer, &node.traits);
             let place = *places.entry(key).or_insert(groups.len());
             match groups.get_mut(place) {
                 Some(group) => group.nodes.push(node.id.clone()),

@@ -390,6 +390,11 @@ impl CgroupV1Group {
         Ok(())
     }
 
+    /// Leaves each counter open that is read from now on.
+    pub(crate) fn keep_counters_open(&mut self) {
+        self.dir.keep_counters_open();
+    }
+
     /// Gives the group of a task to another one, or with an empty name to none.
     pub fn rename_task(&mut self, name: &str) -> Result<()> {
         self.dir.set_attribute(TASK_NAME, name)?;
