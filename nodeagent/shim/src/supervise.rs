@@ -72,13 +72,14 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection)
             };
             // The agent collects the end from now on. It may use the file of standard error for
             // other purposes, so an error of the sync is not written there.
-            if agent == AgentConnection::Socket {
+            let is_heard = agent == AgentConnection::Socket && !sys::has_lost_peer(1);
+            if is_heard {
                 close_agent_pipe();
             }
             // Records and reports of other ends come before the sync and the end of this process. An
-            // agent without a socket waits for its end.
+            // agent without the socket, such as one that was started later, waits for its end.
             sys::yield_to_others();
-            if agent == AgentConnection::Socket {
+            if is_heard {
                 sys::sleep(OTHER_ENDS);
             }
             // Exit handlers would only touch memory that is then freed.

@@ -465,6 +465,18 @@ pub(crate) fn yield_to_others() {
     }
 }
 
+/// Whether the other end of a socket is closed.
+pub(crate) fn has_lost_peer(socket: i32) -> bool {
+    let mut asked = libc::pollfd {
+        fd: socket,
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: the one entry is valid through the call, which does not wait.
+    let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    found > 0 && asked.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
+}
+
 /// Does nothing for a time, or until a signal.
 pub(crate) fn sleep(time: Duration) {
     let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
@@ -640,5 +652,20 @@ pub(crate) fn wait() -> Option<ReapedChild> {
         if last_errno() != libc::EINTR {
             return None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_closed_peer_is_noticed() {
+        let (own, peer) = UnixStream::pair().expect("two sockets");
+        assert!(!has_lost_peer(own.as_raw_fd()));
+        drop(peer);
+        assert!(has_lost_peer(own.as_raw_fd()));
     }
 }
