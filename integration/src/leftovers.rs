@@ -15,6 +15,7 @@ use headroom_wire::v1::apps::{AppState, AppView};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, NodeShape, SOON, until};
+use crate::host_tmpfs::HostTmpfs;
 use crate::jobs::JobFile;
 
 const SOURCE: &str = include_str!("leftovers.c");
@@ -161,34 +162,6 @@ pub struct HostLeak {
     pub gone: Duration,
 }
 
-/// A mounted tmpfs; dropping it unmounts it.
-#[derive(Debug)]
-pub(crate) struct HostTmpfs(PathBuf);
-
-impl HostTmpfs {
-    pub(crate) fn mount(at: PathBuf) -> Result<HostTmpfs> {
-        fs::create_dir(&at)?;
-        let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "mode=1777", "headroom-leak"])
-            .arg(&at)
-            .status()?;
-        ensure!(done.success(), "mount -t tmpfs {}", at.display());
-        Ok(HostTmpfs(at))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for HostTmpfs {
-    fn drop(&mut self) {
-        // The directory of the cluster cannot be removed below a mount. A failure has no other
-        // remedy.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 /// A cluster of one node.
 #[derive(Debug)]
 pub struct LeftoverBench {
@@ -288,7 +261,7 @@ impl LeftoverBench {
     /// the memory, checks the free memory, removes the file, and waits until the node reports none.
     /// Needs user 0 and an enforcer of the kernel.
     pub fn leak_on_host_tmpfs(&self, size: Bytes) -> Result<HostLeak> {
-        let tmpfs = HostTmpfs::mount(self.cluster.dir().join("host-tmpfs"))?;
+        let tmpfs = HostTmpfs::mount(self.cluster.dir().join("host-tmpfs"), None)?;
         let file = tmpfs.path().join("left");
         let (of, mib) = (
             format!("of={}", file.display()),

@@ -14,6 +14,7 @@ pub mod doc_commands;
 pub mod fault;
 pub mod fleet;
 pub mod guest;
+pub mod host_tmpfs;
 mod invariant_checker;
 pub mod jobs;
 pub mod leftovers;

@@ -67,6 +67,11 @@ fn node_exec_in_a_guest() {
 }
 
 #[test]
+fn node_process_in_a_guest() {
+    in_guest("headroom-node-process", 1);
+}
+
+#[test]
 fn container_shim_in_a_guest() {
     in_guest("headroom-container-shim", 1);
 }

@@ -14,7 +14,7 @@ const PREFIX: &str = "headroom-";
 
 /// All planned dependencies between the workspace's crates. A new one is a decision: record it
 /// first.
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 27] = [
     ("types", &[]),
     ("identity", &["types"]),
     ("wire", &["types"]),
@@ -64,8 +64,9 @@ const LAYERS: [(&str, &[&str]); 26] = [
     ),
     ("node-core", &["types"]),
     ("node-cgroup", &["types"]),
-    ("node-exec", &[]),
-    ("container-shim", &[]),
+    ("node-process", &[]),
+    ("node-exec", &["node-process"]),
+    ("container-shim", &["node-process"]),
     (
         "nodeagent",
         &[
@@ -76,6 +77,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "node-cgroup",
             "node-core",
             "node-exec",
+            "node-process",
             "objects",
             "telemetry",
             "transport",
@@ -104,6 +106,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "node-cgroup",
             "node-core",
             "node-exec",
+            "node-process",
             "transport",
             "types",
             "wire",
@@ -134,6 +137,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "node-cgroup",
             "node-core",
             "node-exec",
+            "node-process",
             "nodeagent",
             "objects",
             "rm-core",
@@ -150,9 +154,9 @@ const LAYERS: [(&str, &[&str]); 26] = [
 ];
 
 /// Packages that a crate must not depend on, even indirectly: no runtime or wire for the pure
-/// cores, no runtime for the shim, no crate of this workspace for the system calls. The server and
+/// cores, no runtime for the shim, no other crate of this workspace for the system calls. The server and
 /// the YARN interface know only the boundary between them.
-const FORBIDDEN: [(&str, &[&str]); 11] = [
+const FORBIDDEN: [(&str, &[&str]); 12] = [
     (
         "headroom-identity",
         &["tokio", "reqwest", "axum", "tracing"],
@@ -201,6 +205,10 @@ const FORBIDDEN: [(&str, &[&str]); 11] = [
         ],
     ),
     (
+        "headroom-node-process",
+        &["tokio", "headroom-types", "rustix", "serde", "thiserror"],
+    ),
+    (
         "headroom-container-shim",
         &[
             "tokio",
@@ -213,7 +221,11 @@ const FORBIDDEN: [(&str, &[&str]); 11] = [
 ];
 
 /// Crates that may hold unsafe code.
-const UNSAFE: [&str; 2] = ["headroom-node-exec", "headroom-container-shim"];
+const UNSAFE: [&str; 3] = [
+    "headroom-node-process",
+    "headroom-node-exec",
+    "headroom-container-shim",
+];
 
 const TOP_LEVEL: [&str; 16] = [
     ".ci",

@@ -13,12 +13,13 @@ mod submitters;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use headroom_transport::deadline;
 use headroom_types::exit::Unattributed;
 use headroom_types::{AttemptId, ContainerId, Tick};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::core::MasterCore;
 use crate::event::{EventTimestamp, JobOutcome, MasterEffect, MasterEvent, TaskLimitResult};
@@ -156,9 +157,9 @@ impl MasterDriver {
                 Some(Ok(event)) = self.measuring.join_next(), if has_room => {
                     DriverInput::Measured(event)
                 }
-                () = until(timer), if has_room => DriverInput::Timer,
-                () = until(speak) => DriverInput::Speak,
-                () = until(flush) => DriverInput::Flush,
+                () = deadline::ticked(timer), if has_room => DriverInput::Timer,
+                () = deadline::reached(speak) => DriverInput::Speak,
+                () = deadline::ticked(flush) => DriverInput::Flush,
             };
             self.process_input(heard, url)?;
             for _ in 0..BATCH {
@@ -360,12 +361,5 @@ impl MasterDriver {
             tracing::debug!("some executors did not receive the last message");
         }
         self.traces.finish().await;
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_node_exec::{
-    ChildProcess, ExecArguments, Namespaces, ProcessEnd, SpawnCommand, SpawnError, fd_passing,
-    spawn,
+    ChildProcess, ExecArguments, Namespaces, ProcessEnd, SpawnCommand, SpawnError, spawn,
 };
+use headroom_node_process::fd_passing;
+use headroom_transport::deadline;
 use headroom_types::{Bytes, TaskAttemptId};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::children::{ExecutorChildren, RegisteredChild};
 use crate::fork_protocol::{CHANNEL_VARIABLE, ForkServerMessage, MAX_MESSAGE_BYTES, VERSION};
@@ -220,7 +221,7 @@ impl ForkServer {
         if self.process.is_some() {
             return Ok(());
         }
-        sleep_until(self.not_before).await;
+        deadline::reached(self.not_before).await;
         let began = Instant::now();
         let mut process = self.spawn_process()?;
         let ready = timeout(START_TIMEOUT, process.ready()).await;

@@ -13,7 +13,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use headroom_node_exec::{ChildProcess, fd_passing};
+use headroom_node_exec::ChildProcess;
+use headroom_node_process::fd_passing;
 use headroom_types::{Bytes, Name};
 use headroom_wire::v1::task::TaskStart;
 use tokio::io::Interest;

@@ -14,10 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use headroom_node_exec::{
-    ChildProcess, ExecArguments, Namespaces, Privilege, SpawnCommand, SpawnError, probe_namespaces,
-    spawn,
-};
+use headroom_node_exec::{ChildProcess, ExecArguments, SpawnCommand, SpawnError};
 use headroom_types::{Bytes, Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
 
@@ -33,6 +30,7 @@ use crate::log_pool::LogPool;
 use crate::logs::TaskFiles;
 use crate::payload::{FileReuse, PayloadFiles, PayloadPool};
 use crate::spawn_failure::exec_failure_code;
+use crate::task_namespaces::TaskNamespaces;
 use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
 /// Added to the executor's `oom_score_adj` for tasks, so that the kernel kills a task before the
@@ -65,10 +63,8 @@ pub struct LaunchContext {
     pub payloads: Arc<PayloadPool>,
     /// Empty logs of ended attempts.
     pub logs: Arc<LogPool>,
-    /// Namespaces of each task; `None` if tasks share those of the container.
-    pub namespaces: Option<Namespaces>,
-    /// Reason that tasks share the container's namespaces although the node requests separate ones.
-    pub no_namespaces: Option<String>,
+    /// Namespaces of each task.
+    pub namespaces: TaskNamespaces,
 }
 
 impl LaunchContext {
@@ -90,7 +86,7 @@ impl LaunchContext {
             FileReuse::Never
         };
         let payloads = PayloadPool::new(environment.dir.join("tasks"), reuse);
-        let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
+        let namespaces = TaskNamespaces::new(environment.task_shm);
         let oom_score_adj = (own + TASK_OOM_SCORE_OFFSET).min(1000);
         Ok(LaunchContext {
             environment,
@@ -104,25 +100,7 @@ impl LaunchContext {
             payloads: Arc::new(payloads),
             logs: Arc::new(LogPool::new(reuse)),
             namespaces,
-            no_namespaces,
         })
-    }
-}
-
-/// The namespaces of each task, or the reason that they are unavailable although `shm` requests
-/// them.
-fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
-    let Some(shm) = shm else { return (None, None) };
-    let privilege = Privilege::own();
-    match probe_namespaces(privilege) {
-        Ok(()) => (Some(Namespaces { privilege, shm }), None),
-        Err(why) => {
-            tracing::warn!(why, "tasks use /dev/shm and IPC of their container");
-            let missing = format!(
-                "a private IPC namespace and /dev/shm of the task; those of its container were used: {why}"
-            );
-            (None, Some(missing))
-        }
     }
 }
 
@@ -356,12 +334,11 @@ fn spawn_program(
         stdout: Some(&files.out),
         stderr: Some(&files.err),
         procs_files: &procs_files,
-        namespaces: site.namespaces,
         new_session: true,
         oom_score_adj: Some(site.oom_score_adj),
         ..SpawnCommand::new(&arguments, cwd)
     };
-    Ok(spawn(&command)?)
+    Ok(site.namespaces.spawn(&command)?)
 }
 
 /// Variables that name the directory for temporary files.

@@ -38,6 +38,7 @@ pub mod session;
 pub mod slots;
 mod spawn_failure;
 pub mod task;
+pub mod task_namespaces;
 pub mod task_state;
 pub mod taskgroup;
 pub mod verdict;

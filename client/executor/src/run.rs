@@ -44,7 +44,7 @@ pub async fn run(
     let target = target(&environment);
     let (link_events, link) = mpsc::channel(256);
     let linked = tokio::spawn(link::maintain_connection(target, link_events));
-    // Its trial of namespaces waits for a process; the connection is made meanwhile.
+    // It opens files of the kernel; the connection is made meanwhile.
     let launching = spawn_blocking(|| LaunchContext::new(environment)).await?;
     let context = launching.inspect_err(|_| linked.abort())?;
     let mut executor = ExecutorLoop::new(context, without_master);

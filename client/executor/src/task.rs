@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use headroom_node_cgroup::inspect;
 use headroom_node_core::gclog;
 use headroom_node_exec::{ChildProcess, ProcessEnd};
+use headroom_transport::deadline;
 use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, Unattributed};
 use headroom_types::{
     Bytes, EnforcerKind, Evidence, ExitReason, StopCause, TaskAttemptId, TaskReport, UnixMillis,
@@ -21,7 +22,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::children::RegisteredChild;
 use crate::clock;
@@ -240,7 +241,7 @@ impl TaskRunner {
             .as_ref()
             .filter(|_| group.kind() == EnforcerKind::Cgroup1);
         let watch_due = watched.map(|_| started_at + WATCH_DELAY);
-        let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
+        let (grace_ends, missing) = (None, site.namespaces.missing().into_iter().collect());
         Ok(TaskRunner {
             site,
             start,
@@ -302,7 +303,7 @@ impl TaskRunner {
                     Some(order) => self.on_order(order).await,
                     None => ordered = false,
                 },
-                () = at(self.watch_due) => {
+                () = deadline::reached(self.watch_due) => {
                     self.watch_due = None;
                     let growth = self.growth.as_ref();
                     self.usage_watch = growth.map(|growth| create_watch(&self.group, growth.limit));
@@ -314,15 +315,15 @@ impl TaskRunner {
                     }
                 }
                 () = alarm(self.growth.as_ref()) => self.sample().await,
-                () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::FreezeTimeout),
-                () = at(timeout), if self.life == TaskPhase::Running => {
+                () = deadline::ticked(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::FreezeTimeout),
+                () = deadline::ticked(timeout), if self.life == TaskPhase::Running => {
                     self.stop(StopCause::Timeout, GRACE_TIMEOUT);
                 }
-                () = at(self.grace_ends), if self.grace_ends.is_some() => {
+                () = deadline::reached(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;
                     self.handle_event(TaskEvent::GraceOver);
                 }
-                () = sleep_until(next_sample) => {
+                () = deadline::reached(next_sample) => {
                     self.sample().await;
                     next_sample = Instant::now() + self.period();
                 }
@@ -776,14 +777,6 @@ async fn created(watch: &mut Option<JoinHandle<UsageWatchResult>>) -> UsageWatch
 async fn alarm(growth: Option<&TaskGrowth>) {
     match growth {
         Some(growth) => growth.alarm().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until a moment; pending forever without one.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }

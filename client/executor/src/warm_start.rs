@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use headroom_node_exec::{ChildProcess, fd_passing};
+use headroom_node_exec::ChildProcess;
+use headroom_node_process::fd_passing;
 use headroom_types::{Bytes, StopCause, millis};
 use headroom_wire::v1::task::TaskStart;
 use tokio::io::Interest;
@@ -316,7 +317,7 @@ fn spec(site: &LaunchContext, start: &TaskStart, number: u32) -> ForkServerSpec 
             .dir
             .join("tasks")
             .join(format!("fork-server-{number}.log")),
-        namespaces: site.namespaces,
+        namespaces: site.namespaces.checked(),
         oom_score_adj: site.fork_server_oom_score_adj,
         reserve: reserve(site, start),
     }

@@ -175,7 +175,6 @@ impl CommandFailure {
         self.exit
     }
     /// The sentence alone.
-    #[cfg(test)]
     pub(crate) fn sentence(&self) -> &str {
         &self.sentence
     }

@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use headroom_client::{Client, ClientError, EventFollower, TaskRowScope};
+use headroom_transport::deadline;
 use headroom_types::AppId;
 use headroom_wire::v1::apps::{AppView, PendingExplanation};
 use headroom_wire::v1::events::LoggedEvent;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 /// Longest time without an answer of the resource manager.
 pub(crate) const SERVER_SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -149,7 +150,7 @@ pub(crate) async fn follow_in(
                     look = LookSchedule { at: next.at.min(look.at), ..next };
                 }
             }
-            () = sleep_until(look.at) => match scope.view(client, app, has_ended).await {
+            () = deadline::reached(look.at) => match scope.view(client, app, has_ended).await {
                 Ok(view) => {
                     silent = None;
                     see(JobObservation::View(&view));

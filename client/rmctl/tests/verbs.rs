@@ -119,17 +119,19 @@ fn invalid_arguments_exit_with_two() {
     assert_eq!(rmctl(&["--help"]).code, 0);
 }
 
+/// A URL at which no program listens.
+fn unused() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    format!("http://{}", listener.local_addr().expect("an address"))
+}
+
 #[test]
 fn an_unreachable_manager_exits_with_six_and_a_hint() {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("an address")
-        .port();
-    let ran = rmctl(&["--addr", &format!("http://127.0.0.1:{port}"), "status"]);
+    let address = unused();
+    let ran = rmctl(&["--addr", &address, "status"]);
     assert_eq!(ran.code, 6);
     assert!(
-        ran.err.contains(&port.to_string()) && ran.err.contains("rmctl dev"),
+        ran.err.contains(&address) && ran.err.contains("rmctl dev"),
         "{}",
         ran.err
     );
@@ -388,6 +390,14 @@ fn wait_returns_the_result_of_the_job_as_its_exit_code() {
     assert_eq!(exhausted.code, 9, "{}{}", exhausted.out, exhausted.err);
     let late = Fake::new(usual).rmctl(&["wait", "last", "--timeout", "1s"]);
     assert_eq!(late.code, 8, "{}{}", late.out, late.err);
+}
+
+#[test]
+fn wait_gives_a_restarting_manager_time() {
+    let ran = rmctl(&["--addr", &unused(), "wait", "last", "--timeout", "1s"]);
+    assert_eq!(ran.code, 6, "{}{}", ran.out, ran.err);
+    let reports = ran.err.matches("waiting for it, at most 1s").count();
+    assert_eq!(reports, 1, "{}", ran.err);
 }
 
 #[test]
@@ -751,15 +761,10 @@ fn a_bundle_has_no_secrets_and_lists_missing_files() {
         "a secret is in it"
     );
     assert_eq!(fake.rmctl(&arguments).code, 4, "an existing file is kept");
-    let port = TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("an address")
-        .port();
     let path = dir.path().join("alone.tgz");
     let alone = rmctl(&[
         "--addr",
-        &format!("http://127.0.0.1:{port}"),
+        &unused(),
         "operator",
         "debug",
         "--to",

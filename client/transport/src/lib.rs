@@ -10,6 +10,7 @@
 pub mod attached;
 pub mod channel;
 pub mod connection_limit;
+pub mod deadline;
 pub mod file_watch;
 pub mod handshake;
 pub mod keys;

@@ -60,12 +60,12 @@ fn names(name: &[u8]) {
         b") S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";
     let stat = [b"7 (", name, rest].concat();
     assert_eq!(
-        headroom_node_exec::procstat::parse(&stat).map(|s| (s.state, s.starttime)),
+        headroom_node_process::procstat::parse(&stat).map(|s| (s.state, s.starttime)),
         Some(('S', 98765))
     );
     assert_eq!(
         parse::starttime(&String::from_utf8_lossy(&stat)),
         Some(98765)
     );
-    let _ = headroom_node_exec::procstat::parse(name);
+    let _ = headroom_node_process::procstat::parse(name);
 }

@@ -12,8 +12,8 @@ use nix::unistd::Pid;
 
 use super::NodeCondition;
 use crate::cluster::{Cluster, SOON, until};
+use crate::host_tmpfs::HostTmpfs;
 use crate::jobs::JobFile;
-use crate::leftovers::HostTmpfs;
 use crate::provoke::Programs;
 
 /// Limit of all containers together. It is below the sum of a master, an executor and the task of a
@@ -106,7 +106,7 @@ impl Drop for Limit {
 
 /// Runs a job that leaves a file on a tmpfs of the host, and waits until the node counts the file.
 fn leave(cluster: &Cluster) -> Result<HostTmpfs> {
-    let tmpfs = HostTmpfs::mount(cluster.dir().join("host-tmpfs"))?;
+    let tmpfs = HostTmpfs::mount(cluster.dir().join("host-tmpfs"), None)?;
     let of = format!("of={}", tmpfs.path().join("left").display());
     let count = format!("count={}", LEFT.whole_mib());
     let job = JobFile::new("leave", 1, 1, LEFT.mul_ratio(5, 4));

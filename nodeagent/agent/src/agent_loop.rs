@@ -16,6 +16,7 @@ use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, Lifec
 use headroom_node_core::fence::{FenceTimeout, NodeFence};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
+use headroom_transport::deadline;
 use headroom_types::unattributed::owners;
 use headroom_types::{ContainerId, ExitCharge, ExitReport, StopCause, Tick, UnixMillis};
 use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredStateLine};
@@ -131,7 +132,7 @@ impl NodeAgentLoop {
                     None => break,
                 },
                 _ = sampler.tick() => self.sample(),
-                () = tokio::time::sleep_until(wake) => {
+                () = deadline::ticked(wake) => {
                     self.step(agent::AgentEvent::Time);
                     self.step_aux_services(AuxServicesEvent::Time);
                 }

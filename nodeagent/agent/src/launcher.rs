@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use headroom_container_shim::launcher_protocol::{self, LauncherPacket};
-use headroom_node_exec::{ChildProcess, ExecArguments, SpawnCommand, fd_passing, spawn};
+use headroom_node_exec::{ChildProcess, ExecArguments, SpawnCommand, spawn};
+use headroom_node_process::fd_passing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, info};

@@ -9,11 +9,12 @@ use std::time::Duration;
 use headroom_client::{
     AnswerDefect, Client, ClientError, ClientResult, JsonLineStream, NodeReportSender, NodeStream,
 };
+use headroom_transport::deadline;
 use headroom_types::{Epoch, NodeId};
 use headroom_wire::v1::node_channel::{NodeChannelLine, NodeChannelReport, NodeReportOutcome};
 use headroom_wire::v1::nodes::{DesiredStateLine, NodeReport};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent_input::AgentInput;
@@ -206,7 +207,7 @@ impl NodeChannel {
                 (self.writing, self.sender) = (None, Some(sender));
                 result.map(|()| None).map_err(Some)
             }
-            () = reached(deadline) => Err(Some(lost(&format!(
+            () = deadline::reached(deadline) => Err(Some(lost(&format!(
                 "no reply to a report within {} s",
                 REPLY_TIMEOUT.as_secs()
             )))),
@@ -248,14 +249,6 @@ impl NodeChannel {
 async fn completed(writing: &mut Option<ReportWrite>) -> (NodeReportSender, ClientResult<()>) {
     match writing {
         Some(write) => write.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Returns at the deadline; never without one.
-async fn reached(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

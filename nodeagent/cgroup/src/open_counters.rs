@@ -1,19 +1,22 @@
 //! Counters of a cgroup that stay open, so that a read is one call of the kernel instead of three.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, PoisonError};
 
-/// Buffer size that fits each counter. In bytes.
+use rustix::io::Errno;
+
+use crate::layout::PROCS;
+
+/// Buffer size that fits most kernel files: `memory.stat` of a recent kernel has two thousand
+/// bytes. In bytes.
 const ROOM: usize = 8 * 1024;
 /// Maximum number of open files.
 const MAX_OPEN: usize = 16;
 
 /// The open counters of one cgroup, by file name.
 #[derive(Debug, Default)]
-pub(crate) struct OpenCounters(Mutex<Vec<(String, File)>>);
+pub(crate) struct OpenCounters(Mutex<Vec<(String, OwnedFd)>>);
 
 impl OpenCounters {
     /// True for the counters of memory in the directory itself. A list of processes is not among them:
@@ -32,12 +35,12 @@ impl OpenCounters {
         // The list is complete at any moment, also if a read panicked.
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = files.iter().find(|(name, _)| name == file) {
-            return whole(known).map(Some);
+            return whole(known, file).map(Some);
         }
-        let Some(opened) = open()?.map(File::from) else {
+        let Some(opened) = open()? else {
             return Ok(None);
         };
-        let text = whole(&opened)?;
+        let text = whole(&opened, file)?;
         if files.len() < MAX_OPEN {
             files.push((file.to_owned(), opened));
         }
@@ -45,18 +48,20 @@ impl OpenCounters {
     }
 }
 
-/// The whole file. The kernel composes its text anew for each read of its beginning.
-fn whole(file: &File) -> io::Result<String> {
+/// The text of an open kernel file, in as few reads as possible. `file` is its name. The kernel
+/// composes the text anew for each read of its beginning. A read that is shorter than the buffer
+/// ends the file, unless the file is a list of processes.
+pub(crate) fn whole(open: &OwnedFd, file: &str) -> io::Result<String> {
     let mut room = [0; ROOM];
     let mut text = Vec::new();
     loop {
-        let length = match file.read_at(&mut room, text.len() as u64) {
+        let length = match rustix::io::pread(open, &mut room, text.len() as u64) {
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
         };
         text.extend_from_slice(room.get(..length).unwrap_or_default());
-        if length < room.len() {
+        if length == 0 || (length < room.len() && !file.ends_with(PROCS)) {
             return String::from_utf8(text)
                 .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
         }
@@ -65,6 +70,8 @@ fn whole(file: &File) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,13 +18,10 @@ use rustix::fs::{AtFlags, FileType, XattrFlags, statat};
 
 use crate::error::{CgroupError, Result};
 use crate::layout::{MAIN, PROCS};
-use crate::open_counters::OpenCounters;
+use crate::open_counters::{OpenCounters, whole};
 use crate::parse;
 use crate::plan::{CgroupKnob, KnobRequirement, confirmed};
 
-/// Buffer size that fits most kernel files: `memory.stat` of a recent kernel has two thousand
-/// bytes. In bytes.
-const ROOM: usize = 8 * 1024;
 /// Longest attribute: the name of a group. In bytes.
 const MAX_ATTRIBUTE_BYTES: usize = 256;
 
@@ -115,14 +111,13 @@ impl CgroupDir {
             hint: "",
             source,
         };
-        // The kernel counts subdirectories as links: most groups have none, and one call shows it.
-        if fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 2) {
-            return Ok(Vec::new());
-        }
-        // The only child of most others is that of the program. The kernel would sort all files of a
-        // listed group.
-        if self.has_one_child() && self.has_directory(MAIN) {
-            return Ok(vec![MAIN.to_owned()]);
+        // Most groups have none, and one call shows it.
+        match self.child_count() {
+            Some(0) => return Ok(Vec::new()),
+            // The only child of most others is that of the program. The kernel would sort all files
+            // of a listed group.
+            Some(1) if self.has_directory(MAIN) => return Ok(vec![MAIN.to_owned()]),
+            Some(_) | None => {}
         }
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {
@@ -135,9 +130,14 @@ impl CgroupDir {
         Ok(names)
     }
 
-    /// Whether there is exactly one subdirectory. The kernel counts subdirectories as links.
+    /// Number of subdirectories, which the kernel counts as links. `None` if it is unknown.
+    fn child_count(&self) -> Option<u64> {
+        fstat(&self.fd).ok()?.st_nlink.checked_sub(2)
+    }
+
+    /// Whether there is exactly one subdirectory.
     pub(crate) fn has_one_child(&self) -> bool {
-        fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 3)
+        self.child_count() == Some(1)
     }
 
     fn has_directory(&self, name: &str) -> bool {
@@ -241,15 +241,12 @@ impl CgroupDir {
                 .map_err(|e| failed(e.into()))
         });
         let file = match written {
-            Ok(fd) => File::from(fd),
+            Ok(fd) => fd,
             Err(e) if knob.need == KnobRequirement::IfThere && absent(&e) => return Ok(()),
             Err(e) => return Err(e),
         };
-        let mut room = [0; ROOM];
-        let length = file
-            .read_at(&mut room, 0)
-            .map_err(|e| read_error(&self.path.join(knob.file), e))?;
-        let found = String::from_utf8_lossy(room.get(..length).unwrap_or_default());
+        let found =
+            whole(&file, knob.file).map_err(|e| read_error(&self.path.join(knob.file), e))?;
         if confirmed(knob.confirm, &knob.value, &found, page_size()) {
             return Ok(());
         }
@@ -364,25 +361,6 @@ impl CgroupDir {
             }
             Err(_) => poll(&mut [], timeout),
         };
-    }
-}
-
-/// The text of an open kernel file, in as few reads as possible. A read that is shorter than the
-/// buffer ends the file, unless the file is a list.
-fn whole(fd: &OwnedFd, file: &str) -> io::Result<String> {
-    let mut room = [0; ROOM];
-    let mut text = Vec::new();
-    loop {
-        let length = match nix::unistd::read(fd, &mut room) {
-            Ok(length) => length,
-            Err(Errno::EINTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        };
-        text.extend_from_slice(room.get(..length).unwrap_or_default());
-        if length == 0 || (length < room.len() && !file.ends_with(PROCS)) {
-            return String::from_utf8(text)
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
-        }
     }
 }
 

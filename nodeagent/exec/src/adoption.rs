@@ -5,10 +5,10 @@
 use std::io;
 use std::mem::MaybeUninit;
 
+use headroom_node_process::procstat;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, set_child_subreaper};
 
 use crate::pidfd::ChildProcess;
-use crate::procstat;
 
 /// Makes this process the new parent of all its descendants whose parent ends. They stay zombies
 /// until this process reaps them.

@@ -1,36 +1,24 @@
 //! The code of the child between `clone` and `execve`. The child shares the parent's memory, so it
 //! only makes system calls.
 //!
-//! One call of `spawn` owns it. The kernel stops the calling thread (`CLONE_VFORK`) until the child
-//! has executed another program or ended. The data that the child reads therefore stays valid, and
-//! the parent sees its writes to the [`ChildStatus`] afterwards.
-//!
-//! Shared memory has three consequences that the kernel handles:
-//!
-//! - The out-of-memory killer skips the child (`in_vfork`) while it is in the group and not yet the
-//!   program. The parent is therefore never killed for sharing the victim's memory.
-//! - `oom_score_adj` changes for the child only.
-//! - Page faults count for the parent.
-//!
-//! This module handles one more: a change of user makes the *shared* memory undumpable, and
-//! [`launch`] reverts that.
+//! One call of `spawn` owns it; see [`headroom_node_process::memory_sharing_child`] for the memory.
 //!
 //! Rules for all code below [`run`]: raw system calls only (libc's own `setuid` and similar
 //! functions would signal all threads of the parent), no allocation, no lock, no panic, no
 //! indexing.
 
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use crate::clone_into_cgroup::{CloneRefusal, CloneTarget, clone_into};
+use headroom_node_process::clone_into_cgroup::{CloneRefusal, CloneTarget};
+use headroom_node_process::memory_sharing_child::{clone_child, set_mask};
+
 use crate::error::SpawnStep;
 use crate::prepare::{PrepareFailure, PreparedCommand};
 
 /// Size of the child's stack, in bytes. Its call depth is small; debug builds need the most.
 const STACK: usize = 64 * 1024;
 
-/// All signals, as the kernel's mask (libc's functions exclude the signals that it uses itself).
-const ALL_SIGNALS: u64 = u64::MAX;
 /// Bytes in the kernel's signal mask.
 const MASK_SIZE: usize = 8;
 /// The largest signal number; the smallest is 1.
@@ -109,12 +97,7 @@ fn start(
         prepared,
         board: &board,
     };
-    let dumpable = dumpable();
-    let made = clone(&context, clone_target);
-    if prepared.user.is_some() {
-        set_dumpable(dumpable);
-    }
-    let (pid, pidfd) = made?;
+    let (pid, pidfd) = clone(&context, clone_target)?;
     let step = STEPS
         .get(board.step.load(Ordering::Acquire))
         .copied()
@@ -135,71 +118,17 @@ fn clone(
     context: &ChildContext<'_>,
     clone_target: Option<&CloneTarget>,
 ) -> Result<(i32, OwnedFd), PrepareFailure> {
-    // u128 has the alignment that the ABI requires for a stack.
-    let mut stack: Vec<u128> = vec![0; STACK / size_of::<u128>()];
-    let mut pidfd: libc::c_int = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
     let context = std::ptr::from_ref(context).cast_mut().cast();
-    let saved = set_mask(ALL_SIGNALS);
-    // SAFETY: the stack is aligned, and its end is one past its last byte. It outlives the child's
-    // use of it, because CLONE_VFORK stops this thread until the child has left our memory. The
-    // same holds for `context`. `run` never returns to our code and follows the rules above. All
-    // signals are blocked, so no handler of the parent runs in the child. CLONE_PIDFD writes to
-    // `pidfd`.
-    let made = unsafe {
-        match clone_target {
-            Some(clone_target) => {
-                clone_into(clone_target, flags, &mut stack, run, context, &mut pidfd)
-            }
-            None => {
-                let top = stack.as_mut_ptr().add(stack.len());
-                match libc::clone(run, top.cast(), flags | libc::SIGCHLD, context, &mut pidfd) {
-                    pid if pid > 0 => Ok(pid),
-                    _ => Err(std::io::Error::last_os_error()
-                        .raw_os_error()
-                        .unwrap_or(libc::EAGAIN)),
-                }
-            }
-        }
-    };
-    set_mask(saved);
-    let pid = made.map_err(|errno| PrepareFailure {
-        step: SpawnStep::Clone,
-        index: 0,
-        errno,
-    })?;
-    // SAFETY: the clone succeeded, so the kernel has stored a new descriptor without another owner.
-    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
-}
-
-/// Sets this thread's signal mask and returns the previous one.
-fn set_mask(mask: u64) -> u64 {
-    let mut before = 0u64;
-    // SAFETY: both masks have the given size and live through the call. The mask belongs to the
-    // calling thread only.
-    unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            &raw mut before,
-            MASK_SIZE,
-        );
-    }
-    before
-}
-
-/// 1 for a process that may dump core and whose `/proc` files belong to its user.
-fn dumpable() -> libc::c_int {
-    // SAFETY: takes and returns numbers only.
-    unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }
-}
-
-fn set_dumpable(value: libc::c_int) {
-    // SAFETY: takes a number only; prctl rejects an invalid value without effect.
-    unsafe {
-        libc::prctl(libc::PR_SET_DUMPABLE, value);
-    }
+    let mut stack: Vec<u128> = Vec::with_capacity(STACK / size_of::<u128>());
+    // SAFETY: `run` never returns to our code and follows the rules above. `context` lives through
+    // the call.
+    unsafe { clone_child(clone_target, stack.spare_capacity_mut(), run, context) }.map_err(
+        |errno| PrepareFailure {
+            step: SpawnStep::Clone,
+            index: 0,
+            errno,
+        },
+    )
 }
 
 fn reap(pidfd: &OwnedFd) {
@@ -254,11 +183,11 @@ fn attempt(prepared: &PreparedCommand<'_>, board: &ChildStatus) -> i32 {
     0
 }
 
-/// A raw system call with up to four arguments.
+/// A raw system call with up to four arguments. The fifth is zero: `prctl` refuses anything else.
 fn call(number: libc::c_long, a: usize, b: usize, c: usize, d: usize) -> Result<libc::c_long, i32> {
     // SAFETY: every caller passes numbers, or addresses of memory that is valid for that call as
     // the comment there says.
-    let answer = unsafe { libc::syscall(number, a, b, c, d) };
+    let answer = unsafe { libc::syscall(number, a, b, c, d, 0usize) };
     if answer >= 0 {
         return Ok(answer);
     }

@@ -1,7 +1,7 @@
 //! System calls of the node agent and the executor: starting programs and watching processes.
 //!
-//! *Architecture Invariant*: only this crate and `container-shim` contain unsafe code. It has no
-//! knowledge of cgroups, except that a child is cloned into one of them, or writes `0` into some
+//! *Architecture Invariant*: only this crate, `headroom-node-process` and `container-shim` contain
+//! unsafe code. It has no knowledge of cgroups, except that a child is cloned into one of them, or writes `0` into some
 //! files before it executes the program.
 
 // Unsafe code is the purpose of this crate; each block states why it is sound.
@@ -9,18 +9,15 @@
 
 pub mod adoption;
 mod child;
-mod clone_into_cgroup;
 pub mod command;
 pub mod error;
 pub mod exec_arguments;
-pub mod fd_passing;
 pub mod ipc;
 pub mod limits;
 mod namespace_probe;
 pub mod namespaces;
 pub mod pidfd;
 mod prepare;
-pub mod procstat;
 pub mod spawn;
 pub mod syscalls;
 pub mod user;

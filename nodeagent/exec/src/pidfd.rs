@@ -7,9 +7,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use headroom_node_process::procstat;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-
-use crate::procstat;
 
 /// The kind of a process's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

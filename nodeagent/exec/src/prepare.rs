@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::clone_into_cgroup::{CloneTarget, find_clone_target};
+use headroom_node_process::clone_into_cgroup::{CloneTarget, find_clone_target};
+
 use crate::command::SpawnCommand;
 use crate::error::{SpawnError, SpawnStep};
 use crate::exec_arguments::ExecArguments;

@@ -2,12 +2,13 @@
 //!
 //! It keeps no state. Safe code here prepares all data; `child` then runs in the parent's memory.
 
+use headroom_node_process::procstat;
+
 use crate::child;
 use crate::command::SpawnCommand;
 use crate::error::{SpawnError, SpawnStep};
 use crate::pidfd::ChildProcess;
 use crate::prepare::PreparedCommand;
-use crate::procstat;
 
 /// Starts the program. Returns after the program was executed (or the start failed). Only the
 /// calling thread waits.

@@ -1,105 +1,68 @@
-//! Starts the program of a specification: one fork, and the steps of the child before it executes
+//! Starts the program of a specification: one clone, and the steps of the child before it executes
 //! the program.
 //!
-//! The child reports a failed step through a pipe that the exec closes. An exit code such as 126 or
-//! 127 would be ambiguous: the program can exit with it too.
+//! The child leaves a failed step in the memory that it shares with this process. An exit code such
+//! as 126 or 127 would be ambiguous: the program can exit with it too.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{Privileges, ProgramSpec, UserNamespace};
+use headroom_node_process::clone_into_cgroup::{CloneRefusal, CloneTarget, find_clone_target};
 
 use crate::step_failure::StepFailure;
 use crate::sys::{self, write_existing};
 
 /// Starts the program and waits until it is executed. Returns its pid.
+///
+/// On cgroup v2 the child starts in its group. For a move the kernel waits until no thread of the
+/// host is between two groups, which takes ten milliseconds on hosts with more than one processor.
 pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
-    let (mut from_child, to_parent) = sys::pipe()
-        .map_err(|errno| StepFailure::new(LaunchStep::Pipe, errno, "the child's report"))?;
-    let (made, cloned_into) = start(spec)?;
-    let Some(pid) = made else {
-        let failure = become_program(spec, &stdio, cloned_into);
-        report(to_parent, &failure);
-        sys::exit_now(127);
+    let program = ExecTexts::new(spec)?;
+    let start = |target: Option<&CloneTarget>| {
+        let group = target.and_then(|target| spec.procs_files.get(target.index));
+        let group = group.map(PathBuf::as_path);
+        sys::run_child(target, &mut || {
+            become_program(spec, &program, &stdio, group)
+        })
     };
-    drop((to_parent, stdio));
-    let mut text = String::new();
-    // The pipe closed without a report: the program is executed, or the child was killed before.
-    // The later wait distinguishes the two.
-    match from_child.read_to_string(&mut text) {
-        Ok(0) | Err(_) => Ok(pid),
-        Ok(_) => {
-            while sys::wait().is_some_and(|end| end.pid != pid) {}
-            Err(parse_report(&text))
-        }
-    }
-}
-
-/// Forks the child: `None` in the child, with the group that it was cloned into. On cgroup v2 a
-/// child in its group need not move. For a move the kernel waits until no thread of the host is
-/// between two groups, which takes ten milliseconds on hosts with more than one processor.
-fn start(spec: &ProgramSpec) -> Result<(Option<i32>, Option<&Path>), StepFailure> {
-    let groups = spec
-        .procs_files
-        .iter()
-        .filter(|path| path.file_name().is_some_and(|name| name == "cgroup.procs"));
-    for path in groups {
-        match path.parent().and_then(sys::fork_into) {
-            Some(Ok(made)) => return Ok((made, Some(path))),
-            // The group cannot hold processes: it has child groups with controllers, is threaded,
-            // or is gone.
-            Some(Err(errno @ (libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT))) => {
-                return Err(StepFailure::new(LaunchStep::Cgroup, errno, path.display()));
+    let target = find_clone_target(&spec.procs_files);
+    let started = match (start(target.as_ref()), target) {
+        (Err(errno), Some(target)) => match CloneRefusal::of(errno) {
+            CloneRefusal::Here => start(None),
+            CloneRefusal::Group => {
+                let group = spec.procs_files.get(target.index);
+                let group = group.map(|path| path.display().to_string());
+                return Err(StepFailure::new(
+                    LaunchStep::Cgroup,
+                    errno,
+                    group.unwrap_or_default(),
+                ));
             }
-            // Other causes: an older kernel, a seccomp filter, or a full group, which accepts a
-            // move. `None`: the directory is not one of cgroup v2.
-            Some(Err(_)) | None => {}
-        }
-    }
-    let made =
-        sys::fork().map_err(|errno| StepFailure::new(LaunchStep::Clone, errno, "a child"))?;
-    Ok((made, None))
-}
-
-fn report(mut to_parent: File, failure: &StepFailure) {
-    // If the parent is gone, no reader is left.
-    let _ = write!(
-        to_parent,
-        "{} {} {}",
-        failure.step, failure.errno, failure.what
-    );
-}
-
-fn parse_report(text: &str) -> StepFailure {
-    let mut parts = text.splitn(3, ' ');
-    let step = parts
-        .next()
-        .and_then(|word| word.parse().ok())
-        .unwrap_or(LaunchStep::Exec);
-    let errno = parts
-        .next()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(libc::EIO);
-    StepFailure::new(step, errno, parts.next().unwrap_or_default())
+        },
+        (started, _) => started,
+    };
+    started.map_err(|errno| StepFailure::new(LaunchStep::Clone, errno, "a child"))?
 }
 
 /// Runs the child's steps. Returns only if a step failed.
 fn become_program(
     spec: &ProgramSpec,
+    program: &ExecTexts,
     stdio: &[File; 3],
     cloned_into: Option<&Path>,
 ) -> StepFailure {
-    match prepare(spec, stdio, cloned_into).and_then(|()| exec(spec)) {
+    match prepare(spec, stdio, cloned_into) {
         Err(failure) => failure,
-        Ok(errno) => {
-            let program = spec.argv.first().map(|p| p.to_string_lossy());
-            StepFailure::new(LaunchStep::Exec, errno, program.unwrap_or_default())
+        Ok(()) => {
+            let name = spec.argv.first().map(|p| p.to_string_lossy());
+            StepFailure::new(LaunchStep::Exec, program.exec(), name.unwrap_or_default())
         }
     }
 }
@@ -195,45 +158,66 @@ fn log(path: &Path) -> Result<File, StepFailure> {
         .map_err(|e| StepFailure::new(LaunchStep::Stdio, sys::errno_of(&e), path.display()))
 }
 
-/// Returns a copy of `file` whose descriptor is never 0, 1 or 2. Otherwise placing one of the three
-/// could overwrite another, if the agent had left one of them closed.
+/// Returns a file whose descriptor is never 0, 1 or 2. Otherwise placing one of the three could
+/// overwrite another, if the agent had left one of them closed.
 fn above_stdio(file: File) -> std::io::Result<File> {
+    if file.as_raw_fd() > 2 {
+        return Ok(file);
+    }
     file.try_clone()
 }
 
-/// Executes the first executable candidate. Returns the most informative errno.
-fn exec(spec: &ProgramSpec) -> Result<i32, StepFailure> {
-    let text = |t: &OsStr| {
-        CString::new(t.as_bytes())
-            .map_err(|_| StepFailure::new(LaunchStep::Spec, libc::EINVAL, t.to_string_lossy()))
-    };
-    let argv: Vec<CString> = spec
-        .argv
-        .iter()
-        .map(|a| text(a))
-        .collect::<Result<_, _>>()?;
-    let mut env = Vec::with_capacity(spec.env.len());
-    for (name, value) in &spec.env {
-        env.push(text(&[name.as_os_str(), value].join(OsStr::new("=")))?);
+/// The texts of an exec, made before the child that uses them.
+struct ExecTexts {
+    programs: Vec<CString>,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl ExecTexts {
+    fn new(spec: &ProgramSpec) -> Result<ExecTexts, StepFailure> {
+        let text = |t: &OsStr| {
+            CString::new(t.as_bytes())
+                .map_err(|_| StepFailure::new(LaunchStep::Spec, libc::EINVAL, t.to_string_lossy()))
+        };
+        let pair = |(name, value): &(OsString, OsString)| {
+            text(&[name.as_os_str(), value].join(OsStr::new("=")))
+        };
+        Ok(ExecTexts {
+            programs: programs(spec)
+                .iter()
+                .map(|path| text(path.as_os_str()))
+                .collect::<Result<_, _>>()?,
+            argv: spec
+                .argv
+                .iter()
+                .map(|a| text(a))
+                .collect::<Result<_, _>>()?,
+            env: spec.env.iter().map(pair).collect::<Result<_, _>>()?,
+        })
     }
-    let list = |texts: &[CString]| {
-        let pointers = texts.iter().map(|t| t.as_ptr());
-        pointers.chain([std::ptr::null()]).collect::<Vec<_>>()
-    };
-    let (argv_list, env_list) = (list(&argv), list(&env));
-    let mut answer = libc::ENOENT;
-    for program in programs(spec) {
-        match sys::exec(&text(program.as_ref())?, &argv_list, &env_list) {
-            libc::ENOENT | libc::ENOTDIR => {}
-            libc::EACCES => answer = libc::EACCES,
-            errno => return Ok(errno),
+
+    /// Executes the first executable candidate. Returns the most informative errno.
+    fn exec(&self) -> i32 {
+        let list = |texts: &[CString]| {
+            let pointers = texts.iter().map(|t| t.as_ptr());
+            pointers.chain([std::ptr::null()]).collect::<Vec<_>>()
+        };
+        let (argv, env) = (list(&self.argv), list(&self.env));
+        let mut answer = libc::ENOENT;
+        for program in &self.programs {
+            match sys::exec(program, &argv, &env) {
+                libc::ENOENT | libc::ENOTDIR => {}
+                libc::EACCES => answer = libc::EACCES,
+                errno => return errno,
+            }
         }
+        answer
     }
-    Ok(answer)
 }
 
 /// The program's own path, or its name in each directory of `PATH`.
-fn programs(spec: &ProgramSpec) -> Vec<std::path::PathBuf> {
+fn programs(spec: &ProgramSpec) -> Vec<PathBuf> {
     let Some(name) = spec.argv.first() else {
         return Vec::new();
     };

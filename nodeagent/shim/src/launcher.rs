@@ -8,25 +8,30 @@
 //! shim.
 
 use std::fs::File;
+use std::io::{ErrorKind, stdin};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use headroom_container_shim::launcher_protocol::{
     LauncherPacket, LauncherRequest, MAX_PACKET_BYTES, READY,
 };
+use headroom_node_process::fd_passing;
 
 use crate::supervise::AgentConnection;
+use crate::sys::ArgumentMemory;
 use crate::{supervise, sys};
 
 pub(crate) fn run() -> ExitCode {
-    // A signal that ends the agent's session is not meant for its containers.
-    for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        sys::ignore(signal);
-    }
+    sys::ignore_termination();
+    // No container gains capabilities by a program that it executes. A drop in each child would cost as
+    // much as its mounts.
+    sys::empty_bounding_set(&[]);
+    let arguments = ArgumentMemory::own();
     let Ok(ended) = sys::ended_children() else {
         return ExitCode::FAILURE;
     };
-    if sys::send(0, READY, None).is_err() {
+    if fd_passing::send(stdin(), READY, &[]).is_err() {
         return ExitCode::FAILURE;
     }
     let mut lock = None;
@@ -36,8 +41,12 @@ pub(crate) fn run() -> ExitCode {
             continue;
         }
         let mut room = [0; MAX_PACKET_BYTES];
-        let Ok((length, files)) = sys::receive(0, &mut room) else {
-            return ExitCode::FAILURE;
+        let (length, files) = match fd_passing::receive(stdin(), &mut room) {
+            Ok(received) => received,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                continue;
+            }
+            Err(_) => return ExitCode::FAILURE,
         };
         if length == 0 {
             return ExitCode::SUCCESS;
@@ -48,11 +57,11 @@ pub(crate) fn run() -> ExitCode {
             files.next(),
             files.next(),
         ) {
-            (Some(LauncherRequest::Lock), file, _) => lock = file,
+            (Some(LauncherRequest::Lock), file, _) => lock = file.map(File::from),
             (Some(LauncherRequest::Run(dir)), Some(conversation), Some(words)) => {
-                if let Some(forked) = fork_shim(dir, conversation, words, &mut lock) {
+                if let Some(forked) = fork_shim(dir, conversation, words.into(), &mut lock) {
                     drop(ended);
-                    return forked.run_shim();
+                    return forked.run_shim(arguments);
                 }
             }
             // No reply: closing the socket ends the exchange.
@@ -70,7 +79,7 @@ struct ForkedShim {
 /// Forks a shim. Returns `None` in the launcher, which has sent the result.
 fn fork_shim(
     dir: PathBuf,
-    conversation: File,
+    conversation: OwnedFd,
     words: File,
     lock: &mut Option<File>,
 ) -> Option<ForkedShim> {
@@ -79,6 +88,7 @@ fn fork_shim(
             // Descriptor 0 was the launcher's socket. The shim must not keep it open, and no other
             // file may take its number. If a descriptor cannot be placed, the agent receives no
             // answer and treats this shim as silent.
+            let conversation = File::from(conversation);
             let placed = [(&conversation, 0), (&conversation, 1), (&words, 2)]
                 .into_iter()
                 .try_for_each(|(f, at)| sys::place(f, at));
@@ -92,29 +102,25 @@ fn fork_shim(
             // Only this process reaps the shim, and later: the pid is still valid.
             let pidfd = sys::pidfd(pid);
             // If the agent is gone or misses the packet, it reads the directory.
-            let _ = pidfd.and_then(|pidfd| {
-                sys::send_to(
-                    &conversation,
-                    &LauncherPacket::Forked.encode(),
-                    Some(&pidfd),
-                )
-            });
+            if let Ok(pidfd) = pidfd {
+                let packet = LauncherPacket::Forked.encode();
+                let _ = fd_passing::send(&conversation, &packet, &[pidfd.as_fd()]);
+            }
             None
         }
         Err(errno) => {
-            let _ = sys::send_to(
-                &conversation,
-                &LauncherPacket::Refused { errno }.encode(),
-                None,
-            );
+            let packet = LauncherPacket::Refused { errno }.encode();
+            let _ = fd_passing::send(&conversation, &packet, &[]);
             None
         }
     }
 }
 
 impl ForkedShim {
-    fn run_shim(self) -> ExitCode {
-        sys::rename_process(&self.dir);
+    fn run_shim(self, arguments: Option<ArgumentMemory>) -> ExitCode {
+        if let Some(arguments) = arguments {
+            arguments.show(&self.dir);
+        }
         supervise::run(Path::new(&self.dir), self.lock, AgentConnection::Socket)
     }
 }

@@ -6,8 +6,8 @@
 //! input. `container-shim --keeper` prepares the delegated cgroup of all containers, and holds it.
 //! The program decides nothing: no limit, no kill, no verdict.
 //!
-//! *Architecture Invariant*: one thread, no dependencies but libc, because one process stays
-//! resident for each container.
+//! *Architecture Invariant*: one thread, which the start of a program relies on; and no dependencies but
+//! libc, because one process stays resident for each container.
 
 // This program consists of system calls; each block states why it is sound.
 #![allow(unsafe_code)]
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         (Some(dir), None) if !dir.as_encoded_bytes().starts_with(b"-") => {
+            sys::ignore_termination();
             supervise::run(Path::new(&dir), None, supervise::AgentConnection::Pipe)
         }
         (_, _) => {

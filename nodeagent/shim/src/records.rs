@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use headroom_container_shim::record::{ExitRecord, ProcessIdentity, ProgramSpec, file};
+use headroom_node_process::procstat::{self, ProcessStat};
 
 /// Reads the specification.
 pub(crate) fn read_spec(dir: &Path) -> Result<ProgramSpec, (i32, String)> {
@@ -20,7 +21,7 @@ pub(crate) fn read_spec(dir: &Path) -> Result<ProgramSpec, (i32, String)> {
 /// Writes the identity of a process; nothing if the process is gone. It is one write, and a torn
 /// file names no process.
 pub(crate) fn write_identity(dir: &Path, name: &str, pid: i32) -> io::Result<()> {
-    let Some(starttime) = starttime(pid) else {
+    let Some(ProcessStat { starttime, .. }) = procstat::read(pid).ok().flatten() else {
         return Ok(());
     };
     create(dir, name)?.write_all(ProcessIdentity { pid, starttime }.encode().as_bytes())
@@ -53,19 +54,6 @@ fn create(dir: &Path, name: &str) -> io::Result<File> {
         .truncate(true)
         .mode(0o600)
         .open(dir.join(name))
-}
-
-/// Field 22 of `/proc/PID/stat`. The process name before it may contain any bytes and need not be
-/// text.
-fn starttime(pid: i32) -> Option<u64> {
-    let bytes = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let after_name = bytes.windows(2).rposition(|two| two == b") ")? + 2;
-    std::str::from_utf8(bytes.get(after_name..)?)
-        .ok()?
-        .split(' ')
-        .nth(19)?
-        .parse()
-        .ok()
 }
 
 /// Unix milliseconds.

@@ -29,15 +29,11 @@ pub(crate) enum AgentConnection {
 }
 
 /// Runs a shim from start to end. The exit code shows whether the exit record could be
-/// written.
+/// written. The caller ignores the signals of [`sys::ignore_termination`].
+///
 /// `until_named` is closed as soon as the directory names this process.
 pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection) -> ExitCode {
     sys::become_subreaper();
-    // A broken pipe to an agent that is gone, or a stop of the systemd unit of this process, must
-    // not prevent the exit record.
-    for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        sys::ignore(signal);
-    }
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     // If this fails, no program starts. A directory that names no shim means that no program ever
     // started there.

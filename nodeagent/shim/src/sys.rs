@@ -10,7 +10,11 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use headroom_node_process::clone_into_cgroup::CloneTarget;
+use headroom_node_process::memory_sharing_child::clone_child;
 
 /// Writes a text to a descriptor. Write errors, such as a closed pipe, are ignored.
 pub(crate) fn write_text(fd: libc::c_int, text: &str) {
@@ -65,11 +69,14 @@ pub(crate) fn become_subreaper() {
     }
 }
 
-/// Ignores a signal.
-pub(crate) fn ignore(signal: libc::c_int) {
-    // SAFETY: SIG_IGN installs no handler function.
-    unsafe {
-        libc::signal(signal, libc::SIG_IGN);
+/// Ignores the signals of a broken pipe to an agent that is gone, of a stop of the systemd unit of this
+/// process, and of the end of the agent's session: none of them may prevent an exit record.
+pub(crate) fn ignore_termination() {
+    for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: SIG_IGN installs no handler function.
+        unsafe {
+            libc::signal(signal, libc::SIG_IGN);
+        }
     }
 }
 
@@ -121,16 +128,6 @@ pub(crate) fn block_termination() -> impl FnOnce() {
     }
 }
 
-/// Creates a pipe whose ends close at exec. Returns the reading end and the writing end.
-pub(crate) fn pipe() -> Result<(File, File), i32> {
-    let mut ends: [libc::c_int; 2] = [-1; 2];
-    // SAFETY: room for two descriptors.
-    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    // SAFETY: both descriptors are new, and no other value owns them.
-    let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok((read.into(), write.into()))
-}
-
 /// Forks this process. Returns `None` in the child.
 pub(crate) fn fork() -> Result<Option<libc::pid_t>, i32> {
     // SAFETY: this program has one thread, so the child can continue safely.
@@ -141,33 +138,59 @@ pub(crate) fn fork() -> Result<Option<libc::pid_t>, i32> {
     }
 }
 
-/// Like [`fork`], but the child starts in a group of cgroup v2 (clone-into-cgroup, Linux 5.7).
-/// Returns `None` if `dir` is not a directory of cgroup v2.
-pub(crate) fn fork_into(dir: &Path) -> Option<Result<Option<libc::pid_t>, i32>> {
-    /// `CLONE_INTO_CGROUP`. libc does not define it for every target.
-    const INTO_CGROUP: u64 = 0x2_0000_0000;
-    let dir = open_dir(dir).ok()?;
-    let mut kind = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: `dir` is open, and `kind` has the size of the result.
-    check(unsafe { libc::fstatfs(dir.as_raw_fd(), kind.as_mut_ptr()) }).ok()?;
-    // SAFETY: the call succeeded, so it has filled `kind`.
-    if unsafe { kind.assume_init() }.f_type != libc::CGROUP2_SUPER_MAGIC {
-        return None;
+/// Runs `steps` in a child that shares this process's memory until it executes a program. Returns
+/// its pid after that, or the failure of `steps`; or the errno of the clone.
+///
+/// A child that is killed before it executes the program has reported no failure: its end is that of
+/// the program.
+pub(crate) fn run_child<F>(
+    target: Option<&CloneTarget>,
+    steps: &mut dyn FnMut() -> F,
+) -> Result<Result<libc::pid_t, F>, i32> {
+    /// Debug builds need the most. Memory that was never used costs nothing.
+    const STACK_BYTES: usize = 512 * 1024;
+    const WORDS: usize = STACK_BYTES / size_of::<u128>();
+    /// Aligned to a page, so that its pages can be given back.
+    #[repr(align(4096))]
+    struct ChildStack([MaybeUninit<u128>; WORDS]);
+    static STACK: Mutex<ChildStack> = Mutex::new(ChildStack([MaybeUninit::uninit(); WORDS]));
+    struct ChildSteps<'a, F> {
+        steps: &'a mut dyn FnMut() -> F,
+        failure: Option<F>,
     }
-    // The kernel's `clone_args`: field 0 holds the flags, field 4 the exit signal, field 10 the
-    // cgroup. No stack is set: the child uses a copy of this one.
-    let mut args = [0u64; 11];
-    args[0] = INTO_CGROUP;
-    args[4] = u64::try_from(libc::SIGCHLD).unwrap_or_default();
-    args[10] = u64::try_from(dir.as_raw_fd()).unwrap_or_default();
-    // SAFETY: `args` has the length that is passed. Memory is copied, as by a fork. This program
-    // has one thread and no fork handlers, so the child can continue safely. libc's cached thread
-    // id is stale in the child and is not read before the exec.
-    let answer = unsafe { libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args)) };
-    Some(match libc::pid_t::try_from(answer) {
-        Ok(0) => Ok(None),
-        Ok(pid) if pid > 0 => Ok(Some(pid)),
-        Ok(_) | Err(_) => Err(last_errno()),
+    extern "C" fn child<F>(argument: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the pointer is that of `context` below, which no other code uses meanwhile.
+        let context: &mut ChildSteps<'_, F> = unsafe { &mut *argument.cast() };
+        context.failure = Some((context.steps)());
+        exit_now(127)
+    }
+    let mut context = ChildSteps {
+        steps,
+        failure: None,
+    };
+    let mut stack = STACK.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: this program has one thread, and that is stopped: the child runs like a function that
+    // it calls, also in the allocator. `child` never returns. A panic aborts.
+    let made = unsafe {
+        let argument = (&raw mut context).cast();
+        clone_child(target, &mut stack.0, child::<F>, argument)
+    };
+    // This process stays as long as the container. A refusal only costs memory.
+    // SAFETY: no process uses the stack any more, and its content has no meaning.
+    unsafe {
+        libc::madvise(
+            stack.0.as_mut_ptr().cast(),
+            STACK_BYTES,
+            libc::MADV_DONTNEED,
+        );
+    }
+    let (pid, _) = made?;
+    Ok(match context.failure {
+        None => Ok(pid),
+        Some(failure) => {
+            while wait().is_some_and(|end| end.pid != pid) {}
+            Err(failure)
+        }
     })
 }
 
@@ -242,140 +265,41 @@ pub(crate) fn pidfd(pid: libc::pid_t) -> Result<OwnedFd, i32> {
     }
 }
 
-/// Maximum number of descriptors in one packet.
-const PASSED: usize = 2;
-/// Size of the control buffer that holds them in the kernel's layout. Bytes.
-const CONTROL: usize = 64;
+/// The memory that the kernel shows as the arguments of this process. Its children inherit it.
+#[derive(Clone, Copy)]
+pub(crate) struct ArgumentMemory {
+    start: usize,
+    bytes: usize,
+}
 
-/// Control buffer with the alignment of a `cmsghdr`.
-#[repr(C, align(8))]
-struct AncillaryBuffer([u8; CONTROL]);
-
-fn message(text: &mut libc::iovec, control: &mut AncillaryBuffer, used: usize) -> libc::msghdr {
-    // SAFETY: a zeroed msghdr refers to no memory.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = text;
-    message.msg_iovlen = 1;
-    if used > 0 {
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = used;
+impl ArgumentMemory {
+    /// That of this process. `None` if it is unknown.
+    pub(crate) fn own() -> Option<ArgumentMemory> {
+        let stat = std::fs::read("/proc/self/stat").ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        // Fields 48 and 49 are the start and end address of the arguments.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(45);
+        let mut address = || fields.next()?.trim().parse::<usize>().ok();
+        let (start, end) = (address().filter(|start| *start > 0)?, address()?);
+        let bytes = end.saturating_sub(start);
+        Some(ArgumentMemory { start, bytes })
     }
-    message
-}
 
-/// Sends a packet to `to`, with a descriptor if one is given.
-pub(crate) fn send_to(to: &File, packet: &[u8], file: Option<&OwnedFd>) -> Result<(), i32> {
-    send(to.as_raw_fd(), packet, file)
-}
-
-/// Like [`send_to`], with a raw descriptor.
-pub(crate) fn send(to: libc::c_int, packet: &[u8], file: Option<&OwnedFd>) -> Result<(), i32> {
-    let mut text = libc::iovec {
-        iov_base: packet.as_ptr().cast_mut().cast(),
-        iov_len: packet.len(),
-    };
-    let mut control = AncillaryBuffer([0; CONTROL]);
-    // SAFETY: CMSG_SPACE computes a number only. One descriptor with its header fits into
-    // `control`.
-    let one = usize::try_from(unsafe { libc::CMSG_SPACE(4) }).unwrap_or(0);
-    let message = message(
-        &mut text,
-        &mut control,
-        if file.is_some() { one } else { 0 },
-    );
-    if let Some(file) = file {
-        // SAFETY: `control` holds one header and one descriptor, is zeroed and aligned; CMSG_DATA
-        // points into it.
+    /// Makes process lists show this process as `container-shim DIR`, if that fits.
+    pub(crate) fn show(self, dir: &Path) {
+        let text = [b"container-shim\0", dir.as_os_str().as_bytes()].concat();
+        // The last byte stays zero.
+        if text.len() >= self.bytes {
+            return;
+        }
+        // SAFETY: per the kernel, the argument texts are at this address, `bytes` bytes of this
+        // process's stack. They are writable and no longer read: `main` copied the arguments at the
+        // start. `text` is shorter.
         unsafe {
-            let head = libc::CMSG_FIRSTHDR(&message);
-            (*head).cmsg_level = libc::SOL_SOCKET;
-            (*head).cmsg_type = libc::SCM_RIGHTS;
-            (*head).cmsg_len = libc::CMSG_LEN(4).try_into().unwrap_or_default();
-            libc::CMSG_DATA(head)
-                .cast::<libc::c_int>()
-                .write_unaligned(file.as_raw_fd());
+            let place = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
+            place.write_bytes(0, self.bytes);
+            place.copy_from_nonoverlapping(text.as_ptr(), text.len());
         }
-    }
-    // SAFETY: the message refers to live memory only; the kernel reads it and writes nothing.
-    let sent = unsafe { libc::sendmsg(to, &message, libc::MSG_NOSIGNAL) };
-    if sent < 0 { Err(last_errno()) } else { Ok(()) }
-}
-
-/// Receives a packet with its descriptors. Length 0 means end of file.
-pub(crate) fn receive(from: libc::c_int, room: &mut [u8]) -> Result<(usize, Vec<File>), i32> {
-    let mut text = libc::iovec {
-        iov_base: room.as_mut_ptr().cast(),
-        iov_len: room.len(),
-    };
-    let mut control = AncillaryBuffer([0; CONTROL]);
-    let mut message = message(&mut text, &mut control, CONTROL);
-    let length = loop {
-        // SAFETY: the message refers to live memory of the stated lengths.
-        let length = unsafe { libc::recvmsg(from, &mut message, libc::MSG_CMSG_CLOEXEC) };
-        match usize::try_from(length) {
-            Ok(length) => break length,
-            Err(_) if last_errno() == libc::EINTR => {}
-            Err(_) => return Err(last_errno()),
-        }
-    };
-    let mut files = Vec::with_capacity(PASSED);
-    // SAFETY: the kernel has filled the control buffer and set its length; the macros stay within
-    // it.
-    let mut head = unsafe { libc::CMSG_FIRSTHDR(&message) };
-    while !head.is_null() {
-        // SAFETY: `head` is a header within the control buffer. Its length gives the number of
-        // descriptors that follow; they are new, and no other value owns them.
-        unsafe {
-            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
-                let empty = usize::try_from(libc::CMSG_LEN(0)).unwrap_or(0);
-                let length = (*head).cmsg_len as usize;
-                let data = libc::CMSG_DATA(head).cast::<libc::c_int>();
-                for n in 0..length.saturating_sub(empty) / size_of::<libc::c_int>() {
-                    files.push(File::from(OwnedFd::from_raw_fd(
-                        data.add(n).read_unaligned(),
-                    )));
-                }
-            }
-            head = libc::CMSG_NXTHDR(&message, head);
-        }
-    }
-    Ok((length, files))
-}
-
-/// Makes process lists show this process as `container-shim DIR`, if that fits into the memory of
-/// its original arguments.
-pub(crate) fn rename_process(dir: &Path) {
-    let Ok(stat) = std::fs::read("/proc/self/stat") else {
-        return;
-    };
-    let stat = String::from_utf8_lossy(&stat);
-    // Fields 48 and 49 are the start and end address of the arguments.
-    let mut fields = stat
-        .rsplit_once(") ")
-        .map(|(_, rest)| rest.split(' ').skip(45))
-        .into_iter()
-        .flatten();
-    let mut address = || {
-        fields
-            .next()
-            .and_then(|field| field.trim().parse::<usize>().ok())
-    };
-    let (Some(start), Some(end)) = (address(), address()) else {
-        return;
-    };
-    let text = [b"container-shim\0", dir.as_os_str().as_bytes()].concat();
-    let room = end.saturating_sub(start);
-    // The last byte stays zero.
-    if start == 0 || text.len() >= room {
-        return;
-    }
-    // SAFETY: per the kernel, the argument texts are at this address, `room` bytes of this
-    // process's stack. They are writable and no longer read: `main` copied the arguments at the
-    // start. `text` is shorter.
-    unsafe {
-        let place = std::ptr::with_exposed_provenance_mut::<u8>(start);
-        place.write_bytes(0, room);
-        place.copy_from_nonoverlapping(text.as_ptr(), text.len());
     }
 }
 
@@ -500,7 +424,10 @@ pub(crate) fn set_umask(mask: u32) {
 pub(crate) fn empty_bounding_set(kept: &[u32]) {
     for capability in (0..=63).filter(|capability| !kept.contains(capability)) {
         // SAFETY: takes numbers only; the kernel refuses an unknown capability.
-        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
+        let of_set = |call| unsafe { libc::prctl(call, capability, 0, 0, 0) };
+        // The read costs a fraction of a drop, and a shim of the launcher has nothing left to drop.
+        let is_held = of_set(libc::PR_CAPBSET_READ);
+        if is_held < 0 || is_held > 0 && of_set(libc::PR_CAPBSET_DROP) != 0 {
             return;
         }
     }

@@ -11,9 +11,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use headroom_transport::deadline;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::job_journal::JobJournal;
 use crate::journal::{JournalError, MasterJournal, encode};
@@ -195,7 +196,7 @@ async fn append_groups<J: RemoteJournal>(
             collected.add(group, &progress).await;
         }
         collected
-            .add_until(sleep_until(pause_end), &mut groups, &progress)
+            .add_until(deadline::reached(pause_end), &mut groups, &progress)
             .await;
         let (number, lines) = (collected.number, std::mem::take(&mut collected.lines));
         let begin = Instant::now();

@@ -1,12 +1,15 @@
 //! `rmctl wait`: waits for the end of a job. The exit code is the result.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use headroom_client::Client;
+use headroom_client::retry::ExponentialBackoff;
+use headroom_types::AppId;
 use headroom_wire::v1::apps::AppView;
 
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
-use crate::follow::{JobObservation, follow};
+use crate::follow::{JobObservation, SERVER_SILENCE_TIMEOUT, follow};
 use crate::progress::ProgressLine;
 use crate::render::{apps, figures::span, json::MachineOutput};
 
@@ -17,26 +20,28 @@ pub(crate) async fn run(
     timeout: Option<Duration>,
 ) -> CommandResult {
     let client = context.client()?;
-    let (app, _) = context.app_figures(&client, job).await?;
+    let started = Instant::now();
+    let silence = timeout.map_or(SERVER_SILENCE_TIMEOUT, |t| t.min(SERVER_SILENCE_TIMEOUT));
+    let id = find(context, &client, job, silence).await?;
     let progress = ProgressLine::tasks(&context.term);
     let show = |sight: JobObservation<'_>| {
         if let JobObservation::View(AppView { job: Some(job), .. }) = sight {
             progress.show(&job.totals);
         }
     };
-    let ends = follow(&client, &app.id, show);
+    let ends = follow(&client, &id, show);
     let app = match timeout {
         None => ends.await?,
-        Some(most) => match tokio::time::timeout(most, ends).await {
-            Ok(app) => app?,
-            Err(_) => {
-                return Err(CommandFailure::new(
+        Some(most) => {
+            let rest = most.saturating_sub(started.elapsed());
+            tokio::time::timeout(rest, ends).await.map_err(|_| {
+                CommandFailure::new(
                     CommandExitCode::WaitTimeout,
-                    format!("{} has not ended after {}", app.id, span(most)),
+                    format!("{id} has not ended after {}", span(most)),
                 )
-                .help(format!("rmctl ps {}", app.id)));
-            }
-        },
+                .help(format!("rmctl ps {id}"))
+            })??
+        }
     };
     drop(progress);
     let text = MachineOutput::one(&app)
@@ -59,4 +64,33 @@ pub(crate) async fn run(
         });
     context.term.print(&text);
     Ok(CommandExitCode::of_app(&app))
+}
+
+/// The id of the job. A resource manager that does not answer may be restarting: this waits for it,
+/// at most `silence`.
+async fn find(
+    context: &CommandContext,
+    client: &Client,
+    job: &str,
+    silence: Duration,
+) -> CommandResult<AppId> {
+    let (started, mut backoff) = (Instant::now(), ExponentialBackoff::usual());
+    let mut is_reported = false;
+    loop {
+        let failure = match context.app_figures(client, job).await {
+            Ok((app, _)) => return Ok(app.id),
+            Err(failure) => failure,
+        };
+        let rest = silence.saturating_sub(started.elapsed());
+        if failure.exit() != CommandExitCode::Unreachable || rest.is_zero() {
+            return Err(failure);
+        }
+        if !std::mem::replace(&mut is_reported, true) {
+            let (why, most) = (failure.sentence(), span(silence));
+            context
+                .term
+                .say(&format!("{why}; waiting for it, at most {most}"));
+        }
+        tokio::time::sleep(backoff.wait().min(rest)).await;
+    }
 }

@@ -2,9 +2,10 @@
 //!
 //! A move of a process between groups of cgroup v2 waits for an RCU grace period: ten milliseconds
 //! on machines with more than one processor. A process that is cloned into its group needs no move.
-//! One call of `spawn` owns this; it keeps no state.
+//! One start of a program owns this; it keeps no state.
 
 use std::fs::File;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -16,16 +17,16 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// The target group of a clone.
 #[derive(Debug)]
-pub(crate) struct CloneTarget {
+pub struct CloneTarget {
     /// Its index in the command's `procs_files`.
-    pub(crate) index: usize,
+    pub index: usize,
     /// Its directory.
     dir: File,
 }
 
 /// The first cgroup v2 group in `procs_files`. `None` also when it cannot be opened; the later
 /// write reports the reason.
-pub(crate) fn find_clone_target(procs_files: &[PathBuf]) -> Option<CloneTarget> {
+pub fn find_clone_target(procs_files: &[PathBuf]) -> Option<CloneTarget> {
     procs_files.iter().enumerate().find_map(|(index, path)| {
         let is_procs = path.file_name().is_some_and(|name| name == PROCS);
         let dir = is_procs.then(|| path.parent().and_then(of_cgroup2))??;
@@ -40,13 +41,17 @@ fn of_cgroup2(dir: &Path) -> Option<File> {
         .custom_flags(flags)
         .open(dir)
         .ok()?;
-    let kind = rustix::fs::fstatfs(&dir).ok()?.f_type;
-    (kind == libc::CGROUP2_SUPER_MAGIC).then_some(dir)
+    let mut found = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `dir` is open, and `found` has the size of the result.
+    let failed = unsafe { libc::fstatfs(dir.as_raw_fd(), found.as_mut_ptr()) } != 0;
+    // SAFETY: it was zeroed, which is a valid statfs, and then filled by the kernel.
+    let kind = unsafe { found.assume_init() }.f_type;
+    (!failed && kind == libc::CGROUP2_SUPER_MAGIC).then_some(dir)
 }
 
 /// The meaning of an error of `clone3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CloneRefusal {
+pub enum CloneRefusal {
     /// Starting outside and moving may succeed, or gives a better error.
     Here,
     /// The group accepts no process at all.
@@ -54,7 +59,8 @@ pub(crate) enum CloneRefusal {
 }
 
 impl CloneRefusal {
-    pub(crate) fn of(errno: i32) -> CloneRefusal {
+    /// The meaning of an errno.
+    pub fn of(errno: i32) -> CloneRefusal {
         match errno {
             // The group has child groups with processes, is threaded, or is gone.
             libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT => CloneRefusal::Group,
@@ -84,7 +90,7 @@ struct CloneArgs {
 }
 
 /// The main function of the child; it never returns.
-pub(crate) type ChildMain = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_int;
+pub type ChildMain = extern "C" fn(*mut libc::c_void) -> libc::c_int;
 
 /// Like `libc::clone` with `flags` (without the signal), but the child starts in the group. Returns
 /// its pid or an errno.
@@ -95,7 +101,7 @@ pub(crate) type ChildMain = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_i
 pub(crate) unsafe fn clone_into(
     clone_target: &CloneTarget,
     flags: libc::c_int,
-    stack: &mut [u128],
+    stack: &mut [MaybeUninit<u128>],
     life: ChildMain,
     argument: *mut libc::c_void,
     pidfd: &mut libc::c_int,

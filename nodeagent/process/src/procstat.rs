@@ -25,7 +25,7 @@ pub fn parse(bytes: &[u8]) -> Option<ProcessStat> {
 }
 
 /// Reads the fields of a process; `None` when there is no such process.
-pub(crate) fn read(pid: i32) -> std::io::Result<Option<ProcessStat>> {
+pub fn read(pid: i32) -> std::io::Result<Option<ProcessStat>> {
     // One read returns the whole file, which has no length.
     let mut room = [0; 1024];
     let file = File::open(format!("/proc/{pid}/stat"));
