@@ -131,7 +131,7 @@ impl CgroupDir {
     }
 
     /// Number of subdirectories, which the kernel counts as links. `None` if it is unknown.
-    fn child_count(&self) -> Option<u64> {
+    fn child_count(&self) -> Option<nix::libc::nlink_t> {
         fstat(&self.fd).ok()?.st_nlink.checked_sub(2)
     }
 

@@ -11,18 +11,13 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use headroom_node_process::clone_into_cgroup::{CloneRefusal, CloneTarget};
-use headroom_node_process::memory_sharing_child::{clone_child, set_mask};
+use headroom_node_process::memory_sharing_child::{clone_child, reset_signals, set_mask};
 
 use crate::error::SpawnStep;
 use crate::prepare::{PrepareFailure, PreparedCommand};
 
 /// Size of the child's stack, in bytes. Its call depth is small; debug builds need the most.
 const STACK: usize = 64 * 1024;
-
-/// Bytes in the kernel's signal mask.
-const MASK_SIZE: usize = 8;
-/// The largest signal number; the smallest is 1.
-const LAST_SIGNAL: libc::c_int = 64;
 
 /// Data shared by parent and child until the child executes the program.
 struct ChildStatus {
@@ -194,23 +189,6 @@ fn call(number: libc::c_long, a: usize, b: usize, c: usize, d: usize) -> Result<
     // SAFETY: errno belongs to this thread; the child shares it with the parent's thread, which is
     // stopped.
     Err(unsafe { *libc::__errno_location() })
-}
-
-/// Resets all signals to their default actions. `execve` resets handlers, but keeps ignored signals
-/// ignored.
-fn reset_signals() {
-    // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action.
-    let default = [0u64; 4];
-    for signal in 1..=LAST_SIGNAL {
-        // The address is that of `default`. SIGKILL and SIGSTOP return EINVAL, which is ignored.
-        let _ = call(
-            libc::SYS_rt_sigaction,
-            usize::try_from(signal).unwrap_or(0),
-            default.as_ptr().addr(),
-            0,
-            MASK_SIZE,
-        );
-    }
 }
 
 fn session(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
@@ -447,25 +425,8 @@ fn chdir(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
     call(libc::SYS_chdir, prepared.cwd.as_ptr().addr(), 0, 0, 0).map(drop)
 }
 
-/// Texts end in NUL and lists in null, and both outlive the call. Returns only on failure, with the
-/// most informative errno of all tried paths.
+/// Returns only on failure, with the most informative errno of all tried paths.
 fn exec(prepared: &PreparedCommand<'_>, _: &ChildStatus) -> Result<(), i32> {
     set_mask(0);
-    let mut answer = libc::ENOENT;
-    for program in &prepared.arguments.programs {
-        match call(
-            libc::SYS_execve,
-            program.as_ptr().addr(),
-            prepared.arguments.argv.as_ptr().addr(),
-            prepared.arguments.env.as_ptr().addr(),
-            0,
-        ) {
-            Ok(_) => return Ok(()),
-            Err(libc::ENOENT | libc::ENOTDIR) => {}
-            // Continue like a shell, but remember that a file exists.
-            Err(libc::EACCES) => answer = libc::EACCES,
-            Err(errno) => return Err(errno),
-        }
-    }
-    Err(answer)
+    Err(prepared.arguments.0.execute())
 }

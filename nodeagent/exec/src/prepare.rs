@@ -109,7 +109,7 @@ impl<'a> PreparedCommand<'a> {
                 .get(failure.index)
                 .map(|p| p.display().to_string()),
             SpawnStep::Chdir => Some(command.cwd.display().to_string()),
-            SpawnStep::Exec => Some(command.arguments.program()),
+            SpawnStep::Exec => Some(command.arguments.0.name()),
             SpawnStep::OomScore => command
                 .oom_score_adj
                 .map(|n| format!("/proc/self/oom_score_adj = {n}")),
@@ -151,7 +151,7 @@ fn failed(
 ) -> SpawnError {
     SpawnError {
         step,
-        program: command.arguments.program(),
+        program: command.arguments.0.name(),
         what,
         source,
     }

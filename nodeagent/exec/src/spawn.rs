@@ -50,7 +50,7 @@ fn lost(
     let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
     SpawnError {
         step: SpawnStep::Identify,
-        program: command.arguments.program(),
+        program: command.arguments.0.name(),
         what: format!("/proc/{pid}/stat"),
         source,
     }

@@ -10,3 +10,4 @@ pub mod clone_into_cgroup;
 pub mod fd_passing;
 pub mod memory_sharing_child;
 pub mod procstat;
+pub mod program_texts;

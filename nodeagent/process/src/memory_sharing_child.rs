@@ -22,6 +22,8 @@ use crate::clone_into_cgroup::{ChildMain, CloneTarget, clone_into};
 
 /// Bytes in the kernel's signal mask.
 const MASK_SIZE: usize = 8;
+/// The largest signal number; the smallest is 1.
+const LAST_SIGNAL: libc::c_int = 64;
 /// All signals, as the kernel's mask (libc's functions exclude the signals that it uses itself).
 const ALL_SIGNALS: u64 = u64::MAX;
 
@@ -91,6 +93,29 @@ pub fn set_mask(mask: u64) -> u64 {
         );
     }
     before
+}
+
+/// Resets all signals to their default actions, for the program that is executed next. `execve` resets
+/// handlers, but keeps ignored signals ignored. Only makes system calls.
+///
+/// libc's `signal` is not usable: it refuses the two signals that libc itself uses, and `posix_spawn`
+/// leaves those two ignored in each program that it starts.
+pub fn reset_signals() {
+    // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action.
+    let default = [0u64; 4];
+    for signal in 1..=LAST_SIGNAL {
+        // SAFETY: `default` is as long as the kernel reads, and the old action is not requested.
+        // SIGKILL and SIGSTOP return EINVAL, which is ignored.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                MASK_SIZE,
+            );
+        }
+    }
 }
 
 /// 1 for a process that may dump core and whose `/proc` files belong to its user.

@@ -4,16 +4,16 @@
 //! The child leaves a failed step in the memory that it shares with this process. An exit code such
 //! as 126 or 127 would be ambiguous: the program can exit with it too.
 
-use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{Privileges, ProgramSpec, UserNamespace};
 use headroom_node_process::clone_into_cgroup::{CloneRefusal, CloneTarget, find_clone_target};
+use headroom_node_process::memory_sharing_child::{reset_signals, set_mask};
+use headroom_node_process::program_texts::{InvalidText, ProgramTexts};
 
 use crate::step_failure::StepFailure;
 use crate::sys::{self, write_existing};
@@ -24,7 +24,13 @@ use crate::sys::{self, write_existing};
 /// host is between two groups, which takes ten milliseconds on hosts with more than one processor.
 pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
-    let program = ExecTexts::new(spec)?;
+    let program =
+        ProgramTexts::new(&spec.argv, &spec.env).map_err(|InvalidText { what, source }| {
+            match source.raw_os_error() {
+                Some(errno) => StepFailure::new(LaunchStep::Exec, errno, what),
+                None => StepFailure::new(LaunchStep::Spec, libc::EINVAL, what),
+            }
+        })?;
     let start = |target: Option<&CloneTarget>| {
         let group = target.and_then(|target| spec.procs_files.get(target.index));
         let group = group.map(PathBuf::as_path);
@@ -54,16 +60,13 @@ pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
 /// Runs the child's steps. Returns only if a step failed.
 fn become_program(
     spec: &ProgramSpec,
-    program: &ExecTexts,
+    program: &ProgramTexts,
     stdio: &[File; 3],
     cloned_into: Option<&Path>,
 ) -> StepFailure {
     match prepare(spec, stdio, cloned_into) {
         Err(failure) => failure,
-        Ok(()) => {
-            let name = spec.argv.first().map(|p| p.to_string_lossy());
-            StepFailure::new(LaunchStep::Exec, program.exec(), name.unwrap_or_default())
-        }
+        Ok(()) => StepFailure::new(LaunchStep::Exec, program.execute(), program.name()),
     }
 }
 
@@ -102,7 +105,8 @@ fn prepare(
     }
     std::env::set_current_dir(&spec.cwd)
         .map_err(|e| StepFailure::new(LaunchStep::Chdir, sys::errno_of(&e), spec.cwd.display()))?;
-    sys::reset_signals();
+    reset_signals();
+    set_mask(0);
     Ok(())
 }
 
@@ -165,75 +169,4 @@ fn above_stdio(file: File) -> std::io::Result<File> {
         return Ok(file);
     }
     file.try_clone()
-}
-
-/// The texts of an exec, made before the child that uses them.
-struct ExecTexts {
-    programs: Vec<CString>,
-    argv: Vec<CString>,
-    env: Vec<CString>,
-}
-
-impl ExecTexts {
-    fn new(spec: &ProgramSpec) -> Result<ExecTexts, StepFailure> {
-        let text = |t: &OsStr| {
-            CString::new(t.as_bytes())
-                .map_err(|_| StepFailure::new(LaunchStep::Spec, libc::EINVAL, t.to_string_lossy()))
-        };
-        let pair = |(name, value): &(OsString, OsString)| {
-            text(&[name.as_os_str(), value].join(OsStr::new("=")))
-        };
-        Ok(ExecTexts {
-            programs: programs(spec)
-                .iter()
-                .map(|path| text(path.as_os_str()))
-                .collect::<Result<_, _>>()?,
-            argv: spec
-                .argv
-                .iter()
-                .map(|a| text(a))
-                .collect::<Result<_, _>>()?,
-            env: spec.env.iter().map(pair).collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// Executes the first executable candidate. Returns the most informative errno.
-    fn exec(&self) -> i32 {
-        let list = |texts: &[CString]| {
-            let pointers = texts.iter().map(|t| t.as_ptr());
-            pointers.chain([std::ptr::null()]).collect::<Vec<_>>()
-        };
-        let (argv, env) = (list(&self.argv), list(&self.env));
-        let mut answer = libc::ENOENT;
-        for program in &self.programs {
-            match sys::exec(program, &argv, &env) {
-                libc::ENOENT | libc::ENOTDIR => {}
-                libc::EACCES => answer = libc::EACCES,
-                errno => return errno,
-            }
-        }
-        answer
-    }
-}
-
-/// The program's own path, or its name in each directory of `PATH`.
-fn programs(spec: &ProgramSpec) -> Vec<PathBuf> {
-    let Some(name) = spec.argv.first() else {
-        return Vec::new();
-    };
-    if name.as_bytes().contains(&b'/') {
-        return vec![name.into()];
-    }
-    let path = spec
-        .env
-        .iter()
-        .rev()
-        .find(|(n, _)| n == "PATH")
-        .map(|(_, v)| v.as_os_str());
-    let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
-    path.as_bytes()
-        .split(|b| *b == b':')
-        .filter(|d| !d.is_empty())
-        .map(|d| Path::new(OsStr::from_bytes(d)).join(name))
-        .collect()
 }

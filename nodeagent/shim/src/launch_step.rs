@@ -29,7 +29,7 @@ launch_steps! {
     Identity = "identity";
     /// Read the specification.
     Spec = "spec";
-    /// Make the pipe for the report of the child.
+    /// Make the pipe for the report of the child, in shims of earlier versions.
     Pipe = "pipe";
     /// Fork the child.
     Clone = "clone";

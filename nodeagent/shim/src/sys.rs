@@ -80,34 +80,6 @@ pub(crate) fn ignore_termination() {
     }
 }
 
-/// Resets all signals to their default action and unblocks them, for the program that is executed
-/// next. SIGKILL and SIGSTOP cannot be changed.
-pub(crate) fn reset_signals() {
-    // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action.
-    // libc's `signal` is not usable: it refuses the two signals that libc itself uses, and
-    // `posix_spawn` leaves those two ignored in each program that it starts, including this one.
-    let default = [0u64; 4];
-    for signal in 1..=64 {
-        // SAFETY: `default` is as long as the kernel reads; the old action is not requested; 8 is
-        // the size of the kernel's mask.
-        unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                signal,
-                default.as_ptr(),
-                std::ptr::null_mut::<u64>(),
-                8,
-            );
-        }
-    }
-    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `none` is filled by sigemptyset before it is read; the old mask is not requested.
-    unsafe {
-        libc::sigemptyset(none.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
-    }
-}
-
 /// Blocks SIGTERM and SIGINT permanently. The returned function waits for one of them.
 pub(crate) fn block_termination() -> impl FnOnce() {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -533,22 +505,6 @@ pub(crate) fn mount(
             options.as_ptr().cast(),
         )
     })
-}
-
-/// Executes the program. Returns only on failure, with an errno. Both lists end in null.
-pub(crate) fn exec(
-    program: &CStr,
-    argv: &[*const libc::c_char],
-    env: &[*const libc::c_char],
-) -> i32 {
-    debug_assert!(
-        argv.last().is_some_and(|p| p.is_null()) && env.last().is_some_and(|p| p.is_null())
-    );
-    // SAFETY: the lists end in null and their texts, held by the caller, in NUL.
-    unsafe {
-        libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr());
-    }
-    last_errno()
 }
 
 /// Exits without running exit handlers.
