@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fake_manager::{
-    EVENT, Fake, JOB, NODES, Ran, STATUS, all_failed, job_file, rmctl, shared_log, usual,
+    EVENT, Fake, JOB, NODES, Ran, STATUS, all_failed, job_file, rmctl, shared_log, unused, usual,
 };
 
 #[test]
@@ -117,12 +117,6 @@ fn invalid_arguments_exit_with_two() {
     }
     assert_eq!(rmctl(&["--addr", "not a url", "ps"]).code, 2);
     assert_eq!(rmctl(&["--help"]).code, 0);
-}
-
-/// A URL at which no program listens.
-fn unused() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    format!("http://{}", listener.local_addr().expect("an address"))
 }
 
 #[test]
@@ -398,6 +392,15 @@ fn wait_gives_a_restarting_manager_time() {
     assert_eq!(ran.code, 6, "{}{}", ran.out, ran.err);
     let reports = ran.err.matches("waiting for it, at most 1s").count();
     assert_eq!(reports, 1, "{}", ran.err);
+}
+
+#[test]
+fn wait_gives_up_at_its_timeout_if_the_manager_accepts_connections_and_answers_none() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}", silent.local_addr().expect("an address"));
+    let ran = rmctl(&["--addr", &address, "wait", "last", "--timeout", "1s"]);
+    assert_eq!(ran.code, 6, "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("no answer within 1s"), "{}", ran.err);
 }
 
 #[test]

@@ -13,6 +13,9 @@ use crate::follow::{JobObservation, SERVER_SILENCE_TIMEOUT, follow};
 use crate::progress::ProgressLine;
 use crate::render::{apps, figures::span, json::MachineOutput};
 
+/// Shortest time for the first answer, also with a shorter timeout of the wait.
+const MIN_SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Waits for the end of a job.
 pub(crate) async fn run(
     context: &CommandContext,
@@ -21,7 +24,9 @@ pub(crate) async fn run(
 ) -> CommandResult {
     let client = context.client()?;
     let started = Instant::now();
-    let silence = timeout.map_or(SERVER_SILENCE_TIMEOUT, |t| t.min(SERVER_SILENCE_TIMEOUT));
+    let silence = timeout.map_or(SERVER_SILENCE_TIMEOUT, |timeout| {
+        timeout.clamp(MIN_SILENCE_TIMEOUT, SERVER_SILENCE_TIMEOUT)
+    });
     let id = find(context, &client, job, silence).await?;
     let progress = ProgressLine::tasks(&context.term);
     let show = |sight: JobObservation<'_>| {
@@ -77,9 +82,18 @@ async fn find(
     let (started, mut backoff) = (Instant::now(), ExponentialBackoff::usual());
     let mut is_reported = false;
     loop {
-        let failure = match context.app_figures(client, job).await {
-            Ok((app, _)) => return Ok(app.id),
-            Err(failure) => failure,
+        let rest = silence.saturating_sub(started.elapsed());
+        let found = tokio::time::timeout(rest, context.app_figures(client, job)).await;
+        let failure = match found {
+            Ok(Ok((app, _))) => return Ok(app.id),
+            Ok(Err(failure)) => failure,
+            Err(_) => {
+                let why = format!(
+                    "no answer within {} from the resource manager",
+                    span(silence)
+                );
+                return Err(CommandFailure::new(CommandExitCode::Unreachable, why));
+            }
         };
         let rest = silence.saturating_sub(started.elapsed());
         if failure.exit() != CommandExitCode::Unreachable || rest.is_zero() {

@@ -195,3 +195,9 @@ pub(crate) fn job_file(dir: &Path, text: &str) -> String {
     std::fs::write(&path, text).expect("writes");
     path.display().to_string()
 }
+
+/// A URL at which no program listens.
+pub(crate) fn unused() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    format!("http://{}", listener.local_addr().expect("an address"))
+}
