@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::{hierarchies, on_any_disk, until};
-use crate::single_agent::leftover_counts::launcher_of;
+use crate::single_agent::leftover_counts::{self, launcher_of};
 use crate::{programs, sweep};
 
 /// Timeout for an agent to start and test its enforcer on a loaded machine.
@@ -165,6 +165,12 @@ impl SingleAgent {
     /// The process id of its launcher, if it has one.
     pub fn launcher(&self) -> Option<i32> {
         launcher_of(self.pid().ok()?)
+    }
+
+    /// Number of shims that its launcher has not reaped.
+    pub fn shims(&self) -> usize {
+        self.launcher()
+            .map_or(0, |launcher| leftover_counts::children(launcher, |_| true))
     }
 
     /// The directory that contains all its files.

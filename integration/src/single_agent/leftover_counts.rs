@@ -104,10 +104,17 @@ fn descriptors(pid: i32) -> usize {
 }
 
 fn zombies_of(parent: i32) -> usize {
+    children(parent, |state| state == "Z")
+}
+
+/// Number of children of a process in a state, as in field 3 of `/proc/PID/stat`.
+pub(crate) fn children(of: i32, is_counted: fn(&str) -> bool) -> usize {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = entries.filter_map(|e| fs::read_to_string(e.path().join("stat")).ok());
     stats
-        .filter(|stat| state_and_parent(stat) == Some(("Z", parent)))
+        .filter(|stat| {
+            state_and_parent(stat).is_some_and(|(state, parent)| parent == of && is_counted(state))
+        })
         .count()
 }
 

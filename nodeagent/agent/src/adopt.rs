@@ -97,11 +97,14 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
     let asked = site.layout.stop(&id).map(|s| s.cause);
     let dir = site.layout.container(&id);
     let program = recorded_process::identity(&dir, record::file::PID);
-    let shim = recorded_process::shim(&dir);
     let has_record = site.layout.has_exit_record(&id);
+    // The shim of a container with a record may serve another one.
+    let shim = (!has_record)
+        .then(|| recorded_process::shim(&dir))
+        .flatten();
     let found = match (&shim, has_record) {
-        (Some(_), false) => AdoptedState::Alive { asked },
-        (Some(_) | None, true) => AdoptedState::Ended { asked },
+        (Some(_), _) => AdoptedState::Alive { asked },
+        (None, true) => AdoptedState::Ended { asked },
         (None, false) if untouched && resumable => AdoptedState::Unstarted,
         // The shim was lost, before or after the start of the program, or the host rebooted. The
         // exit cannot be determined.

@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 use crate::agent_query::AgentQuery;
 use crate::node_link_event::NodeLinkEvent;
 use crate::sample::SamplerAction;
-use crate::shim_process::ShimProcess;
 use crate::unattributed_memory::UnattributedFinding;
 
 /// An input of the loop.
@@ -23,8 +22,8 @@ use crate::unattributed_memory::UnattributedFinding;
 pub(crate) enum AgentInput {
     /// The files and the cgroup of a container are ready, or an error.
     Prepared(ContainerId, Result<Arc<EnforcedGroup>, LaunchFailure>),
-    /// The shim of a container was started, or an error.
-    ShimStarted(ContainerId, Result<ShimProcess, LaunchFailure>),
+    /// The shim of a container could not be started.
+    NotStarted(ContainerId, LaunchFailure),
     /// The single line of the shim arrived.
     Answered(ContainerId, StartResult),
     /// The shim did not report in time whether its program runs.

@@ -36,7 +36,6 @@ use crate::node_messages;
 use crate::notify::{self, AgentWatchdog};
 use crate::rm_link::ResourceManagerLink;
 use crate::sample::{self, ContainerSampler, SampledContainer, SamplerAction, SharedSampler};
-use crate::shim_process::ShimProcess;
 use crate::stop;
 use crate::unattributed_memory::UnattributedFinding;
 use crate::view;
@@ -103,7 +102,7 @@ impl NodeAgentLoop {
                 ..LiveContainer::default()
             };
             if let Some(shim) = a.shim {
-                self.jobs.watch_shim(a.id.clone(), ShimProcess::Found(shim));
+                self.jobs.watch_found(a.id.clone(), shim);
                 self.start_meter(&a.id);
             }
             self.step(agent::AgentEvent::Adopted {
@@ -192,10 +191,9 @@ impl NodeAgentLoop {
             AgentInput::Prepared(id, Err(failure)) => {
                 self.not_launched(id, FailedOperation::Prepare, failure)
             }
-            AgentInput::ShimStarted(id, Err(failure)) => {
+            AgentInput::NotStarted(id, failure) => {
                 self.not_launched(id, FailedOperation::Start, failure)
             }
-            AgentInput::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
             AgentInput::Answered(id, answer) => self.answered(id, answer),
             AgentInput::Silent(id) => {
                 warn!(container_id = %id, "the shim did not report the start of the program");

@@ -12,7 +12,7 @@ use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::{CgroupError, EnforcedGroup};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
-use headroom_node_exec::ChildProcess;
+use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::{ContainerId, Name};
 use headroom_wire::v1::nodes::RunOrder;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -36,7 +36,7 @@ use crate::node_context::NodeContext;
 use crate::process_wait;
 use crate::resize;
 use crate::sample::{self, SharedSampler};
-use crate::shim_process::{self, SHIM_ANSWER_TIMEOUT, ShimDescriptor, ShimLineResult, ShimProcess};
+use crate::shim_process::{self, SHIM_ANSWER_TIMEOUT, ShimLineResult};
 use crate::stop;
 use crate::unattributed;
 
@@ -185,27 +185,18 @@ impl JobStarter {
                     }
                     Err(failure) => {
                         jobs.site.disk_checks.check_after(&failure).await;
-                        return jobs.send(AgentInput::ShimStarted(id, Err(failure))).await;
+                        return jobs.send(AgentInput::NotStarted(id, failure)).await;
                     }
                 }
             }
-            jobs.send(AgentInput::ShimStarted(
-                id,
-                Err(internal(
-                    "three launchers were lost before they forked the shim",
-                )),
-            ))
-            .await;
+            let failure = internal("three launchers were lost before they forked the shim");
+            jobs.send(AgentInput::NotStarted(id, failure)).await;
         });
     }
 
     async fn listen_to_own(&self, id: ContainerId, child: ChildProcess, line: OwnedFd) {
         let child = Arc::new(child);
-        self.send(AgentInput::ShimStarted(
-            id.clone(),
-            Ok(ShimProcess::Own(Arc::clone(&child))),
-        ))
-        .await;
+        self.watch(id.clone(), Arc::clone(&child), |shim| shim.wait().map(drop));
         match shim_process::listen(line).await {
             ShimLineResult::Line(answer) => self.send(AgentInput::Answered(id, answer)).await,
             ShimLineResult::Silence => {
@@ -225,9 +216,8 @@ impl JobStarter {
         let Ok(conversation) = Conversation::new(socket) else {
             return LaunchOutcome::Nothing;
         };
-        let (mut forked, mut answered, mut shim) = (false, false, None);
-        let mut runs = false;
-        while !(forked && answered) {
+        let (mut shim, mut answered, mut runs) = (None, false, false);
+        while shim.is_none() || !answered {
             let Ok(word) = timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await else {
                 // By its descriptor: the shim may not have written its identity yet.
                 if let Some(Err(error)) = shim
@@ -237,18 +227,11 @@ impl JobStarter {
                     warn!(container_id = %id, %error, "a shim that sends no answer cannot be killed");
                 }
                 self.send(AgentInput::Silent(id.clone())).await;
-                return LaunchOutcome::All;
+                runs = false;
+                break;
             };
             match word {
-                Some((LauncherPacket::Forked, Some(pidfd))) => {
-                    forked = true;
-                    shim = pidfd.try_clone().ok();
-                    self.send(AgentInput::ShimStarted(
-                        id.clone(),
-                        Ok(ShimProcess::Launched(pidfd)),
-                    ))
-                    .await;
-                }
+                Some((LauncherPacket::Forked, Some(pidfd))) => shim = Some(pidfd),
                 Some((LauncherPacket::Answer(answer), _)) => {
                     answered = true;
                     runs = matches!(answer, StartResult::Started { .. });
@@ -259,59 +242,60 @@ impl JobStarter {
                         "the launcher cannot fork the shim: {}",
                         io::Error::from_raw_os_error(errno)
                     );
-                    self.send(AgentInput::ShimStarted(id.clone(), Err(internal(why))))
+                    self.send(AgentInput::NotStarted(id.clone(), internal(why)))
                         .await;
                     return LaunchOutcome::All;
                 }
                 // Launcher and shim have closed the socket. Without a fork packet the launcher was
                 // lost, before or after the fork.
-                Some((LauncherPacket::Forked, None)) | None if forked => return LaunchOutcome::All,
-                Some((LauncherPacket::Forked, None)) | None => return self.look_for(id).await,
+                Some((LauncherPacket::Forked, None)) | None => {
+                    if let Some(shim) = shim {
+                        // A lost shim may have started processes, until it has ended.
+                        process_wait::ended(shim, |_| Ok(())).await.ok();
+                    }
+                    return self.look_for(id).await;
+                }
             }
         }
-        if runs {
-            tokio::spawn(self.clone().await_record(id.clone(), conversation));
+        if let Some(shim) = shim {
+            let container = runs.then_some(conversation);
+            tokio::spawn(self.clone().watch_launched(id.clone(), shim, container));
         }
         LaunchOutcome::All
     }
 
-    /// Waits until the shim has written its exit record and closed the socket. It syncs the record
-    /// and ends afterwards, which [`JobStarter::watch_shim`] reports too. A shim of an earlier
-    /// release closes the socket at once, without a record.
-    async fn await_record(self, id: ContainerId, conversation: Conversation) {
-        while conversation.next().await.is_some() {}
-        if self.site.layout.has_exit_record(&id) {
-            self.send(AgentInput::ShimEnded(id)).await;
+    /// Waits until the shim has written its exit record and closed the socket of the running container.
+    /// Then it may serve another one. Without a record, its end counts: a shim of an earlier release
+    /// closes the socket at once.
+    async fn watch_launched(self, id: ContainerId, shim: OwnedFd, running: Option<Conversation>) {
+        if let Some(conversation) = running {
+            while conversation.next().await.is_some() {}
+            if self.site.layout.has_exit_record(&id) {
+                return self.send(AgentInput::ShimEnded(id)).await;
+            }
         }
+        self.watch(id, shim, |_| Ok(()));
     }
 
-    /// Looks for a shim that was forked but not reported.
+    /// Looks for a shim that was forked but not reported, or that ended without an answer. One that
+    /// its directory does not name has started nothing.
     async fn look_for(&self, id: &ContainerId) -> LaunchOutcome {
         if self.site.layout.was_never_started(id) {
             return LaunchOutcome::Nothing;
         }
         match adopt::named_shim(&self.site, id) {
-            Some(shim) => {
-                self.send(AgentInput::ShimStarted(
-                    id.clone(),
-                    Ok(ShimProcess::Found(shim)),
-                ))
-                .await
-            }
+            Some(shim) => self.watch_found(id.clone(), shim),
             None => self.send(AgentInput::ShimEnded(id.clone())).await,
         }
         LaunchOutcome::All
     }
 
-    /// Waits for the end of a shim. Reaps it if it is a child of this agent.
-    pub(crate) fn watch_shim(&self, id: ContainerId, shim: ShimProcess) {
-        match shim {
-            ShimProcess::Own(child) => self.watch(id, child, |shim| shim.wait().map(drop)),
-            ShimProcess::Launched(pidfd) => self.watch(id, ShimDescriptor(pidfd), |_| Ok(())),
-            ShimProcess::Found(shim) => self.watch(id, shim, |_| Ok(())),
-        }
+    /// Waits for the end of a shim of an earlier agent or launcher.
+    pub(crate) fn watch_found(&self, id: ContainerId, shim: WatchedProcess) {
+        self.watch(id, shim, |_| Ok(()));
     }
 
+    /// Waits for the end of a shim. `reap` reaps it if it is a child of this agent.
     fn watch<F: AsRawFd + Send + Sync + 'static>(
         &self,
         id: ContainerId,

@@ -1,14 +1,11 @@
-//! A shim as a process of this agent, of the launcher or of an earlier agent, and the line with
-//! which it reports its start.
+//! The line with which a shim reports the start of its program.
 //!
 //! This module starts and ends no shim.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use headroom_container_shim::record::StartResult;
-use headroom_node_exec::{ChildProcess, WatchedProcess};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::unix::pipe;
 
@@ -18,27 +15,6 @@ pub(crate) const SHIM_ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Maximum length of a shim's line. Bytes.
 const LINE: u64 = 256;
-
-/// A shim, by the process that started it.
-#[derive(Debug)]
-pub(crate) enum ShimProcess {
-    /// A child of the agent.
-    Own(Arc<ChildProcess>),
-    /// A child of the launcher, which reaps it. The descriptor is readable after the end.
-    Launched(OwnedFd),
-    /// A child of an earlier agent, or of a launcher that is gone.
-    Found(WatchedProcess),
-}
-
-/// The pidfd of a shim, readable after its end. The launcher reaps the shim.
-#[derive(Debug)]
-pub(crate) struct ShimDescriptor(pub(crate) OwnedFd);
-
-impl AsRawFd for ShimDescriptor {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.0.as_raw_fd()
-    }
-}
 
 /// The result of reading the shim's pipe.
 pub(crate) enum ShimLineResult {

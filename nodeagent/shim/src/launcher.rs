@@ -1,16 +1,15 @@
-//! `container-shim --launcher`: runs as long as its agent, and forks the shim of each container.
+//! `container-shim --launcher`: runs as long as its agent, and gives each container a shim.
 //!
 //! A fork of this small process costs a fraction of an exec and two moves between cgroups, which a
-//! shim as a separate program needs. The launcher receives the packets of `launcher_protocol` on
-//! its standard input and reaps shims; it decides nothing. After the agent is gone it completes the
-//! pending requests and exits; the shims stay. It holds the agent's lock: a forked shim holds the
-//! lock until its directory names it. The next agent waits for the lock and therefore finds every
-//! shim.
+//! shim as a separate program needs. A shim whose container has ended serves again without a fork
+//! (see `spare`). The launcher receives the packets of `launcher_protocol` on its standard input and
+//! reaps shims; it decides nothing. After the agent is gone it completes the pending requests and
+//! exits; the shims of running containers stay. It holds the agent's lock, and so does each shim
+//! until its directory names it. The next agent waits for the lock and therefore finds every shim.
 
 use std::fs::File;
 use std::io::{ErrorKind, stdin};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
 use headroom_container_shim::launcher_protocol::{
@@ -18,7 +17,8 @@ use headroom_container_shim::launcher_protocol::{
 };
 use headroom_node_process::fd_passing;
 
-use crate::supervise::AgentConnection;
+use crate::spare::{AssignedContainer, LauncherLine, ShimOrder, SpareShims};
+use crate::supervise::{AgentConnection, SupervisedEnd};
 use crate::sys::ArgumentMemory;
 use crate::{supervise, sys};
 
@@ -28,7 +28,7 @@ pub(crate) fn run() -> ExitCode {
     // much as its mounts.
     sys::empty_bounding_set(&[]);
     let arguments = ArgumentMemory::own();
-    let Ok(ended) = sys::ended_children() else {
+    let (Ok(ended), Ok(mut spares)) = (sys::ended_children(), SpareShims::new()) else {
         return ExitCode::FAILURE;
     };
     if fd_passing::send(stdin(), READY, &[]).is_err() {
@@ -51,76 +51,81 @@ pub(crate) fn run() -> ExitCode {
         if length == 0 {
             return ExitCode::SUCCESS;
         }
-        let mut files = files.into_iter();
-        match (
-            LauncherRequest::decode(room.get(..length).unwrap_or_default()),
-            files.next(),
-            files.next(),
-        ) {
-            (Some(LauncherRequest::Lock), file, _) => lock = file.map(File::from),
-            (Some(LauncherRequest::Run(dir)), Some(conversation), Some(words)) => {
-                if let Some(forked) = fork_shim(dir, conversation, words.into(), &mut lock) {
-                    drop(ended);
-                    return forked.run_shim(arguments);
-                }
+        let packet = room.get(..length).unwrap_or_default();
+        if LauncherRequest::decode(packet) == Some(LauncherRequest::Lock) {
+            lock = files.into_iter().next().map(File::from);
+        } else if let Some(order) = ShimOrder::of(packet, files) {
+            // No reply to any other packet: closing the socket ends the exchange.
+            if let Some(shim) = start_shim(packet, order, &mut spares, &mut lock) {
+                drop(ended);
+                return run_shim(shim, &spares.into_line(), arguments);
             }
-            // No reply: closing the socket ends the exchange.
-            (Some(LauncherRequest::Run(_)), _, _) | (None, _, _) => {}
         }
     }
 }
 
-/// A forked shim, in its own process.
-struct ForkedShim {
-    dir: PathBuf,
-    lock: Option<File>,
-}
-
-/// Forks a shim. Returns `None` in the launcher, which has sent the result.
-fn fork_shim(
-    dir: PathBuf,
-    conversation: OwnedFd,
-    words: File,
+/// Passes the container to a waiting shim, or forks one. Returns the order in a forked shim, and
+/// `None` in the launcher, which has sent the result.
+fn start_shim(
+    packet: &[u8],
+    order: ShimOrder,
+    spares: &mut SpareShims,
     lock: &mut Option<File>,
-) -> Option<ForkedShim> {
+) -> Option<ShimOrder> {
+    let mut files: Vec<BorrowedFd<'_>> = vec![order.conversation.as_fd(), order.words.as_fd()];
+    files.extend(lock.as_ref().map(|lock| lock.as_fd()));
+    if let Some(pidfd) = spares.pass(packet, &files) {
+        tell_forked(&order.conversation, &pidfd);
+        return None;
+    }
     match sys::fork() {
         Ok(None) => {
-            // Descriptor 0 was the launcher's socket. The shim must not keep it open, and no other
-            // file may take its number. If a descriptor cannot be placed, the agent receives no
-            // answer and treats this shim as silent.
-            let conversation = File::from(conversation);
-            let placed = [(&conversation, 0), (&conversation, 1), (&words, 2)]
-                .into_iter()
-                .try_for_each(|(f, at)| sys::place(f, at));
-            let _ = placed.and_then(|()| sys::new_session());
-            Some(ForkedShim {
-                dir,
+            // A shim without its own session runs all the same.
+            let _ = sys::new_session();
+            Some(ShimOrder {
                 lock: lock.take(),
+                ..order
             })
         }
         Ok(Some(pid)) => {
             // Only this process reaps the shim, and later: the pid is still valid.
-            let pidfd = sys::pidfd(pid);
-            // If the agent is gone or misses the packet, it reads the directory.
-            if let Ok(pidfd) = pidfd {
-                let packet = LauncherPacket::Forked.encode();
-                let _ = fd_passing::send(&conversation, &packet, &[pidfd.as_fd()]);
+            if let Ok(pidfd) = sys::pidfd(pid) {
+                tell_forked(&order.conversation, &pidfd);
             }
             None
         }
         Err(errno) => {
             let packet = LauncherPacket::Refused { errno }.encode();
-            let _ = fd_passing::send(&conversation, &packet, &[]);
+            let _ = fd_passing::send(&order.conversation, &packet, &[]);
             None
         }
     }
 }
 
-impl ForkedShim {
-    fn run_shim(self, arguments: Option<ArgumentMemory>) -> ExitCode {
+/// Reports that a container has a shim. If the agent is gone or misses the packet, it reads the
+/// directory.
+fn tell_forked(conversation: &OwnedFd, pidfd: &OwnedFd) {
+    let packet = LauncherPacket::Forked.encode();
+    let _ = fd_passing::send(conversation, &packet, &[pidfd.as_fd()]);
+}
+
+/// Runs a forked shim, for one container after the other.
+fn run_shim(
+    mut order: ShimOrder,
+    launcher: &LauncherLine,
+    arguments: Option<ArgumentMemory>,
+) -> ExitCode {
+    loop {
+        // Descriptor 0 was the launcher's socket. A shim must not keep it open.
+        let Ok(AssignedContainer { dir, lock }) = order.accept() else {
+            return ExitCode::FAILURE;
+        };
         if let Some(arguments) = arguments {
-            arguments.show(&self.dir);
+            arguments.show(&dir);
         }
-        supervise::run(Path::new(&self.dir), self.lock, AgentConnection::Socket)
+        match supervise::run(&dir, lock, AgentConnection::Socket) {
+            SupervisedEnd::Exit(code) => return code,
+            SupervisedEnd::Read(record) => order = launcher.next_order(record),
+        }
     }
 }

@@ -16,6 +16,7 @@ mod keeper;
 mod launch;
 mod launcher;
 mod records;
+mod spare;
 mod step_failure;
 mod supervise;
 mod sys;
@@ -24,6 +25,8 @@ mod view;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
+
+use crate::supervise::{AgentConnection, SupervisedEnd};
 
 const USAGE: &str = "usage: container-shim DIR | container-shim --keeper | container-shim --launcher | container-shim --version\n";
 
@@ -42,7 +45,11 @@ fn main() -> ExitCode {
         }
         (Some(dir), None) if !dir.as_encoded_bytes().starts_with(b"-") => {
             sys::ignore_termination();
-            supervise::run(Path::new(&dir), None, supervise::AgentConnection::Pipe)
+            match supervise::run(Path::new(&dir), None, AgentConnection::Pipe) {
+                SupervisedEnd::Exit(code) => code,
+                // Only an agent with a socket reads the record first.
+                SupervisedEnd::Read(record) => ExitCode::from(u8::from(record.sync_all().is_err())),
+            }
         }
         (_, _) => {
             sys::write_text(2, USAGE);

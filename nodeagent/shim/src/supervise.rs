@@ -6,7 +6,6 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use headroom_container_shim::LaunchStep;
 use headroom_container_shim::record::{ExitRecord, ProgramEnd, StartResult, file};
@@ -14,10 +13,6 @@ use headroom_container_shim::record::{ExitRecord, ProgramEnd, StartResult, file}
 use crate::launch::launch;
 use crate::step_failure::StepFailure;
 use crate::{records, sys};
-
-/// Time that this process leaves to other ends, before it syncs the exit record and ends. The end
-/// of a hundred shims costs as much as a third of their reports.
-const OTHER_ENDS: Duration = Duration::from_millis(50);
 
 /// The connection to the agent, on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +23,23 @@ pub(crate) enum AgentConnection {
     Socket,
 }
 
-/// Runs a shim from start to end. The exit code shows whether the exit record could be
+/// What is left to do after a container has ended.
+pub(crate) enum SupervisedEnd {
+    /// The shim ends with this code.
+    Exit(ExitCode),
+    /// The agent reads the exit record, which is not synced.
+    Read(File),
+}
+
+/// Supervises a container from start to end. An exit code shows whether the exit record could be
 /// written. The caller ignores the signals of [`sys::ignore_termination`].
 ///
 /// `until_named` is closed as soon as the directory names this process.
-pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection) -> ExitCode {
+pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection) -> SupervisedEnd {
     sys::become_subreaper();
-    let own = i32::try_from(std::process::id()).unwrap_or_default();
     // If this fails, no program starts. A directory that names no shim means that no program ever
     // started there.
-    let named = records::write_identity(dir, file::SHIM_PID, own);
+    let named = records::write_identity(dir, file::SHIM_PID, sys::own_pid());
     drop(until_named);
     let named = named.map_err(|e| StepFailure {
         step: LaunchStep::Identity,
@@ -64,20 +66,17 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection)
             }
             let written = records::write_exit(dir, &wait(pid, started_ms, counters));
             let Ok(record) = written else {
-                return conclude(dir, written.map(drop));
+                return SupervisedEnd::Exit(conclude(dir, written.map(drop)));
             };
             // The agent collects the end from now on. It may use the file of standard error for
             // other purposes, so an error of the sync is not written there.
-            let is_heard = agent == AgentConnection::Socket && !sys::has_lost_peer(1);
-            if is_heard {
+            if agent == AgentConnection::Socket && !sys::has_lost_peer(1) {
                 close_agent_pipe();
+                return SupervisedEnd::Read(record);
             }
             // Records and reports of other ends come before the sync and the end of this process. An
             // agent without the socket, such as one that was started later, waits for its end.
             sys::yield_to_others();
-            if is_heard {
-                sys::sleep(OTHER_ENDS);
-            }
             // Exit handlers would only touch memory that is then freed.
             sys::exit_now(i32::from(record.sync_all().is_err()))
         }
@@ -94,7 +93,7 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection)
                 }
                 .encode(),
             );
-            code
+            SupervisedEnd::Exit(code)
         }
     }
 }

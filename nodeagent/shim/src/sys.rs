@@ -219,14 +219,51 @@ pub(crate) fn await_packet(ended: &OwnedFd) -> LauncherEvent {
 /// Reaps all children that have ended.
 pub(crate) fn reap_all(ended: &OwnedFd) {
     let mut room = [0u8; 512];
-    // SAFETY: the buffer has the length that is passed. Its content is not used: waitpid below
-    // finds the children.
+    // SAFETY: the buffer has the length that is passed. Its content is not used.
     unsafe { libc::read(ended.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
-    // SAFETY: takes no memory; WNOHANG returns at once.
-    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
+    has_children();
 }
 
-/// Opens a pidfd of a child.
+/// Reaps the children that have ended. Returns whether others remain.
+pub(crate) fn has_children() -> bool {
+    loop {
+        // SAFETY: takes no memory; WNOHANG returns at once.
+        match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } {
+            0 => return true,
+            pid if pid > 0 => {}
+            _ => return last_errno() != libc::ECHILD,
+        }
+    }
+}
+
+/// Waits until a packet or the end of file can be read from `socket`, up to a time or a signal.
+pub(crate) fn await_input(socket: &OwnedFd, most: Duration) {
+    let mut asked = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the one entry is valid through the call.
+    unsafe {
+        libc::poll(&raw mut asked, 1, milliseconds(most));
+    }
+}
+
+/// Makes the sends of the other end fail. Packets that were sent before can still be received.
+pub(crate) fn refuse_input(socket: &OwnedFd) {
+    // SAFETY: takes numbers only; it cannot fail for an open socket.
+    unsafe {
+        libc::shutdown(socket.as_raw_fd(), libc::SHUT_RD);
+    }
+}
+
+/// The pid of this process.
+pub(crate) fn own_pid() -> libc::pid_t {
+    // SAFETY: no arguments; it cannot fail.
+    unsafe { libc::getpid() }
+}
+
+/// Opens a pidfd of this process or of a child.
 pub(crate) fn pidfd(pid: libc::pid_t) -> Result<OwnedFd, i32> {
     // SAFETY: takes numbers only.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -375,11 +412,14 @@ pub(crate) fn has_lost_peer(socket: i32) -> bool {
 
 /// Does nothing for a time, or until a signal.
 pub(crate) fn sleep(time: Duration) {
-    let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: no descriptors are given.
     unsafe {
-        libc::poll(std::ptr::null_mut(), 0, milliseconds);
+        libc::poll(std::ptr::null_mut(), 0, milliseconds(time));
     }
+}
+
+fn milliseconds(time: Duration) -> libc::c_int {
+    libc::c_int::try_from(time.as_millis()).unwrap_or(libc::c_int::MAX)
 }
 
 /// Sets the mode bits that new files do not get.

@@ -22,6 +22,7 @@ mod isolation;
 mod logs;
 mod reload;
 mod resize;
+mod spare_shims;
 mod start;
 mod stops;
 mod yarn;
