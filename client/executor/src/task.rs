@@ -35,6 +35,7 @@ use crate::logs::TaskFiles;
 use crate::payload::{PayloadFiles, TaskValue};
 use crate::sampler::{TaskSample, TaskSampler};
 use crate::session::{FreezePressure, GRACE_TIMEOUT, TaskControl};
+use crate::spawn_failure;
 use crate::task_state::{TaskAction, TaskEvent, TaskPhase};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{TaskEndEvidence, not_started, report_of_end};
@@ -141,7 +142,7 @@ pub async fn run(
             let why = "it was stopped before it ran".to_owned();
             (why, None, Some(cause))
         }
-        Err(e) => (format!("{e:#}"), program_code(&e), None),
+        Err(e) => (spawn_failure::sentence(&e), program_code(&e), None),
     };
     let container = &site.environment.container;
     let kind = site.container.kind();
