@@ -60,18 +60,25 @@ impl SegmentedLog {
     /// # Errors
     /// The file cannot be written.
     pub fn append<L: AsRef<[u8]>>(&mut self, lines: impl IntoIterator<Item = L>) -> io::Result<()> {
-        let mut text = Vec::new();
+        let (mut text, mut next) = (Vec::new(), Ok(()));
         for line in lines {
             text.extend_from_slice(line.as_ref());
             text.push(b'\n');
+            // If the next segment cannot be opened, the other lines are still written.
+            if next.is_ok() && self.written + bytes(&text) >= self.bounds.segment {
+                self.write(&mut text)?;
+                next = self.next();
+            }
         }
-        self.open.write_all(&text)?;
-        self.written += u64::try_from(text.len()).unwrap_or(u64::MAX);
-        if self.written >= self.bounds.segment {
-            self.next()
-        } else {
-            Ok(())
-        }
+        self.write(&mut text)?;
+        next
+    }
+
+    fn write(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
+        self.open.write_all(text)?;
+        self.written += bytes(text);
+        text.clear();
+        Ok(())
     }
 
     /// Writes all appended lines to disk, so that they survive the end of the machine.
@@ -111,6 +118,10 @@ impl SegmentedLog {
             .take(many)
             .try_for_each(|(_, old)| fs::remove_file(old))
     }
+}
+
+fn bytes(text: &[u8]) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 
 /// Opens a file and returns it with its size. A torn last line gets a line break, so that the next
@@ -276,6 +287,20 @@ mod tests {
         let size: usize = all.iter().map(|l| l.len() + 1).sum();
         assert!((200..400).contains(&size), "{size}");
         assert_eq!(segments(dir.path(), "x").expect("reads").len(), 3);
+    }
+
+    #[test]
+    fn one_call_fills_several_segments() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut lines = open(dir.path());
+        lines
+            .append((0..100).map(|n| format!("line {n:02}")))
+            .expect("writes");
+        let all = kept(dir.path());
+        assert_eq!(segments(dir.path(), "x").expect("reads").len(), 3);
+        assert_eq!(all.last().map(String::as_str), Some("line 99"));
+        let size: usize = all.iter().map(|line| line.len() + 1).sum();
+        assert!((200..400).contains(&size), "{size}");
     }
 
     #[test]
