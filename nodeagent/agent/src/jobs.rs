@@ -50,14 +50,14 @@ const QUICK_REMOVAL_TIMEOUT: Duration = Duration::from_millis(100);
 const REPORTS_TIMEOUT: Duration = Duration::from_millis(200);
 /// SIGKILL.
 const KILL: i32 = 9;
-/// Number of requests for a shim if launchers are lost.
+/// Number of requests for a shim if launchers or shims are lost.
 const LAUNCHERS: u32 = 3;
 
 /// Result of a launch through the launcher.
 enum LaunchOutcome {
     /// The result is sent.
     All,
-    /// No shim was forked.
+    /// Nothing was started.
     Nothing,
 }
 
@@ -159,8 +159,8 @@ impl JobStarter {
             // Held until the shim has answered. The semaphore is never closed, so the permit is
             // always granted.
             let _turn = Arc::clone(&jobs.starting).acquire_owned().await;
-            // Retries only if no shim was forked: then the launcher was lost before it processed
-            // the request.
+            // Retries only if nothing was started: then the launcher was lost before it processed the
+            // request, or the shim before it took the container.
             for _ in 0..LAUNCHERS {
                 let (site, of) = (Arc::clone(&jobs.site), id.clone());
                 let started =
@@ -179,7 +179,7 @@ impl JobStarter {
                         match jobs.listen(&id, conversation).await {
                             LaunchOutcome::All => return,
                             LaunchOutcome::Nothing => {
-                                warn!(container_id = %id, "the launcher was lost before it forked the shim; trying again")
+                                warn!(container_id = %id, "the launcher or the shim was lost before the program was started; trying again")
                             }
                         }
                     }
@@ -189,7 +189,9 @@ impl JobStarter {
                     }
                 }
             }
-            let failure = internal("three launchers were lost before they forked the shim");
+            let failure = internal(
+                "three times the launcher or the shim was lost before the program was started",
+            );
             jobs.send(AgentInput::NotStarted(id, failure)).await;
         });
     }

@@ -1,4 +1,4 @@
-//! The agent's side of the launcher: the process that forks the shim of each container.
+//! The agent's side of the launcher: the process that gives each container a shim.
 //!
 //! Owned by the node context. The launcher starts with the agent, and again after it is gone. If
 //! `container-shim` is of a release without launcher, the agent starts each shim as a separate

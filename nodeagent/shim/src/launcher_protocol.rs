@@ -5,10 +5,10 @@
 //! [`encode_fork_request`] and two descriptors: the socket for the replies of that shim, and the
 //! file for its error messages.
 //!
-//! All replies come through that socket. The launcher reports that the shim is forked, with its
+//! All replies come through that socket. The launcher reports that the container has a shim, with its
 //! pidfd, or why the fork failed. The shim sends its one [`StartResult`]. If the socket closes
-//! without a reply, and the container's directory names no shim, then no shim was forked. Pure:
-//! this module sends nothing.
+//! without that, and the container's directory names no shim, then nothing was started. Pure: this
+//! module sends nothing.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,8 +18,8 @@ use crate::record::StartResult;
 
 /// The first packet of the launcher, with the protocol version.
 pub const READY: &[u8] = b"ready 2\n";
-/// The packet that passes the lock of the agent's state directory. A forked shim holds the lock
-/// until its directory names it. The next agent waits for the lock before it adopts containers, so
+/// The packet that passes the lock of the agent's state directory. A shim with a new container holds
+/// the lock until its directory names it. The next agent waits for the lock before it adopts containers, so
 /// it finds every shim.
 pub const LOCK: &[u8] = b"lock\n";
 /// Maximum length of a packet. Bytes.
@@ -39,7 +39,7 @@ pub fn encode_fork_request(dir: &Path) -> Vec<u8> {
 pub enum LauncherRequest {
     /// Hold the lock.
     Lock,
-    /// Fork a shim.
+    /// Give the container in this directory a shim.
     Run(PathBuf),
 }
 
@@ -59,7 +59,7 @@ impl LauncherRequest {
 /// One reply packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LauncherPacket {
-    /// From the launcher: the shim is forked. The packet carries its pidfd.
+    /// From the launcher: the container has a shim, forked or spare. The packet carries its pidfd.
     Forked,
     /// From the launcher: the fork failed.
     Refused {

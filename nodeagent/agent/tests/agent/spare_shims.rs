@@ -76,3 +76,35 @@ async fn a_killed_shim_without_a_container_delays_nothing() {
         kill(run_short(&rm, &node, n).await, 9);
     }
 }
+
+/// Number of open sockets of a process.
+fn sockets(pid: i32) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let targets = files.into_iter().flatten().flatten();
+    let targets = targets.filter_map(|file| std::fs::read_link(file.path()).ok());
+    targets
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shim_that_is_killed_before_it_takes_its_container_is_replaced() {
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
+    let spare = run_short(&rm, &node, 1).await;
+    // One socket to the launcher, and after the offer one for its request.
+    rm.until("the offer", |_| (sockets(spare) == 2).then_some(()))
+        .await;
+    kill(spare, 19);
+    let id = rm.run(2, 16, sh("echo launched >> launches; exit 5"));
+    // The agent creates the file just before it requests the shim.
+    rm.until("the request", |_| {
+        node.file(&id, "shim.err").exists().then_some(())
+    })
+    .await;
+    kill(spare, 9);
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Exit { code: 5 }, "{report:#?}");
+    assert_ne!(shim(&node, &id), spare);
+    assert_eq!(node.text(&id, "work/launches"), "launched\n");
+}
