@@ -5,6 +5,7 @@
 
 mod access;
 mod declared_stage;
+pub mod executor_request;
 mod executors;
 pub mod feasibility;
 mod files;

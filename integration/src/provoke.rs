@@ -282,7 +282,7 @@ fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<Exec
     Ok(ExecutorSettings {
         memory: Some(CONTAINER),
         task_shm: None,
-        master: "tcp://127.0.0.1:1".parse().context("an address")?,
+        master: Some("tcp://127.0.0.1:1".parse().context("an address")?),
         token: "none".to_owned(),
         slots: 1,
         app: "provoke.1".parse().context("an id")?,

@@ -61,6 +61,8 @@ pub struct ScenarioJob {
     pub at_ms: u64,
     /// Memory of its master's container; `None` for an unmanaged master.
     pub managed: Option<Bytes>,
+    /// Whether its first executor starts along with a managed master.
+    pub first_executor: bool,
 }
 
 /// The complete plan of a run.
@@ -264,6 +266,7 @@ fn job(n: usize, nodes: &[Resource], chance: &mut RandomSource) -> ScenarioJob {
         habits,
         at_ms: chance.between(EVERYBODY_IS_THERE, 15_000),
         managed,
+        first_executor: chance.percent(50),
     }
 }
 

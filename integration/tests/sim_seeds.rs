@@ -217,10 +217,13 @@ fn a_growth_deadlock_is_found() {
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
 
+/// Most seeds until a planted bug is found.
+const MAX_SEEDS: u64 = 1000;
+
 /// Number of seeds until the invariant checker finds the bug.
 fn found_after(plant: PlantedBug) -> u64 {
-    let found = (0..1000).find(|seed| run_with(*seed, plant).violation.is_some());
-    found.unwrap_or_else(|| panic!("{plant:?} was not found in 1000 seeds"))
+    let found = (0..MAX_SEEDS).find(|seed| run_with(*seed, plant).violation.is_some());
+    found.unwrap_or_else(|| panic!("{plant:?} was not found in {MAX_SEEDS} seeds"))
 }
 
 #[test]
@@ -248,12 +251,12 @@ fn a_start_before_the_journal_is_found() {
 /// `words`. The same scenario without the bug passes. Returns the finding.
 fn found_in_managers(plant: PlantedBug, words: &str) -> String {
     let several = |seed, plant| run_scenario(seed, Scenario::several_managers(seed), plant);
-    let found = (0..500).find_map(|seed| {
+    let found = (0..MAX_SEEDS).find_map(|seed| {
         let what = several(seed, plant).violation?;
         what.contains(words).then_some((seed, what))
     });
     let Some((seed, what)) = found else {
-        panic!("{plant:?} was not found in 500 seeds");
+        panic!("{plant:?} was not found in {MAX_SEEDS} seeds");
     };
     held(&several(seed, PlantedBug::Nothing));
     let after = seed + 1;

@@ -11,6 +11,7 @@ use headroom_client::retry::ExponentialBackoff;
 use headroom_client::{Client, ClientCredentials, ClientError, TaskRowScope};
 use headroom_config::job::ClusterProfiles;
 use headroom_config::{JobSpec, JournalPlace};
+use headroom_identity::token::random_hex;
 use headroom_objects::{ObjectDirectory, StoreVariables};
 use headroom_transport::{ListenerIdentity, MasterAddress};
 use headroom_types::{AppId, AttemptId, Bytes, UnixMillis};
@@ -452,7 +453,7 @@ async fn begin(
             version: record::VERSION,
             job: fingerprint,
             app: app.to_string(),
-            token: secret()?,
+            token: executor_secret(options.attempt)?,
             port,
             submission_token: job.live.is_some().then(secret).transpose()?,
         },
@@ -514,12 +515,17 @@ async fn answered<T, F: Future<Output = Result<T, ClientError>>>(
 
 /// 32 random bytes from the kernel, in hexadecimal.
 fn secret() -> Result<String, MasterRunError> {
-    use std::io::Read as _;
-    let mut bytes = [0u8; 32];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut f| f.read_exact(&mut bytes))
-        .map_err(MasterRunError::Random)?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    random_hex::<32>().map_err(MasterRunError::Random)
+}
+
+/// The secret for executors: that of the executor which starts along with the first attempt, or a
+/// new one. A later attempt without the journal of the first does not know the tasks of that
+/// executor.
+fn executor_secret(attempt: u32) -> Result<String, MasterRunError> {
+    let submitted = std::env::var("HEADROOM_APP_TOKEN").ok();
+    submitted
+        .filter(|secret| attempt == 1 && !secret.is_empty())
+        .map_or_else(secret, Ok)
 }
 
 /// Directory of an application's journal. Each application has its own.

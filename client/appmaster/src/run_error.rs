@@ -41,8 +41,8 @@ pub enum MasterRunError {
         source: std::io::Error,
     },
     /// No secret could be created.
-    #[error("cannot read a secret for executors from /dev/urandom")]
-    Random(#[source] std::io::Error),
+    #[error("cannot make a secret for executors")]
+    Random(#[source] headroom_identity::token::NoRandomness),
 }
 
 impl MasterRunError {

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub use headroom_config::job::executor_request::{set_request, set_resource};
 use headroom_config::{
-    ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec,
-    StageSpec, TaskGroups, TaskLimit,
+    ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec, StageSpec,
+    TaskLimit,
 };
 use headroom_types::{
-    Bytes, Cpus, FetchedFile, LaunchSpec, Profile, Remedy, RequestId, Resource, TaskAttemptId,
-    TaskId, millis,
+    Bytes, Cpus, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId, millis,
 };
 use headroom_wire::v1::submission::SubmittedTask;
 use headroom_wire::v1::task::TaskStart;
@@ -57,11 +57,6 @@ fn size_of_profile(job: &JobSpec, spec: &StageSpec, profile: Profile) -> Attempt
     }
 }
 
-/// The request id of a set's executors.
-pub fn set_request(set: &ExecutorSpec) -> Option<RequestId> {
-    format!("set-{}", set.name).parse().ok()
-}
-
 /// The request id of a task's own container on a rung.
 pub fn own_request(task: &TaskId, rung: u32) -> Option<RequestId> {
     format!("own-{}-{}-r{rung}", task.stage, task.index)
@@ -104,11 +99,6 @@ pub enum RequestOwner {
     },
 }
 
-/// Size of one container of a shared set.
-pub fn set_resource(set: &ExecutorSpec) -> Resource {
-    set.profile.resource()
-}
-
 /// Size of a task's own container: its memory, the executor's reserve, and the processors of one
 /// task. An escalated task gets at most `retry.cpus`.
 pub fn own_resource(
@@ -137,31 +127,6 @@ pub struct ExecutorEnvironment {
     pub master_url: String,
     /// The application's secret.
     pub token: String,
-}
-
-/// The launch of an executor with `slots` slots and the `files` of its tasks. The program is the
-/// node's own executor, or that of the job.
-pub fn launch(
-    greeting: &ExecutorEnvironment,
-    slots: u32,
-    files: Vec<FetchedFile>,
-    program: Option<&ExecutorProgram>,
-) -> LaunchSpec {
-    let env = [
-        ("HEADROOM_MASTER_URL", greeting.master_url.clone()),
-        ("HEADROOM_APP_TOKEN", greeting.token.clone()),
-        ("HEADROOM_SLOTS", slots.to_string()),
-    ];
-    LaunchSpec {
-        command: program.map_or_else(
-            || vec!["executor".to_owned()],
-            |program| program.command.clone(),
-        ),
-        env: env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
-        fetch: files,
-        task_groups: program.is_none_or(|program| program.task_groups == TaskGroups::Yes),
-        ..LaunchSpec::default()
-    }
 }
 
 /// The parameters of an attempt's start message.

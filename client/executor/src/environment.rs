@@ -35,8 +35,8 @@ const EXECUTOR_VARIABLES: [&str; 15] = [
 /// The checked environment.
 #[derive(Clone)]
 pub struct ExecutorSettings {
-    /// Address of the master.
-    pub master: MasterAddress,
+    /// Address of the master; `None` for an executor that starts along with the first master.
+    pub master: Option<MasterAddress>,
     /// Secret for the first line of a connection.
     pub token: String,
     /// Number of slots.
@@ -110,11 +110,18 @@ impl ExecutorSettings {
         problems: &mut Vec<EnvironmentError>,
     ) -> Option<ExecutorSettings> {
         let mut vars_of = EnvironmentReader { vars, problems };
-        let master = vars_of.parsed(
-            "HEADROOM_MASTER_URL",
-            "an address such as tcp://127.0.0.1:4711",
-            |t| t.parse().ok(),
-        );
+        // Without it, the resource manager must be known: it will have the address.
+        let is_registered = ["HEADROOM_MASTER_URL", "HEADROOM_RM"].map(|name| get(vars, name));
+        let master = match is_registered {
+            [None, Some(_)] => Some(None),
+            [Some(_), _] | [None, None] => vars_of
+                .parsed(
+                    "HEADROOM_MASTER_URL",
+                    "an address such as tcp://127.0.0.1:4711",
+                    |t| t.parse().ok(),
+                )
+                .map(Some),
+        };
         let token = vars_of.parsed("HEADROOM_APP_TOKEN", "the secret of the application", |t| {
             Some(t.to_owned())
         });
@@ -245,8 +252,8 @@ mod tests {
     fn tasks_get_neither_the_secret_nor_variables_of_the_executor() {
         let environment = ExecutorSettings::read(vars(&[])).expect("good");
         assert_eq!(
-            (environment.master.at.as_str(), environment.slots),
-            ("127.0.0.1:4711", 4)
+            (environment.master.clone(), environment.slots),
+            ("tcp://127.0.0.1:4711".parse().ok(), 4)
         );
         let keys: Vec<_> = environment
             .for_tasks
@@ -275,6 +282,17 @@ mod tests {
             named,
             ["HEADROOM_MASTER_URL", "HEADROOM_SLOTS", "HEADROOM_ENFORCER"]
         );
+    }
+
+    #[test]
+    fn a_master_without_an_address_requires_a_resource_manager() {
+        let mut known = vars(&[]);
+        known.retain(|(key, _)| key != "HEADROOM_MASTER_URL");
+        let problems = ExecutorSettings::read(known.clone()).expect_err("no way to a master");
+        assert_eq!(problems[0].variable, "HEADROOM_MASTER_URL");
+        known.push(("HEADROOM_RM".into(), "http://127.0.0.1:7070".into()));
+        let environment = ExecutorSettings::read(known).expect("good");
+        assert_eq!(environment.master, None);
     }
 
     #[test]

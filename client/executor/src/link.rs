@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use headroom_client::Client;
+use headroom_client::retry::ExponentialBackoff;
 use headroom_transport::{
     ConnectionReader, ConnectionWriter, MasterAddress, MasterConnection, connect, halves,
 };
@@ -19,7 +20,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
-use crate::master_search::{MasterLocation, MasterSearch, is_good_connection};
+use crate::master_search::{
+    FIRST_BACKOFF, MAX_BACKOFF, MasterLocation, MasterSearch, is_good_connection,
+};
 use crate::session::shows_master;
 
 /// Timeout of a connection attempt.
@@ -28,6 +31,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one write, after which the connection is closed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest wait of a query for a master that has not registered.
+const REGISTRATION_WAIT: Duration = Duration::from_secs(10);
 /// Silence after which the resource manager is queried for another master. A host that is paused
 /// still accepts connections, and a master that was replaced may not have noticed it.
 const SILENCE_BEFORE_QUERY: Duration = Duration::from_secs(10);
@@ -57,8 +62,8 @@ pub enum LinkEvent {
 /// The addresses at which the link searches the master.
 #[derive(Clone, Debug)]
 pub struct MasterTarget {
-    /// Last known address of the master.
-    pub master: MasterAddress,
+    /// Last known address of the master; `None` for an executor that started along with it.
+    pub master: Option<MasterAddress>,
     /// Client of the resource manager, which knows the current address.
     pub rm: Option<Client>,
     /// Application of the master.
@@ -104,6 +109,13 @@ pub async fn maintain_connection(target: MasterTarget, events: mpsc::Sender<Link
         rm: client,
         app,
     } = target;
+    let master = match master {
+        Some(master) => master,
+        None => match first_address(client.as_ref(), &app, &events).await {
+            Some(master) => master,
+            None => return,
+        },
+    };
     let mut search = MasterSearch::new(master);
     loop {
         let address = search.address();
@@ -133,16 +145,50 @@ pub async fn maintain_connection(target: MasterTarget, events: mpsc::Sender<Link
             () = tokio::time::sleep(search.wait()) => {}
         }
         let Some(client) = &client else { continue };
-        if !search.on_location(query_master_address(client, &app).await) {
+        if !search.on_location(query_master_address(client, &app, Duration::ZERO).await) {
             let _ = events.send(LinkEvent::AppOver).await;
             return;
         }
     }
 }
 
-async fn query_master_address(client: &Client, app: &AppId) -> MasterLocation {
-    match timeout(QUERY_TIMEOUT, client.app(app)).await {
-        Ok(Ok(view)) => MasterLocation::of(view.state, view.master_url.as_deref()),
+/// The address of the first master, for an executor that started along with it. `None` if no master
+/// will register, or the receiver of events is gone.
+async fn first_address(
+    client: Option<&Client>,
+    app: &AppId,
+    events: &mpsc::Sender<LinkEvent>,
+) -> Option<MasterAddress> {
+    let Some(client) = client else {
+        tracing::error!(
+            "HEADROOM_MASTER_URL is not set, and no resource manager can be queried for it"
+        );
+        return None;
+    };
+    let mut backoff = ExponentialBackoff::new(FIRST_BACKOFF, MAX_BACKOFF);
+    loop {
+        let location = tokio::select! {
+            () = events.closed() => return None,
+            location = query_master_address(client, app, REGISTRATION_WAIT) => location,
+        };
+        match location {
+            MasterLocation::At(address) => return Some(address),
+            MasterLocation::Over => {
+                let _ = events.send(LinkEvent::AppOver).await;
+                return None;
+            }
+            MasterLocation::Unknown => tokio::select! {
+                () = events.closed() => return None,
+                () = tokio::time::sleep(backoff.wait()) => {}
+            },
+        }
+    }
+}
+
+/// Queries the address of the master, and waits at most `wait` until it has registered.
+async fn query_master_address(client: &Client, app: &AppId, wait: Duration) -> MasterLocation {
+    match timeout(QUERY_TIMEOUT + wait, client.master_address(app, wait)).await {
+        Ok(Ok(found)) => MasterLocation::of(found.state, found.master_url.as_deref()),
         Ok(Err(e)) => {
             tracing::debug!(error = %e, "the resource manager does not return the address of the master");
             MasterLocation::Unknown
@@ -177,7 +223,8 @@ impl OtherMaster<'_> {
                 continue;
             }
             let Some(client) = self.client else { continue };
-            if let MasterLocation::At(other) = query_master_address(client, self.app).await
+            if let MasterLocation::At(other) =
+                query_master_address(client, self.app, Duration::ZERO).await
                 && other != *self.address
             {
                 return format!("the master is silent, and another one is at {}", other.at);

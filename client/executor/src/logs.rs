@@ -81,6 +81,12 @@ impl TaskFiles {
         self.logs.give_back(&self.err_path, &self.err);
     }
 
+    /// True if both logs are empty. A process that still runs may write later.
+    pub(crate) fn are_empty(&self) -> bool {
+        let is_empty = |log: &File| log.metadata().is_ok_and(|facts| facts.len() == 0);
+        is_empty(&self.out) && is_empty(&self.err)
+    }
+
     /// Path of the file in which the program reports a full heap.
     pub fn marker_path(&self) -> &Path {
         &self.marker_path

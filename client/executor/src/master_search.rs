@@ -11,9 +11,9 @@ use headroom_transport::MasterAddress;
 use headroom_wire::v1::apps::AppState;
 
 /// Wait after the first failed attempt.
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest wait between two attempts.
-const MAX_BACKOFF: Duration = Duration::from_secs(1);
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// Minimum duration of a good connection. A connection with any message of the master is good, too.
 const MIN_GOOD_DURATION: Duration = Duration::from_secs(2);
 

@@ -89,6 +89,7 @@ pub(crate) mod samples {
             read: None,
             value: None,
             value_too_large: None,
+            silent: false,
         }
     }
 

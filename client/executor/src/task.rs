@@ -613,6 +613,7 @@ impl TaskRunner {
             ..Evidence::empty(self.group.kind())
         };
         let payload = self.files.payload.as_ref();
+        let silent = all_ended && self.files.are_empty();
         let ending = TaskEndEvidence {
             evidence,
             started: self.started,
@@ -623,6 +624,7 @@ impl TaskRunner {
                 .read_so_far
                 .map(|bytes| bytes.saturating_sub(self.read_before)),
             value: payload.map_or(TaskValue::Absent, PayloadFiles::value),
+            silent,
         };
         if all_ended {
             self.files.give_back();

@@ -27,6 +27,8 @@ pub struct TaskEndEvidence {
     pub read: Option<Bytes>,
     /// The value of its program.
     pub value: TaskValue,
+    /// True if all its processes have ended and both logs are empty.
+    pub silent: bool,
 }
 
 /// The verdict on a task that ran.
@@ -63,6 +65,7 @@ pub fn report_of_end(
         read: end.read,
         value,
         value_too_large,
+        silent: end.silent,
     }
 }
 
@@ -95,6 +98,7 @@ pub fn not_started(
         read: None,
         value: None,
         value_too_large: None,
+        silent: false,
     }
 }
 
@@ -156,6 +160,7 @@ mod tests {
             log_tail: String::new(),
             read: None,
             value: TaskValue::Absent,
+            silent: false,
         }
     }
 

@@ -125,22 +125,17 @@ fn resource_manager(master_url: String, ended: Arc<AtomicBool>) -> String {
             let Ok(mut stream) = stream else { return };
             let mut request = [0; 4096];
             let n = stream.read(&mut request).unwrap_or(0);
+            let text = String::from_utf8_lossy(&request[..n]);
             assert!(
-                request[..n].starts_with(b"GET /v1/apps/job.1 "),
-                "{}",
-                String::from_utf8_lossy(&request[..n])
+                text.starts_with("GET /v1/apps/job.1/master?wait="),
+                "{text}"
             );
             let state = if ended.load(Ordering::SeqCst) {
                 "finished"
             } else {
                 "running"
             };
-            let body = serde_json::json!({
-                "id": "job.1", "queue": "default", "priority": 0, "user": "me", "state": state, "diagnostics": "",
-                "master_url": master_url, "attempt": 2, "managed": true, "submitted": 1, "ended": null, "containers": 1,
-                "memory": 1, "pending": 0
-            })
-            .to_string();
+            let body = serde_json::json!({ "state": state, "master_url": master_url }).to_string();
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                 body.len()
@@ -182,6 +177,45 @@ fn a_restarted_master_is_found_at_its_new_address() {
         "the application has ended, so no master needs the results"
     );
     assert!(world.groups().is_empty(), "{:?}", world.groups());
+}
+
+#[test]
+fn an_executor_without_an_address_gets_that_of_the_first_master() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let rm = resource_manager(
+        format!("tcp://{}", listener.local_addr().expect("an address")),
+        Arc::default(),
+    );
+    let world = ExecutorHarness::with(
+        "first",
+        &HarnessSetup {
+            rm: Some(rm),
+            knows_master: false,
+            ..HarnessSetup::default()
+        },
+    );
+    let (mut master, hello) = Master::accept(&listener);
+    assert_eq!((hello.running.len(), hello.unacked.len()), (0, 0));
+    master.start(task("a/0@1", &["true"]));
+    let silent = master.result("a/0@1");
+    master.start(task("b/0@1", &["sh", "-c", "echo 1 >&2"]));
+    let loud = master.result("b/0@1");
+    assert_eq!((silent.silent, loud.silent), (true, false));
+    drop(world);
+}
+
+#[test]
+fn an_executor_whose_master_never_comes_ends_with_the_application() {
+    let ended = Arc::new(AtomicBool::new(true));
+    let mut world = ExecutorHarness::with(
+        "first-over",
+        &HarnessSetup {
+            rm: Some(resource_manager(String::new(), ended)),
+            knows_master: false,
+            ..HarnessSetup::default()
+        },
+    );
+    assert_eq!(world.ended(), ProcessEnd::Code(0));
 }
 
 #[test]

@@ -77,6 +77,15 @@ pub fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
     Ok(bytes)
 }
 
+/// Returns `N` random bytes as hexadecimal digits.
+///
+/// # Errors
+/// Random numbers are unavailable.
+pub fn random_hex<const N: usize>() -> Result<String, NoRandomness> {
+    let bytes: [u8; N] = random()?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 impl SecretToken {
     /// Creates a new token.
     ///

@@ -108,6 +108,11 @@ pub(crate) struct CommandFailure {
 pub(crate) type CommandResult<T = CommandExitCode> = Result<T, CommandFailure>;
 
 impl CommandFailure {
+    /// True if no node can ever satisfy a request.
+    pub(crate) fn is_infeasible(&self) -> bool {
+        self.exit == CommandExitCode::Never
+    }
+
     /// A failure with a sentence that names the object.
     pub(crate) fn new(exit: CommandExitCode, sentence: impl Into<String>) -> Self {
         CommandFailure {

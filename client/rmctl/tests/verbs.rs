@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fake_manager::{
-    EVENT, Fake, JOB, NODES, Ran, STATUS, all_failed, job_file, rmctl, shared_log, unused, usual,
+    EVENT, Fake, JOB, NODES, Ran, STATUS, all_failed, job_file, rmctl, unused, usual,
 };
 
 #[test]
@@ -320,41 +320,6 @@ fn profiles_are_listed_set_and_imported() {
         ])
         .code,
         2
-    );
-}
-
-#[test]
-fn logs_are_printed_unchanged() {
-    let fake = Fake::new(usual);
-    assert_eq!(
-        fake.rmctl(&["logs", "word-count.7/map/7@2"]).out,
-        "one\ntwo\nthree\n"
-    );
-    assert_eq!(
-        fake.rmctl(&["logs", "word-count.7/map/7", "--tail", "1"])
-            .out,
-        "three\n"
-    );
-    assert_eq!(
-        fake.rmctl(&["logs", "last", "--tail", "1"]).out,
-        "map/7@2 │ three\n"
-    );
-}
-
-#[test]
-fn a_task_that_shares_a_log_prints_its_own_lines() {
-    let fake = Fake::new(shared_log);
-    let ran = fake.rmctl(&["logs", "word-count.7/map/7@2"]);
-    assert_eq!(ran.out, "26/01/02 INFO (TID 45) b\n  at c\n");
-    assert!(
-        ran.err.contains("is shared with other tasks"),
-        "{}",
-        ran.err
-    );
-    let whole = fake.rmctl(&["logs", "word-count.7", "--no-prefix"]).out;
-    assert!(
-        whole.contains("(TID 44) a\n") && whole.contains("(TID 46) d\n"),
-        "{whole}"
     );
 }
 

@@ -297,6 +297,17 @@ impl Client {
     pub async fn app_with(&self, app: &AppId, rows: TaskRowScope) -> ClientResult<apps::AppView> {
         self.get(&rows.path(app)).await
     }
+    /// Returns the address of the master of an application. Waits at most `wait` until the master has
+    /// registered.
+    pub async fn master_address(
+        &self,
+        app: &AppId,
+        wait: Duration,
+    ) -> ClientResult<apps::MasterAddressView> {
+        let path = format!("/v1/apps/{app}/master?wait={}ms", wait.as_millis().max(1));
+        let call = self.request(Method::GET, &path).within(self.call + wait);
+        self.fetch(call).await
+    }
     /// Ends an application.
     pub async fn kill(&self, app: &AppId, reason: Option<String>) -> ClientResult<apps::AppView> {
         self.post(

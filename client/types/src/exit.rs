@@ -510,6 +510,9 @@ pub struct TaskReport {
     /// Size of that file if it is too large; `value` is `None` then. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_too_large: Option<Bytes>,
+    /// True if all its processes have ended and both logs are empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
 }
 
 impl TaskReport {

@@ -32,6 +32,7 @@ fn submissions_match_the_golden_files() {
             max_attempts: 2,
             growth: None,
             start_timeout_ms: None,
+            first_request: None,
         },
         idempotency_key: Some("2026-11-21-a".into()),
         access: acl::AppAccess {
@@ -59,6 +60,7 @@ fn submissions_match_the_golden_files() {
                     max_memory: Bytes::from_gib(1),
                 }),
                 start_timeout_ms: Some(600_000),
+                first_request: None,
             },
             access: acl::AppAccess::default(),
             ..managed

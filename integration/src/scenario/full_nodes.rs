@@ -89,6 +89,7 @@ impl Scenario {
             habits,
             at_ms: EVERYBODY_IS_THERE,
             managed: None,
+            first_executor: false,
         }];
         let weather = NetworkFaults {
             delay_ms: (1, chance.between(2, 30)),

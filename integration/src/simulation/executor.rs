@@ -664,6 +664,7 @@ impl Simulation {
             read: None,
             value: None,
             value_too_large: None,
+            silent: false,
         };
         self.note(|| format!("{attempt} of {} ends in {id}: {}", id.app, report.reason));
         self.oracle.task_ended(&token, attempt, truth);

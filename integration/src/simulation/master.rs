@@ -17,7 +17,9 @@ use headroom_appmaster::session::{ManagerSession, SessionEnd};
 use headroom_appmaster::spec::ExecutorEnvironment;
 use headroom_appmaster::taskset::TaskPosition;
 use headroom_appmaster::{MasterCore, MasterSetup};
+use headroom_config::job::executor_request::first_request;
 use headroom_rm_core::{self as rm, CallAnswer, ClusterCall};
+use headroom_rm_server::from_wire;
 use headroom_types::exit::Unattributed;
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick,
@@ -153,7 +155,16 @@ impl Simulation {
         };
         match thing {
             SimClientEvent::Submit => {
-                let call = ClusterCall::Submit(Box::new(submission(&client.job)));
+                let secret = first_secret(job);
+                let submission = submission(&client.job, &secret);
+                if let rm::MasterKind::Managed {
+                    first_request: Some(ask),
+                    ..
+                } = &submission.master
+                {
+                    self.oracle.asked(&secret, &ask.request, ask.count);
+                }
+                let call = ClusterCall::Submit(Box::new(submission));
                 let number = self.call(Caller::Client(job), SimManagerInput::Call(Box::new(call)));
                 self.clients[job].call = Some((number, Asked::Submit));
             }
@@ -227,7 +238,9 @@ impl Simulation {
                 app: id.app.clone(),
                 attempt,
             };
-            self.process_starts(job, attempt, Some(node.clone()), Some(id.clone()));
+            let secret = order.launch.env.get("HEADROOM_APP_TOKEN").cloned();
+            let home = Some((node.clone(), id.clone()));
+            self.process_starts(job, attempt, home, secret);
         }
     }
 
@@ -235,9 +248,10 @@ impl Simulation {
         &mut self,
         job: usize,
         attempt: AttemptId,
-        node: Option<NodeId>,
-        container: Option<ContainerId>,
+        home: Option<(NodeId, ContainerId)>,
+        first_secret: Option<String>,
     ) {
+        let (node, container) = home.unzip();
         let pid = self.number();
         let url = match &node {
             None => format!("tcp://job{job}:1"),
@@ -261,7 +275,8 @@ impl Simulation {
             ..MasterSetup::default()
         };
         let core = if journal.records.is_empty() {
-            journal.token = format!("j{pid}");
+            let first = first_secret.filter(|_| attempt.attempt == 1);
+            journal.token = first.unwrap_or_else(|| format!("j{pid}"));
             let (app, token) = (attempt.app.to_string(), journal.token.clone());
             let begin = JournalHeader {
                 version: record::VERSION,
@@ -639,9 +654,21 @@ fn reread(records: &[JournalRecord]) -> Vec<JournalRecord> {
     records.iter().map(again).collect()
 }
 
-fn submission(job: &ScenarioJob) -> rm::AppSubmission {
+/// The secret of the first master of a job, if its first executor starts along with it.
+fn first_secret(job: usize) -> String {
+    format!("first{job}")
+}
+
+fn submission(job: &ScenarioJob, secret: &str) -> rm::AppSubmission {
+    let first_request = first_request(&job.spec, secret)
+        .filter(|_| job.first_executor)
+        .and_then(|ask| from_wire::ask(ask).ok());
+    let env = first_request
+        .iter()
+        .map(|_| ("HEADROOM_APP_TOKEN".to_owned(), secret.to_owned()));
     let launch = headroom_types::LaunchSpec {
         command: vec!["appmaster".into()],
+        env: env.collect(),
         ..headroom_types::LaunchSpec::default()
     };
     let master = match job.managed {
@@ -654,6 +681,7 @@ fn submission(job: &ScenarioJob) -> rm::AppSubmission {
                 max_attempts: 4,
                 growth: None,
                 start_timeout: None,
+                first_request: first_request.map(Box::new),
             }
         }
     };

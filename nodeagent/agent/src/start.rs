@@ -12,6 +12,7 @@ use headroom_config::{
     HealthChecks, Isolation, NodeAgentConfig, RunAsUser, SelfFence, total_memory,
 };
 use headroom_identity::CertificateRole;
+use headroom_identity::token::random_hex;
 use headroom_node_cgroup::{EnforcerRequest, detect};
 use headroom_node_core::fence::FenceTimeout;
 use headroom_transport::{CertificateFiles, ReloadingKeys};
@@ -157,7 +158,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
         site: Arc::clone(&site),
         ready: ready.clone(),
         traits: traits(config),
-        key: http::key().context("cannot create the key for the resource manager")?,
+        key: random_hex::<16>().context("cannot create the key for the resource manager")?,
         cardinality: config.telemetry.cardinality,
         host,
     };

@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{
-    AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis,
+    AppId, AttemptId, Bytes, ContainerId, LaunchSpec, NodeId, QueuePath, RequestId, Resource,
+    UnixMillis,
 };
 
 use crate::attempt;
 use crate::container_set::ContainerSet;
 use crate::event::{AppSubmission, ApplicationOutcome, MasterKind, MasterUpdate, UpdateKind};
 use crate::explain::WaitReasonLog;
-use crate::request::{GrantCounts, PendingRequest};
+use crate::request::{ContainerRequest, GrantCounts, PendingRequest};
 use crate::runs::AttemptHistory;
 use crate::save::{SavedStage, SavedState};
 use crate::sched::container_locations::ContainerLocations;
@@ -246,6 +247,8 @@ pub struct ClusterApplication {
     pub queue: QueuePath,
     /// Priority within its leaf; higher goes first.
     pub priority: i32,
+    /// Request that is accepted when its first master is placed.
+    pub(crate) first_request: Option<Box<ContainerRequest>>,
 }
 
 impl ClusterApplication {
@@ -292,6 +295,7 @@ impl ClusterApplication {
             origin: ApplicationOrigin::New,
             queue,
             priority,
+            first_request: None,
         }
     }
 
@@ -392,6 +396,18 @@ impl ClusterApplication {
             app: self.id.clone(),
             attempt: self.attempt,
         }
+    }
+
+    /// Launches of its master, of its requests, and of the request that is accepted with its first
+    /// master.
+    pub fn launches(&self) -> impl Iterator<Item = &Arc<LaunchSpec>> {
+        let master = match &self.spec.master {
+            MasterKind::Managed { launch, .. } => Some(launch),
+            MasterKind::Unmanaged => None,
+        };
+        let first = self.first_request.as_deref().map(|ask| &ask.launch);
+        let asked = self.requests.values().map(|asked| &asked.ask.launch);
+        master.into_iter().chain(first).chain(asked)
     }
 
     /// Containers of all requests that are still to be granted.

@@ -28,7 +28,7 @@ const MAX_RELAUNCH_BACKOFF: Duration = Duration::from_secs(30);
 impl Cluster {
     pub(crate) fn submit(
         &mut self,
-        spec: AppSubmission,
+        mut spec: AppSubmission,
         number: Option<u32>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
@@ -56,9 +56,16 @@ impl Cluster {
         {
             return Err(CallRefusal::NeverFits { sentence, largest });
         }
+        let first_request = spec.master.take_first_request();
+        if let Some(ask) = &first_request
+            && let Some((sentence, largest)) = self.never_granted(Some(leaf), ask)
+        {
+            return Err(CallRefusal::NeverFits { sentence, largest });
+        }
         let id = AppId::new(spec.name.clone(), self.apps.take_number(number)?);
         let spec = Arc::new(spec);
-        let app = ClusterApplication::new(id.clone(), spec.clone(), ctx.wall);
+        let mut app = ClusterApplication::new(id.clone(), spec.clone(), ctx.wall);
+        app.first_request = first_request;
         ctx.save(DurableRecord::App {
             app: id.clone(),
             spec: spec.clone(),
@@ -310,6 +317,7 @@ impl Cluster {
         let Some(app) = self.apps.get_mut(id) else {
             return;
         };
+        app.first_request = None;
         app.spots = None; // no placement rule refers to these containers any more
         self.scheduler.reservations.mark_all_dirty();
         for row in std::mem::take(&mut app.requests).positions() {

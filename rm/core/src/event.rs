@@ -19,6 +19,8 @@ use headroom_types::{
     UnixMillis,
 };
 
+use crate::request::ContainerRequest;
+
 pub use call::{ClusterCall, ClusterEvent, MasterHeartbeat};
 pub use effect::{CallAnswer, CallResult, ClusterEffect};
 pub use log::{EventLogLine, LogMessage, LogObject, LogSeverity};
@@ -117,9 +119,22 @@ pub enum MasterKind {
         /// Longest time from the start of its container to its registration; `None` for the
         /// heartbeat timeout.
         start_timeout: Option<Duration>,
+        /// Request that is placed along with the first attempt. It is not durable: after a restart,
+        /// the master sends it.
+        first_request: Option<Box<ContainerRequest>>,
     },
     /// The master runs outside of the cluster's containers.
     Unmanaged,
+}
+
+impl MasterKind {
+    /// Takes the first request out, if there is one.
+    pub(crate) fn take_first_request(&mut self) -> Option<Box<ContainerRequest>> {
+        match self {
+            MasterKind::Managed { first_request, .. } => first_request.take(),
+            MasterKind::Unmanaged => None,
+        }
+    }
 }
 
 /// Outcome of an application.

@@ -186,6 +186,7 @@ impl Cluster {
         self.apps.save(app_id, ctx);
         ctx.log_app(LogSeverity::Normal, Reason::MasterLaunched, app_id, message);
         ctx.send_command(node, &id, ContainerCommand::Run(order));
+        self.take_first_request(home, ctx);
     }
 
     #[inline] // a container is large, and a call copies it

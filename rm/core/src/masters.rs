@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{AppId, AttemptId, Epoch, NodeId, Reason, RequestId, StopCause};
+use headroom_types::{AppId, AttemptId, Epoch, NodeId, Reason, RequestId, Resource, StopCause};
 
 use crate::app::ClusterApplication;
 use crate::attempt;
@@ -12,6 +12,7 @@ use crate::event::{
     RequestVerdict,
 };
 use crate::ledger::ContainerRole;
+use crate::queue::QueueNumber;
 use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::sched::QueueAttempt;
 use crate::sched::locality::looks_around;
@@ -261,6 +262,35 @@ impl Cluster {
         Ok(CallAnswer::Done)
     }
 
+    /// The reason why a request can never be granted, on any node or in its leaf, with the largest
+    /// possible container. `None` if it can be granted.
+    pub(crate) fn never_granted(
+        &mut self,
+        leaf: Option<QueueNumber>,
+        ask: &ContainerRequest,
+    ) -> Option<(String, Resource)> {
+        self.nodes.never_fits(ask).or_else(|| {
+            let ledger = self.allocations.ledger();
+            self.queue
+                .never_in_queue(leaf?, ContainerRole::Work, &ask.resource, ledger)
+        })
+    }
+
+    /// Accepts the request that came with the submission. Its containers start along with the
+    /// master, which takes them over when it registers. If it can never be granted, the master
+    /// receives the reason when it sends the request itself.
+    pub(crate) fn take_first_request(&mut self, home: RowPosition, ctx: &mut StepContext<'_>) {
+        let first = self
+            .apps
+            .at_mut(home)
+            .and_then(|app| app.first_request.take());
+        if let Some(ask) = first
+            && let Err(refusal) = self.take_ask(home, *ask, CountAccuracy::AtLeast, ctx)
+        {
+            ctx.illegal(format!("a first request is refused: {refusal}"));
+        }
+    }
+
     /// Accepts a request. A known verdict means that it was not accepted.
     fn take_ask(
         &mut self,
@@ -269,15 +299,15 @@ impl Cluster {
         accuracy: CountAccuracy,
         ctx: &mut StepContext<'_>,
     ) -> Result<PendingVerdict, CallRefusal> {
+        let Some(app) = self.apps.at(home) else {
+            return Ok(PendingVerdict::Known(RequestVerdict::Fits));
+        };
+        let leaf = self.queue.leaf_of(&app.id);
+        let never = self.never_granted(leaf, &ask);
         let Some(app) = self.apps.at_mut(home) else {
             return Ok(PendingVerdict::Known(RequestVerdict::Fits));
         };
-        if let Some((sentence, largest)) = self.nodes.never_fits(&ask).or_else(|| {
-            let leaf = self.queue.leaf_of(&app.id)?;
-            let ledger = self.allocations.ledger();
-            self.queue
-                .never_in_queue(leaf, ContainerRole::Work, &ask.resource, ledger)
-        }) {
+        if let Some((sentence, largest)) = never {
             let message = format!("{}: {sentence}", ask.request);
             let reason = Reason::RequestRefused;
             ctx.log_app(LogSeverity::Warning, reason, &app.id, message);

@@ -470,6 +470,7 @@ impl ClusterScenario {
                 max_attempts,
                 growth: None,
                 start_timeout: None,
+                first_request: None,
             },
         )
     }

@@ -323,6 +323,11 @@ impl World {
                 max_attempts: 3,
                 growth: None,
                 start_timeout: None,
+                first_request: self
+                    .apps
+                    .len()
+                    .is_multiple_of(2)
+                    .then(|| Box::new(ask("first", 1, size(1, 1)))),
             }
         } else {
             MasterKind::Unmanaged

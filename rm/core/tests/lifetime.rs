@@ -239,6 +239,7 @@ fn a_lifetime_also_expires_while_the_master_waits_for_a_container() {
         max_attempts: 2,
         growth: None,
         start_timeout: None,
+        first_request: None,
     };
     let app = Box::new(AppSubmission {
         name: id("job"),
@@ -482,6 +483,7 @@ fn a_master_that_cannot_be_started_is_launched_again_after_a_backoff() {
         max_attempts: 3,
         growth: None,
         start_timeout: None,
+        first_request: None,
     };
     let app = s.submit("job", 0, master);
     for backoff in [1, 2] {
@@ -513,6 +515,7 @@ fn an_application_is_killed_during_the_backoff_of_its_master() {
         max_attempts: 3,
         growth: None,
         start_timeout: None,
+        first_request: None,
     };
     let app = s.submit("job", 0, master);
     let failed = s.settle().alive(&app)[0].clone();

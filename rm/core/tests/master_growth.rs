@@ -25,6 +25,7 @@ fn scenario(max_attempts: u32, max_gib: u64) -> (ClusterScenario, AppId) {
             max_memory: Bytes::from_gib(max_gib),
         }),
         start_timeout: Some(Duration::from_secs(600)),
+        first_request: None,
     };
     let app = s.submit("driver", 0, master);
     s.settle();

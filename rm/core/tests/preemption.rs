@@ -300,6 +300,7 @@ fn masters_are_never_preempted() {
                     max_attempts: 2,
                     growth: None,
                     start_timeout: None,
+                    first_request: None,
                 },
             )
         })
@@ -326,6 +327,7 @@ fn a_waiting_master_gets_a_claim() {
         max_attempts: 2,
         growth: None,
         start_timeout: None,
+        first_request: None,
     };
     let spec = AppSubmission {
         name: id("late"),

@@ -88,6 +88,7 @@ fn managed(s: &mut ClusterScenario, queue: &str, resource: Resource) -> AppId {
         max_attempts: 2,
         growth: None,
         start_timeout: None,
+        first_request: None,
     };
     let spec = AppSubmission {
         name: id("job"),

@@ -401,13 +401,17 @@ impl World {
             "sure"
         };
         let launch = Arc::new(LaunchSpec::default());
-        let master = if managed && self.s.nodes.len() > 1 {
+        let managed = managed && self.s.nodes.len() > 1;
+        let first =
+            (managed && self.masters.len().is_multiple_of(3)).then(|| ask("r0", 1, size(1, 1)));
+        let master = if managed {
             MasterKind::Managed {
                 resource: size(1, 1),
                 launch,
                 max_attempts: 3,
                 growth: None,
                 start_timeout: None,
+                first_request: first.clone().map(Box::new),
             }
         } else {
             MasterKind::Unmanaged
@@ -428,7 +432,12 @@ impl World {
             return;
         };
         self.master(&app);
-        self.masters.insert(app, Model::default());
+        let asks = first.map(|ask| (ask.request.clone(), ask));
+        let model = Model {
+            asks: asks.into_iter().collect(),
+            ..Model::default()
+        };
+        self.masters.insert(app, model);
     }
     fn ask(&mut self, app: u8, request: u8, more: u8, gib: u8) {
         let Some(app) = World::pick(&self.apps(), app) else {

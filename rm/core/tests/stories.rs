@@ -627,6 +627,7 @@ fn a_master_too_large_for_any_node_is_refused() {
             max_attempts: 2,
             growth: None,
             start_timeout: None,
+            first_request: None,
         },
         key: None,
     };

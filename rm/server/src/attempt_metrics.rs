@@ -310,6 +310,7 @@ mod tests {
             treatment: None,
             remedies: Vec::new(),
             log_marker: None,
+            silent: false,
         }
     }
     fn profile(memory: u64) -> Profile {

@@ -48,12 +48,16 @@ pub(crate) fn submit(app: SubmitApplicationRequest) -> ProblemResult<Box<core::A
             max_attempts,
             growth,
             start_timeout_ms,
+            first_request,
         } => core::MasterKind::Managed {
             resource,
             launch: Arc::from(launch),
             max_attempts,
             growth,
             start_timeout: start_timeout_ms.map(Duration::from_millis),
+            first_request: first_request
+                .map(|request| ask(*request).map(Box::new))
+                .transpose()?,
         },
     };
     let user = app.user.unwrap_or_else(|| "unknown".to_owned());
@@ -150,8 +154,8 @@ pub fn sync(app: &AppId, body: MasterSync) -> ProblemResult<core::ClusterCall> {
     })))
 }
 
-/// Converts one container request.
-pub(crate) fn ask(ask: PlacementRequest) -> ProblemResult<core::request::ContainerRequest> {
+/// Converts one container request. Fails if it is not valid.
+pub fn ask(ask: PlacementRequest) -> ProblemResult<core::request::ContainerRequest> {
     check_request(&ask)?;
     check_launch(&ask.launch)?;
     few(

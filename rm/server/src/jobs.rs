@@ -395,6 +395,7 @@ mod tests {
             treatment: None,
             remedies: Vec::new(),
             log_marker: None,
+            silent: false,
         };
         TaskRow {
             task: task.parse().expect("id"),

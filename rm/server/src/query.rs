@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use headroom_rm_core::app::ClusterApplication;
-use headroom_rm_core::{
-    CallRefusal, Cluster, MasterKind, MasterUpdate, MasterWait, WaitExplanation,
-};
+use headroom_rm_core::{CallRefusal, Cluster, MasterUpdate, MasterWait, WaitExplanation};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Sha256, Tick, millis};
 use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{ContainerView, NodeReservation};
@@ -68,11 +66,8 @@ pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
 fn needed_uploads(cluster: &Cluster) -> BTreeSet<Sha256> {
     let mut all = BTreeSet::new();
     for app in cluster.apps().filter(|app| !app.state.is_over()) {
-        if let MasterKind::Managed { launch, .. } = &app.spec.master {
+        for launch in app.launches() {
             all.extend(uploads::named(launch));
-        }
-        for request in app.requests.values() {
-            all.extend(uploads::named(&request.ask.launch));
         }
     }
     all
@@ -266,8 +261,9 @@ pub(crate) fn missed_updates(
 mod tests {
     use std::sync::Arc;
 
-    use headroom_rm_core::ApplicationOutcome;
+    use headroom_rm_core::request::ContainerRequest;
     use headroom_rm_core::testkit::{ClusterScenario, ask, size};
+    use headroom_rm_core::{ApplicationOutcome, MasterKind};
     use headroom_types::{FetchedFile, FetchedFileKind, LaunchSpec};
 
     use super::*;
@@ -281,6 +277,13 @@ mod tests {
         })
     }
 
+    fn request(n: u8) -> ContainerRequest {
+        ContainerRequest {
+            launch: launch(n),
+            ..ask("main", 1, size(1, 1))
+        }
+    }
+
     #[test]
     fn uploads_are_needed_until_their_application_has_ended() {
         let mut scenario = ClusterScenario::new();
@@ -290,19 +293,16 @@ mod tests {
             max_attempts: 1,
             growth: None,
             start_timeout: None,
+            first_request: Some(Box::new(request(3))),
         };
         scenario.submit("managed", 0, managed);
         let app = scenario.app("unmanaged");
-        let request = headroom_rm_core::request::ContainerRequest {
-            launch: launch(2),
-            ..ask("main", 1, size(1, 1))
-        };
-        scenario.sync(&app, 0, vec![request]).expect("requests");
+        scenario.sync(&app, 0, vec![request(2)]).expect("requests");
         let sums = |numbers: &[u8]| numbers.iter().map(|n| Sha256::new([*n; 32])).collect();
-        assert_eq!(needed_uploads(&scenario.cluster), sums(&[1, 2]));
+        assert_eq!(needed_uploads(&scenario.cluster), sums(&[1, 2, 3]));
         let done = ApplicationOutcome::Succeeded;
         scenario.finish(&app, done).expect("finishes");
-        assert_eq!(needed_uploads(&scenario.cluster), sums(&[1]));
+        assert_eq!(needed_uploads(&scenario.cluster), sums(&[1, 3]));
         scenario.check();
     }
 }

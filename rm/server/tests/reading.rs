@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use fakes::*;
 use headroom_client::Client;
-use headroom_wire::v1::error::ProblemDetails;
+use headroom_wire::v1::application_master::{PlacementRequest, RegisterMaster};
+use headroom_wire::v1::apps::ApplicationMaster;
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::{JobTotals, JobViewPatch};
 use reqwest::{Method, Response};
 use serde_json::Value;
@@ -254,6 +256,55 @@ async fn a_waiting_query_of_an_application_is_answered_after_a_change_of_its_tas
         "the call waited until its timeout"
     );
     assert_eq!(changed["job"]["totals"]["running"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_waits_for_the_address_of_its_master() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_running, client) = resource_manager(dir.path()).await;
+    let mut node = FakeNode::join(&client, "n1", 512).await;
+    let mut submission = managed("job", mib(64), 2);
+    if let ApplicationMaster::Managed { first_request, .. } = &mut submission.master {
+        let request = PlacementRequest::new(id("set-main"), mib(32), launch());
+        *first_request = Some(Box::new(request));
+    }
+    let job = client.submit(&submission).await.expect("submits");
+    node.until_orders(2).await;
+    let requests: Vec<bool> = node.orders.values().map(|o| o.request.is_some()).collect();
+    assert_eq!(requests, [false, true], "both start at the same time");
+    let unknown = client.master_address(&job.app, Duration::from_millis(20));
+    assert_eq!(unknown.await.expect("answers").master_url, None);
+    let waiting = {
+        let (client, app) = (client.clone(), job.app.clone());
+        tokio::spawn(async move { client.master_address(&app, Duration::from_secs(30)).await })
+    };
+    let began = Instant::now();
+    let url = "tcp://127.0.0.1:9".to_owned();
+    let registration = RegisterMaster {
+        master_url: Some(url.clone()),
+        ..RegisterMaster::new(job.attempt.clone())
+    };
+    let registered = client
+        .register_master(&job.app, &registration)
+        .await
+        .expect("registers");
+    assert_eq!(registered.containers.len(), 1);
+    let found = waiting.await.expect("ends").expect("answers");
+    assert_eq!(found.master_url, Some(url));
+    client.kill(&job.app, None).await.expect("kills");
+    let over = client.master_address(&job.app, Duration::from_secs(30));
+    over.await.expect("answers at once");
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "a wait took its whole time"
+    );
+    let missing = client
+        .master_address(&id("none.7"), Duration::from_secs(30))
+        .await;
+    assert_eq!(
+        missing.expect_err("no such job").code(),
+        Some(ErrorCode::HR0404)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -326,6 +326,7 @@ impl AppRecord {
                 max_attempts,
                 growth,
                 start_timeout,
+                first_request: _,
             } => Some(ManagedMaster {
                 resource: resource.clone(),
                 launch: LaunchSpec::clone(launch),
@@ -362,6 +363,7 @@ impl AppRecord {
                     max_attempts: master.max_attempts,
                     growth: master.growth,
                     start_timeout: master.start_timeout_ms.map(Duration::from_millis),
+                    first_request: None,
                 },
             },
         }

@@ -64,6 +64,7 @@ fn managed() -> AppSubmission {
                 max_memory: Bytes::from_gib(1),
             }),
             start_timeout: Some(std::time::Duration::from_secs(600)),
+            first_request: None,
         },
         key: Some("once".into()),
     }

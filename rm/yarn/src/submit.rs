@@ -232,6 +232,7 @@ fn convert(submission: Submission, user: Option<&str>) -> YarnResult<SubmitAppli
             max_attempts: max_app_attempts.unwrap_or(2),
             growth: None,
             start_timeout_ms: None,
+            first_request: None,
         }
     };
     let queue = queue
@@ -445,6 +446,7 @@ mod tests {
             max_attempts,
             growth: None,
             start_timeout_ms: None,
+            first_request: None,
         } = app.master
         else {
             panic!("the master is not managed")

@@ -335,6 +335,7 @@ fn fill_row(row: &mut AttemptRow, report: &TaskReport) {
     row.used = None;
     row.reason = Some(report.reason);
     row.dimension = report.dimension;
+    row.silent = report.silent;
     if report.reason != (ExitReason::Exit { code: 0 }) {
         row.evidence = Some(report.evidence.clone());
         row.diagnosis.clone_from(&report.diagnosis);

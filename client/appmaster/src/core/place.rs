@@ -333,6 +333,7 @@ impl MasterCore {
             treatment: None,
             remedies: super::treat::remedies(task),
             log_marker: None,
+            silent: false,
         };
         self.record(JournalRecord::Placed {
             task: key,

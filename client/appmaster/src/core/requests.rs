@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::{ContainerId, Name, NodeId, RequestId};
-use headroom_wire::v1::application_master::{AttributeMatch, PlacementRequest};
+use headroom_config::job::executor_request::{constrained, executor_launch};
+use headroom_types::{ContainerId, NodeId, RequestId};
+use headroom_wire::v1::application_master::PlacementRequest;
 
 use super::MasterCore;
 use crate::executors::{DesiredRequest, RequestPurpose};
@@ -83,13 +84,7 @@ impl MasterCore {
             // A program of the job may be a file that another stage names.
             RequestPurpose::Own(_) | RequestPurpose::Set(_) => self.job.files_for(&set.name),
         };
-        let mut placement = self.preference(wanted.purpose, &avoid);
-        let one_of = |(name, values): (&Name, &BTreeSet<String>)| {
-            (name.clone(), AttributeMatch::OneOf(values.clone()))
-        };
-        placement.labels = set.place.labels.clone();
-        placement.attributes = set.place.attributes.iter().map(one_of).collect();
-        placement.tolerate = set.place.tolerate.clone();
+        let placement = constrained(self.preference(wanted.purpose, &avoid), set);
         Some(PlacementRequest {
             request: wanted.request.clone(),
             resource,
@@ -101,8 +96,8 @@ impl MasterCore {
             placement: Box::new(placement),
             deadline_ms: None,
             waited_ms: 0,
-            launch: Box::new(spec::launch(
-                greeting,
+            launch: Box::new(executor_launch(
+                (Some(&greeting.master_url), &greeting.token),
                 wanted.purpose.slots(&self.job),
                 files,
                 set.program.as_ref(),

@@ -181,6 +181,7 @@ mod tests {
             treatment: None,
             remedies: Vec::new(),
             log_marker: None,
+            silent: false,
         }
     }
 

@@ -655,6 +655,7 @@ async fn run_task(executor: Arc<Executor>, start: TaskStart) {
         read: Some(need.mul_ratio(8, 1)),
         value: None,
         value_too_large: None,
+        silent: false,
     };
     {
         let mut state = executor.state.lock().expect("not poisoned");

@@ -385,6 +385,7 @@ impl SimulatedCluster {
             read: None,
             value: None,
             value_too_large: None,
+            silent: false,
         };
         (habit.tells)(&mut report);
         let b = self.boxes.get_mut(container).expect("there");

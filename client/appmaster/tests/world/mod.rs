@@ -8,6 +8,7 @@ mod behaviour;
 mod client;
 mod executor_events;
 mod files;
+mod first_request;
 mod masters;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +18,7 @@ use headroom_appmaster::event::{
     EventTimestamp, ExecutorHello, JobOutcome, MasterEffect, MasterEvent, TaskLimitResult,
 };
 use headroom_appmaster::{
-    MasterCore, MasterSetup, output::OutputCommit, record::JournalRecord,
-    spec::ExecutorEnvironment, taskset::TaskPosition,
+    MasterCore, MasterSetup, output::OutputCommit, record::JournalRecord, taskset::TaskPosition,
 };
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapReport, TaskGroupStats, TaskReport};
@@ -37,6 +37,7 @@ use behaviour::{total, verdict};
 use client::ClientEvent;
 pub use client::SimulatedClient;
 pub use files::Files;
+use first_request::{greeting, same_as_first};
 
 /// The start of a job file: its name, and executors `main` with memory, processors, count and
 /// slots. Additional top-level keys are optional.
@@ -302,13 +303,6 @@ fn setup(attempt: u32) -> MasterSetup {
         base_dir: Some(BASE.to_owned()),
         attempt,
         ..MasterSetup::default()
-    }
-}
-
-fn greeting() -> ExecutorEnvironment {
-    ExecutorEnvironment {
-        master_url: "tcp://127.0.0.1:1".into(),
-        token: "t".into(),
     }
 }
 
@@ -744,6 +738,7 @@ impl SimulatedCluster {
             }
         }
         for ask in self.core.open_requests(&greeting()) {
+            same_as_first(&self.job, &ask);
             self.launches
                 .insert(ask.request.clone(), (*ask.launch).clone());
             self.placements

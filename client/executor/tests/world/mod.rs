@@ -29,6 +29,8 @@ pub(crate) struct HarnessSetup {
     pub(crate) slots: u32,
     pub(crate) poll: bool,
     pub(crate) rm: Option<String>,
+    /// False for an executor that starts along with the first master.
+    pub(crate) knows_master: bool,
     pub(crate) args: Vec<OsString>,
     /// Another executor, with all its arguments.
     pub(crate) program: Option<(PathBuf, Vec<OsString>)>,
@@ -41,6 +43,7 @@ impl Default for HarnessSetup {
             slots: 4,
             poll: false,
             rm: None,
+            knows_master: true,
             args: Vec::new(),
             program: None,
         }
@@ -146,10 +149,12 @@ impl ExecutorHarness {
         );
         env.insert("LANG", "C.UTF-8".into());
         env.insert("HEADROOM_LOG", "debug".into());
-        env.insert(
-            "HEADROOM_MASTER_URL",
-            format!("tcp://127.0.0.1:{port}").into(),
-        );
+        if setup.knows_master {
+            env.insert(
+                "HEADROOM_MASTER_URL",
+                format!("tcp://127.0.0.1:{port}").into(),
+            );
+        }
         env.insert("HEADROOM_APP_TOKEN", TOKEN.into());
         env.insert("HEADROOM_SLOTS", setup.slots.to_string().into());
         env.insert("HEADROOM_APP", "job.1".into());

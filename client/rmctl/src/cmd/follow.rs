@@ -2,7 +2,7 @@
 //!
 //! The nodes send new bytes as they are written. A broken stream is reopened at its position. The
 //! counts of the job are read four times per second. If they have changed, its tasks are read, and
-//! logs of new tasks are opened. `rmctl run` reads the job itself, once for both outputs.
+//! logs of new tasks are opened, after a short delay. `rmctl run` reads the job itself, once for both outputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::{JobTotals, TaskRow};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::log_source::{LogSource, WINDOW, ended, print, sources};
 use crate::args::LogsArgs;
@@ -30,6 +30,9 @@ const FIRST_PACE: Duration = Duration::from_millis(5);
 const PACE: Duration = Duration::from_millis(250);
 /// Wait before a broken stream is reopened.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Time for which a task may run before its log is opened. A task without output that ends within
+/// this time needs no read.
+const OPENING_DELAY: Duration = Duration::from_millis(10);
 /// Capacity of the queue of pieces to print.
 const PIECES: usize = 64;
 
@@ -57,6 +60,14 @@ pub(super) async fn run(
     let (sender, mut receiver) = mpsc::channel::<LogChunk>(PIECES);
     let over = watch::Sender::new(false);
     let (mut streams, mut known) = (JoinSet::new(), BTreeSet::new());
+    let mut delayed: BTreeMap<LogSource, Instant> = BTreeMap::new();
+    let log = |source, may_appear| FollowedLog {
+        client: client.clone(),
+        source,
+        may_appear,
+        sender: sender.clone(),
+        over: over.subscribe(),
+    };
     let mut printer = LogLinePrinter::new(context, args.stderr);
     let mut handovers = Handovers::default();
     let mut look = Box::pin(job.next());
@@ -67,23 +78,27 @@ pub(super) async fn run(
                 for line in handovers.news(&app, part).into_iter().filter(|_| !args.no_prefix) {
                     context.term.say(&line);
                 }
-                let running = running(&app);
-                for source in sources(client, &app, part, args).await? {
-                    if known.insert(source.clone()) {
-                        let log = FollowedLog {
-                            client: client.clone(),
-                            may_appear: running.contains(&source.container),
-                            source,
-                            sender: sender.clone(),
-                            over: over.subscribe(),
-                        };
-                        streams.spawn(log.follow(args.tail));
+                let is_over = is_over || ended(&app, part);
+                let (running, mut before) = (running(&app), std::mem::take(&mut delayed));
+                let new = sources(client, &app, part, args).await?.into_iter();
+                for source in new.filter(|source| !known.contains(source)).collect::<Vec<_>>() {
+                    let may_appear = running.contains(&source.container);
+                    if may_appear && !is_over {
+                        let at = before.remove(&source);
+                        delayed.insert(source, at.unwrap_or_else(|| Instant::now() + OPENING_DELAY));
+                    } else {
+                        known.insert(source.clone());
+                        streams.spawn(log(source, may_appear).follow(args.tail));
                     }
                 }
-                if is_over || ended(&app, part) {
+                if is_over {
                     break;
                 }
                 look = Box::pin(job.next());
+            }
+            source = next_delayed(&mut delayed) => {
+                known.insert(source.clone());
+                streams.spawn(log(source, true).follow(args.tail));
             }
             Some(piece) = receiver.recv() => printer.take(piece),
             Some(end) = streams.join_next() => match (end, part) {
@@ -94,6 +109,9 @@ pub(super) async fn run(
             },
             _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         }
+    }
+    for source in delayed.into_keys() {
+        streams.spawn(log(source, true).follow(args.tail));
     }
     // Bytes that were written just before the end may still be on their way.
     drop((sender, over.send_replace(true)));
@@ -112,6 +130,17 @@ pub(super) async fn run(
         }
     }
     Ok(CommandExitCode::Ok)
+}
+
+/// Waits until the delay of a log has passed, and takes that log.
+async fn next_delayed(delayed: &mut BTreeMap<LogSource, Instant>) -> LogSource {
+    let Some((source, at)) = delayed.iter().min_by_key(|(_, at)| **at) else {
+        return std::future::pending().await;
+    };
+    let (source, at) = (source.clone(), *at);
+    tokio::time::sleep_until(at).await;
+    delayed.remove(&source);
+    source
 }
 
 /// Detects attempts that replaced other attempts of their task.

@@ -79,12 +79,19 @@ pub(super) async fn sources(
     }
     match part {
         TargetPart::Container(id) => Ok(vec![whole(id.clone())]),
-        TargetPart::Attempt(id) => Ok(vec![of_attempt(target::attempt(app, id)?.1, args, "")]),
+        TargetPart::Attempt(id) => {
+            let attempt = Some(target::attempt(app, id)?.1).filter(|a| may_have_lines(a, args));
+            Ok(attempt
+                .map(|a| of_attempt(a, args, ""))
+                .into_iter()
+                .collect())
+        }
         TargetPart::Task(id) => {
             let row = target::task(app, id)?;
             Ok(row
                 .attempts
                 .last()
+                .filter(|a| may_have_lines(a, args))
                 .map(|a| of_attempt(a, args, &prefix(args, &a.attempt)))
                 .into_iter()
                 .collect())
@@ -99,6 +106,7 @@ pub(super) async fn sources(
                 | TargetPart::Container(_) => true,
             };
             let last = rows.iter().filter(wanted).filter_map(|r| r.attempts.last());
+            let last = last.filter(|a| may_have_lines(a, args));
             let prefix = |a: &AttemptRow| {
                 if args.no_prefix {
                     String::new()
@@ -132,6 +140,11 @@ pub(super) async fn sources(
             Ok(sources)
         }
     }
+}
+
+/// False for an attempt whose logs a follower does not need to read: they are empty and stay so.
+fn may_have_lines(attempt: &AttemptRow, args: &LogsArgs) -> bool {
+    !(args.follow && attempt.silent)
 }
 
 /// The newest container with the master of an application.

@@ -79,8 +79,12 @@ async fn begin(client: &Client, args: &RunArgs) -> CommandResult<AppId> {
         mode,
         uploads: Vec::new(),
     };
-    refuse_infeasible(&job.spec, &client.node_groups().await?)?;
-    Ok(submit(client, &job).await?.app)
+    let submitted = submit(client, &job).await;
+    // The resource manager compares the only executor with its nodes. Its refusal has no advice.
+    if submitted.as_ref().is_err_and(CommandFailure::is_infeasible) {
+        refuse_infeasible(&job.spec, &client.node_groups().await?)?;
+    }
+    Ok(submitted?.app)
 }
 
 /// The job at its end or `is_over`, or `None` after Ctrl-C, which ends the job.

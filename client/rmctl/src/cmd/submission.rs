@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use headroom_client::Client;
 use headroom_client::retry::ExponentialBackoff;
+use headroom_config::job::executor_request::first_request;
+use headroom_identity::token::random_hex;
 use headroom_types::{Bytes, Cpus, LaunchSpec, MasterGrowth, Resource};
+use headroom_wire::v1::application_master::PlacementRequest;
 use headroom_wire::v1::apps::{ApplicationMaster, SubmissionResult, SubmitApplicationRequest};
 use headroom_wire::v1::submission::MAX_OPEN_TASKS;
 
@@ -67,9 +70,11 @@ pub(crate) fn request(job: &CompiledJob, key: &str) -> SubmitApplicationRequest 
         .chain([job.base.display().to_string()])
         .collect();
     let files = BTreeMap::from([("job.toml".to_owned(), job.text.clone())]);
+    let (env, first_request) = first_executor(job);
     let launch = LaunchSpec {
         command,
         files,
+        env,
         ..LaunchSpec::default()
     };
     // The number of tasks of a live job is not known. Its master has a bounded number of rows, and
@@ -88,6 +93,7 @@ pub(crate) fn request(job: &CompiledJob, key: &str) -> SubmitApplicationRequest 
         max_attempts: 2,
         growth,
         start_timeout_ms: None,
+        first_request,
     };
     SubmitApplicationRequest {
         name: job.spec.name.clone(),
@@ -98,6 +104,22 @@ pub(crate) fn request(job: &CompiledJob, key: &str) -> SubmitApplicationRequest 
         master,
         idempotency_key: Some(key.to_owned()),
         access: job.spec.access.clone(),
+    }
+}
+
+/// The first executor of a job, which starts along with the master, and the environment by which the
+/// master knows its secret. Without it, the master requests all executors.
+fn first_executor(job: &CompiledJob) -> (BTreeMap<String, String>, Option<Box<PlacementRequest>>) {
+    let made = random_hex::<32>().ok().and_then(|secret| {
+        let request = first_request(&job.spec, &secret)?;
+        Some((secret, Box::new(request)))
+    });
+    match made {
+        Some((secret, request)) => {
+            let env = [("HEADROOM_APP_TOKEN".to_owned(), secret)];
+            (env.into(), Some(request))
+        }
+        None => (BTreeMap::new(), None),
     }
 }
 
@@ -121,7 +143,10 @@ mod tests {
     fn the_file_travels_with_the_submission() {
         let request = request(&sample_job("1GiB"), "k");
         let ApplicationMaster::Managed {
-            resource, launch, ..
+            resource,
+            launch,
+            first_request,
+            ..
         } = request.master
         else {
             panic!("managed")
@@ -139,6 +164,10 @@ mod tests {
             ]
         );
         assert!(launch.files["job.toml"].contains("name = \"big\""));
+        let first = first_request.expect("an executor that starts along with the master");
+        let secret = |launch: &LaunchSpec| launch.env["HEADROOM_APP_TOKEN"].clone();
+        assert_eq!(secret(&first.launch), secret(&launch));
+        assert_eq!(secret(&launch).len(), 64);
         assert_eq!(
             (resource.memory, resource.cpus),
             (Bytes::from_mib(72), Cpus::ZERO)

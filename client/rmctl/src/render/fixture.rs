@@ -142,6 +142,7 @@ fn attempt(
         treatment: None,
         remedies: Vec::new(),
         log_marker: None,
+        silent: false,
     }
 }
 

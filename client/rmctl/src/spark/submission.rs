@@ -135,6 +135,7 @@ impl SparkJob<'_> {
                 max_attempts: self.max_attempts,
                 growth: Some(MasterGrowth { max_memory }),
                 start_timeout_ms: Some(START_TIMEOUT_MS),
+                first_request: None,
             },
             idempotency_key: Some(key),
             access: AppAccess::default(),

@@ -8,7 +8,7 @@ use std::thread;
 
 const PROFILE: &str = include_str!("../../../wire/golden/v1/cluster_profile.json");
 const SUGGESTION: &str = include_str!("../../../wire/golden/v1/suggestion.json");
-const APP: &str = include_str!("../../../wire/golden/v1/app_view.json");
+pub(crate) const APP: &str = include_str!("../../../wire/golden/v1/app_view.json");
 const PROBLEM: &str = include_str!("../../../wire/golden/v1/problem.json");
 pub(crate) const EVENT: &str = include_str!("../../../wire/golden/v1/event.json");
 pub(crate) const NODES: &str = r#"[{"id":"worker-01","state":"ready","reason":null,"enforcer":"cgroup1","offers":{"memory":1073741824,"cpus":4},
@@ -112,17 +112,6 @@ pub(crate) fn rmctl(arguments: &[&str]) -> Ran {
 /// The job of a cluster, whose attempt has log files of its own.
 fn app() -> String {
     APP.replace("\"log_marker\": \"(TID 45)\"", "\"log_marker\": null")
-}
-
-/// The answers of a cluster with one job, whose attempt shares the log of its container.
-pub(crate) fn shared_log(method: &str, path: &str) -> (u16, String) {
-    const LOG: &str = "26/01/02 INFO (TID 44) a\n26/01/02 INFO (TID 45) b\n  at c\n\
-                       26/01/02 INFO (TID 46) d\n";
-    match path.trim_end_matches("?tasks=none") {
-        "/v1/apps/word-count.7" => (200, APP.to_owned()),
-        p if p.contains("/logs/stderr") => (200, LOG.to_owned()),
-        _ => usual(method, path),
-    }
 }
 
 /// The answers of a cluster with one job.

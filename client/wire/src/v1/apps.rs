@@ -8,6 +8,7 @@ use headroom_types::{
 use serde::{Deserialize, Serialize};
 
 use super::acl::AppAccess;
+use super::application_master::PlacementRequest;
 use super::job::JobView;
 
 /// `POST /v1/apps`: submit an application. Response: [`SubmissionResult`], after the application is
@@ -66,6 +67,11 @@ pub enum ApplicationMaster {
         /// of masters if omitted. Milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start_timeout_ms: Option<u64>,
+        /// First request of the master. Its containers start along with the first run of the master,
+        /// which takes the request over by sending it with the same id. A submission whose first
+        /// request can never be granted is refused. Boxed, like the launch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        first_request: Option<Box<PlacementRequest>>,
     },
     /// The master runs outside of the cluster's containers and registers by itself.
     Unmanaged,
@@ -73,6 +79,18 @@ pub enum ApplicationMaster {
 
 fn two() -> u32 {
     2
+}
+
+/// `GET /v1/apps/{app}/master`: the state of an application, and the address of its master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MasterAddressView {
+    /// State of the application.
+    pub state: AppState,
+    /// Address of its master: `tcp://HOST:PORT` or `tls://HOST:PORT#PIN`; `None` before the current
+    /// attempt has registered, and for a master that listens nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_url: Option<String>,
 }
 
 /// A submitted application, which survives any restart.

@@ -321,6 +321,9 @@ pub struct AttemptRow {
     /// log files of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_marker: Option<String>,
+    /// True if all its processes have ended and both logs are empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
 }
 
 /// The input of one attempt.

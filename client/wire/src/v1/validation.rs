@@ -200,7 +200,8 @@ pub fn check_submit(app: &SubmitApplicationRequest) -> Result<(), ProblemDetails
             launch,
             max_attempts,
             growth,
-            ..
+            first_request,
+            start_timeout_ms: _,
         } => {
             if resource.memory.is_zero() || !(1..=20).contains(max_attempts) {
                 return Err(bad(
@@ -214,7 +215,8 @@ pub fn check_submit(app: &SubmitApplicationRequest) -> Result<(), ProblemDetails
                     "master: growth.max_memory must be at least resource.memory",
                 ));
             }
-            check_launch(launch)
+            check_launch(launch)?;
+            first_request.as_deref().map_or(Ok(()), check_request)
         }
     }
 }

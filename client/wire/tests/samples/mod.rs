@@ -168,6 +168,7 @@ pub(crate) fn task_report() -> TaskReport {
         read: Some(Bytes::from_mib(96)),
         value: None,
         value_too_large: None,
+        silent: true,
     }
 }
 
@@ -279,6 +280,7 @@ pub(crate) fn patch() -> job::JobViewPatch {
                 treatment: Some(treatment()),
                 remedies: vec![Remedy::TmpOnDisk],
                 log_marker: Some("(TID 45)".into()),
+                silent: true,
             }],
         }],
         events: vec![job::JobEvent {

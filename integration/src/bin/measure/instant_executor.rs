@@ -94,6 +94,7 @@ fn ended(attempt: TaskAttemptId, container: &ContainerId) -> [FromExecutor; 2] {
         read: None,
         value: None,
         value_too_large: None,
+        silent: false,
     };
     let report = Box::new(report);
     [started, FromExecutor::Ended { report }]

@@ -43,13 +43,6 @@ const PIECE: usize = 64 << 10;
 /// Interval of keep-alive lines while a program prints nothing.
 const ALIVE: Duration = Duration::from_secs(5);
 
-/// A new random key for the resource manager.
-pub(crate) fn key() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 fn admit(shared: &AgentHandlerState, headers: &HeaderMap) -> Result<(), RefusedRequest> {
     let given = headers
         .get(NODE_KEY_HEADER)

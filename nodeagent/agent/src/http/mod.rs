@@ -33,7 +33,6 @@ use crate::metrics;
 use crate::node_context::NodeContext;
 use crate::node_link_event::NodeMembership;
 
-pub(crate) use container_access::key;
 pub(crate) use handler_state::NodeSummary;
 
 /// Time limit for a complete request body.

@@ -63,8 +63,16 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(idempotency::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
-    if let ApplicationMaster::Managed { launch, .. } = &body.master {
+    if let ApplicationMaster::Managed {
+        launch,
+        first_request,
+        ..
+    } = &body.master
+    {
         uploads::check(&web, launch).await?;
+        if let Some(request) = first_request {
+            uploads::check(&web, &request.launch).await?;
+        }
     }
     let call = ClusterCall::Submit(from_wire::submit(body)?);
     let Submitted { app, attempt } = web.call(call).await?;

@@ -25,6 +25,7 @@ pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod listeners;
 mod live_masters;
+mod master_address;
 pub(crate) mod metrics;
 mod node_channel;
 mod node_keys;
@@ -120,6 +121,7 @@ fn people() -> OpenApiRouter<WebHandlerState> {
         .routes(routes!(tasks::rank))
         .routes(routes!(report::report))
         .routes(routes!(apps::why))
+        .routes(routes!(master_address::show))
         .routes(routes!(am::ask, apps::requests))
         .routes(routes!(am::withdraw))
         .routes(routes!(am::updates))

@@ -185,6 +185,7 @@ pub(crate) fn managed(
             max_attempts,
             growth: None,
             start_timeout_ms: None,
+            first_request: None,
         },
         ..unmanaged(name)
     }
