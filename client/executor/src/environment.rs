@@ -110,9 +110,9 @@ impl ExecutorSettings {
         problems: &mut Vec<EnvironmentError>,
     ) -> Option<ExecutorSettings> {
         let mut vars_of = EnvironmentReader { vars, problems };
-        // Without it, the resource manager must be known: it will have the address.
-        let is_registered = ["HEADROOM_MASTER_URL", "HEADROOM_RM"].map(|name| get(vars, name));
-        let master = match is_registered {
+        // Without the address of the master, that of the resource manager must be there.
+        let addresses = ["HEADROOM_MASTER_URL", "HEADROOM_RM"].map(|name| get(vars, name));
+        let master = match addresses {
             [None, Some(_)] => Some(None),
             [Some(_), _] | [None, None] => vars_of
                 .parsed(

@@ -2,7 +2,8 @@
 //!
 //! The nodes send new bytes as they are written. A broken stream is reopened at its position. The
 //! counts of the job are read four times per second. If they have changed, its tasks are read, and
-//! logs of new tasks are opened, after a short delay. `rmctl run` reads the job itself, once for both outputs.
+//! logs of new tasks are opened, after a short delay. `rmctl run` reads the job itself, once for both
+//! outputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
