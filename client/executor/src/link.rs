@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use headroom_client::Client;
-use headroom_client::retry::ExponentialBackoff;
 use headroom_transport::{
     ConnectionReader, ConnectionWriter, MasterAddress, MasterConnection, connect, halves,
 };
@@ -20,9 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
-use crate::master_search::{
-    FIRST_BACKOFF, MAX_BACKOFF, MasterLocation, MasterSearch, is_good_connection,
-};
+use crate::master_search::{MasterLocation, MasterSearch, is_good_connection};
 use crate::session::shows_master;
 
 /// Timeout of a connection attempt.
@@ -31,8 +28,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one write, after which the connection is closed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest wait of a query for a master that has not registered.
-const REGISTRATION_WAIT: Duration = Duration::from_secs(10);
 /// Silence after which the resource manager is queried for another master. A host that is paused
 /// still accepts connections, and a master that was replaced may not have noticed it.
 const SILENCE_BEFORE_QUERY: Duration = Duration::from_secs(10);
@@ -109,80 +104,70 @@ pub async fn maintain_connection(target: MasterTarget, events: mpsc::Sender<Link
         rm: client,
         app,
     } = target;
-    let master = match master {
-        Some(master) => master,
-        None => match first_address(client.as_ref(), &app, &events).await {
-            Some(master) => master,
-            None => return,
-        },
-    };
     let mut search = MasterSearch::new(master);
     loop {
-        let address = search.address();
-        let connected = timeout(CONNECT_TIMEOUT, connect(&address.at, address.pin)).await;
-        match connected {
-            Ok(Ok(stream)) => {
-                let other = OtherMaster {
-                    client: client.as_ref(),
-                    app: &app,
-                    address,
-                };
-                let ConnectionEnd { why, good } = run_connection(stream, &events, other).await;
+        if let Some(address) = search.address() {
+            let other = OtherMaster {
+                client: client.as_ref(),
+                app: &app,
+                address,
+            };
+            if let Some(ConnectionEnd { why, good }) = connection(&events, other).await {
                 search.on_disconnected(good);
                 if events.send(LinkEvent::Down { why, good }).await.is_err() {
                     return;
                 }
             }
-            Ok(Err(e)) => {
-                tracing::debug!(master = %address.at, error = %e, "the master does not answer")
-            }
-            Err(_) => {
-                tracing::debug!(master = %address.at, "the master does not answer within 3 s")
+            if !pause(&events, search.wait()).await {
+                return;
             }
         }
-        tokio::select! {
+        let Some(client) = &client else {
+            if search.address().is_some() {
+                continue;
+            }
+            tracing::error!("neither the address of a master nor a resource manager is known");
+            return;
+        };
+        let query = query_master_address(client, &app, search.registration_wait());
+        let location = tokio::select! {
             () = events.closed() => return,
-            () = tokio::time::sleep(search.wait()) => {}
-        }
-        let Some(client) = &client else { continue };
-        if !search.on_location(query_master_address(client, &app, Duration::ZERO).await) {
+            location = query => location,
+        };
+        if !search.on_location(location) {
             let _ = events.send(LinkEvent::AppOver).await;
+            return;
+        }
+        if search.address().is_none() && !pause(&events, search.wait()).await {
             return;
         }
     }
 }
 
-/// The address of the first master, for an executor that started along with it. `None` if no master
-/// will register, or the receiver of events is gone.
-async fn first_address(
-    client: Option<&Client>,
-    app: &AppId,
+/// Waits. Returns false if the receiver of `events` is dropped.
+async fn pause(events: &mpsc::Sender<LinkEvent>, wait: Duration) -> bool {
+    tokio::select! {
+        () = events.closed() => false,
+        () = tokio::time::sleep(wait) => true,
+    }
+}
+
+/// One connection to the master at `other.address`; `None` if it could not be opened.
+async fn connection(
     events: &mpsc::Sender<LinkEvent>,
-) -> Option<MasterAddress> {
-    let Some(client) = client else {
-        tracing::error!(
-            "HEADROOM_MASTER_URL is not set, and no resource manager can be queried for it"
-        );
-        return None;
-    };
-    let mut backoff = ExponentialBackoff::new(FIRST_BACKOFF, MAX_BACKOFF);
-    loop {
-        let location = tokio::select! {
-            () = events.closed() => return None,
-            location = query_master_address(client, app, REGISTRATION_WAIT) => location,
-        };
-        match location {
-            MasterLocation::At(address) => return Some(address),
-            MasterLocation::Over => {
-                let _ = events.send(LinkEvent::AppOver).await;
-                return None;
-            }
-            MasterLocation::Unknown => tokio::select! {
-                () = events.closed() => return None,
-                () = tokio::time::sleep(backoff.wait()) => {}
-            },
+    other: OtherMaster<'_>,
+) -> Option<ConnectionEnd> {
+    let address = other.address;
+    match timeout(CONNECT_TIMEOUT, connect(&address.at, address.pin)).await {
+        Ok(Ok(stream)) => return Some(run_connection(stream, events, other).await),
+        Ok(Err(e)) => {
+            tracing::debug!(master = %address.at, error = %e, "the master does not answer")
+        }
+        Err(_) => {
+            tracing::debug!(master = %address.at, "the master does not answer within 3 s")
         }
     }
+    None
 }
 
 /// Queries the address of the master, and waits at most `wait` until it has registered.

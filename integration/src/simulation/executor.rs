@@ -115,13 +115,7 @@ pub(super) struct Executor {
 impl Executor {
     fn new(node: &NodeId, id: &ContainerId, order: &RunOrder, now: u64, stubborn: bool) -> Self {
         let said = |key: &str| order.launch.env.get(key).cloned().unwrap_or_default();
-        // A launch without an address reaches no master.
-        let address = said("HEADROOM_MASTER_URL")
-            .parse()
-            .unwrap_or(MasterAddress {
-                at: String::new(),
-                pin: None,
-            });
+        let address: Option<MasterAddress> = said("HEADROOM_MASTER_URL").parse().ok();
         let identity = ExecutorIdentity {
             container: id.clone(),
             token: said("HEADROOM_APP_TOKEN"),
@@ -230,11 +224,12 @@ impl Simulation {
         let Some(e) = self.executors.get(id).filter(|e| e.line.is_none()) else {
             return;
         };
-        let (node, url) = (e.node.clone(), e.search.address().to_string());
+        let url = e.search.address().map(ToString::to_string);
+        let node = e.node.clone();
         let found = self
             .processes
             .iter()
-            .find(|(_, p)| p.url == url)
+            .find(|(_, p)| Some(&p.url) == url.as_ref())
             .map(|(pid, p)| (*pid, p.node.clone()));
         let cut = |there: &Option<NodeId>| {
             *there != Some(node.clone())
