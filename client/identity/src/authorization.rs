@@ -72,8 +72,6 @@ pub enum CallRequirement {
     Queue(QueuePath),
     /// The agent of this node.
     Node(NodeId),
-    /// The agent of any node; the body names the node.
-    SomeNode,
     /// The agent of any node, or a user with this right.
     SomeNodeOr(AccessRight),
     /// Another resource manager of the cluster.
@@ -167,9 +165,9 @@ impl Principal {
                 self.may_change(rights, &AccessRight::JobKill, of(app).as_ref())
             }
             CallRequirement::Queue(queue) => rights.may_administer(queue),
-            CallRequirement::Node(_)
-            | CallRequirement::SomeNode
-            | CallRequirement::OtherManager => rights.has(&AccessRight::Admin),
+            CallRequirement::Node(_) | CallRequirement::OtherManager => {
+                rights.has(&AccessRight::Admin)
+            }
         }
     }
 }
@@ -189,7 +187,6 @@ fn manager_meets(need: &CallRequirement) -> bool {
         | CallRequirement::Own(..)
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
-        | CallRequirement::SomeNode
         | CallRequirement::SomeNodeOr(_) => false,
     }
 }
@@ -197,10 +194,9 @@ fn manager_meets(need: &CallRequirement) -> bool {
 /// True if the agent of this node meets the requirement.
 fn node_meets(node: &NodeId, need: &CallRequirement) -> bool {
     match need {
-        CallRequirement::Nothing
-        | CallRequirement::Anybody
-        | CallRequirement::SomeNode
-        | CallRequirement::SomeNodeOr(_) => true,
+        CallRequirement::Nothing | CallRequirement::Anybody | CallRequirement::SomeNodeOr(_) => {
+            true
+        }
         // A node queries whether an application with files on it has ended.
         CallRequirement::See(_) => true,
         CallRequirement::Node(of) => node == of,
@@ -227,7 +223,6 @@ fn master_meets(attempt: &AttemptId, need: &CallRequirement) -> bool {
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
         | CallRequirement::OtherManager
-        | CallRequirement::SomeNode
         | CallRequirement::SomeNodeOr(_) => false,
     }
 }
@@ -244,7 +239,6 @@ fn executor_meets(own: &AppId, need: &CallRequirement) -> bool {
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
         | CallRequirement::OtherManager
-        | CallRequirement::SomeNode
         | CallRequirement::SomeNodeOr(_) => false,
     }
 }
@@ -332,7 +326,6 @@ impl CallRequirement {
                 format!("the right {right} and ownership of {app}, or the right operator:write")
             }
             CallRequirement::Node(node) => format!("the certificate of node {node}"),
-            CallRequirement::SomeNode => "the certificate of a node".to_owned(),
             CallRequirement::SomeNodeOr(right) => {
                 format!("the right {right}, or the certificate of a node")
             }
@@ -447,7 +440,10 @@ mod tests {
             &master,
             &CallRequirement::Right(AccessRight::JobSubmit)
         ));
-        assert!(!may(&master, &CallRequirement::SomeNode));
+        assert!(!may(
+            &master,
+            &CallRequirement::SomeNodeOr(AccessRight::JobSubmit)
+        ));
     }
 
     #[test]
@@ -469,7 +465,7 @@ mod tests {
     fn unauthenticated_callers_have_no_access() {
         let needs = [
             CallRequirement::Anybody,
-            CallRequirement::SomeNode,
+            CallRequirement::SomeNodeOr(AccessRight::ClusterRead),
             CallRequirement::Right(AccessRight::ClusterRead),
             CallRequirement::Application(app("a.1")),
         ];

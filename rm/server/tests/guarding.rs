@@ -254,6 +254,73 @@ async fn a_user_of_the_host_may_change_only_own_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn another_spelling_of_an_id_gives_no_rights() {
+    let world = guarded(AnonymousAccess::Read).await;
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: only root can call as another user");
+        return;
+    }
+    let job = submit("rootjob");
+    let app = world.by_socket.submit(&job).await.expect("submits").app;
+    assert_eq!(app.to_string(), "rootjob.1");
+    let socket = world.socket.clone();
+    let calls = tokio::task::spawn_blocking(move || {
+        let call = |method: &str, path: &str, body: &str| as_nobody(&socket, method, path, body);
+        [
+            call("POST", "/v1/apps/rootjob%2E1/kill", "{}"),
+            call("GET", "/v1/apps/%72ootjob.1/requests", ""),
+            call("GET", "/v1/apps/rootjob%2e1/updates?epoch=1&cursor=0", ""),
+            call("POST", "/v1/containers/rootjob%2E1.e1.c1/stop", "{}"),
+            call(
+                "GET",
+                "/v1/containers/rootjob%2E1.e1.c1/files/content?path=x",
+                "",
+            ),
+            call("GET", "/v1/nodes/n%31/desired?epoch=1", ""),
+            call("POST", "/v1/queues/root%2Edefault/state", "{}"),
+            call("POST", "/v1/apps/no%20id/kill", "{}"),
+        ]
+    });
+    let calls = calls.await.expect("calls");
+    let statuses: Vec<u16> = calls.iter().map(|(status, _)| *status).collect();
+    assert_eq!(
+        statuses,
+        [403, 403, 403, 403, 403, 403, 403, 400],
+        "{calls:?}"
+    );
+    let app = world.by_socket.app(&app).await.expect("it is known");
+    assert!(!app.state.is_final(), "it was not killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_known_idempotency_key_gives_no_rights() {
+    let world = guarded(AnonymousAccess::Read).await;
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: only root can call as another user");
+        return;
+    }
+    let mut job = submit("rootjob");
+    job.idempotency_key = Some("application_1700000000000_0001".to_owned());
+    let app = world.by_socket.submit(&job).await.expect("submits").app;
+    let mut same = serde_json::to_value(&job).expect("JSON");
+    same["access"] = serde_json::json!({"change": ["nobody"]});
+    same["user"] = serde_json::Value::Null;
+    let (socket, path) = (world.socket.clone(), format!("/v1/apps/{app}/kill"));
+    let (submitted, killed) = tokio::task::spawn_blocking(move || {
+        let call = |path: &str, body: &str| as_nobody(&socket, "POST", path, body);
+        (call("/v1/apps", &same.to_string()), call(&path, "{}"))
+    })
+    .await
+    .expect("calls");
+    assert_eq!(submitted.0, 200, "{}", submitted.1);
+    assert!(submitted.1.contains("rootjob.2"), "{}", submitted.1);
+    assert_eq!(killed.0, 403, "{}", killed.1);
+    job.name = "other".parse().expect("a name");
+    let taken = world.by_socket.submit(&job).await.expect_err("another job");
+    assert_eq!(code(&taken), Some(ErrorCode::HR0409));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_socket_serves_the_same_calls_as_the_port() {
     let world = guarded(AnonymousAccess::All).await;
     let app = world

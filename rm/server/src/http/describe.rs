@@ -144,8 +144,9 @@ fn finish(path: &str, method: &str, operation: &mut Operation) {
         &[ErrorCode::HR0503],
         "Not ready, or no response in time; try again after the time in Retry-After.",
     ));
-    if guard::need(&verb(method), path, path) != CallRequirement::Nothing || JUDGES.contains(&path)
-    {
+    // The template of an id is no id, so a call about one has an error here.
+    let open = guard::need(&verb(method), path, path) == Ok(CallRequirement::Nothing);
+    if !open || JUDGES.contains(&path) {
         usual.extend(problem(
             &[ErrorCode::HR0401],
             "The caller is not authenticated.",

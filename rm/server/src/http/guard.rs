@@ -4,115 +4,115 @@
 //! *Architecture Invariant*: a path that is not listed here needs the right of an administrator; a
 //! test compares the list with the router.
 
+use std::fmt::Display;
 use std::str::FromStr;
 
+use axum::RequestExt as _;
 use axum::body::to_bytes;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_identity::{AccessDenied, AccessRight, CallRequirement, Principal};
 use headroom_types::{ContainerId, QueuePath};
-use headroom_wire::v1::error::{ProblemDetails, ProblemResult};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails, ProblemResult};
 
 use super::callers::RejectedToken;
 use super::error::ProblemResponse;
+use super::parse;
 use super::visibility::belongs;
 use super::web::WebHandlerState;
 
 /// Number of bytes of a refused request that are read and discarded.
 const UNREAD: usize = 64 << 10;
 
-/// Returns the right that a call needs.
-pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequirement {
+/// Returns the right that a call needs. `id` is the first parameter of the path as the handler gets
+/// it, without percent-encoding: a requirement about another text than the handler's is none.
+///
+/// # Errors
+/// The path names no valid object, so that nobody can own it.
+pub(crate) fn need(method: &Method, template: &str, id: &str) -> ProblemResult<CallRequirement> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let words: Vec<&str> = template.split('/').filter(|w| !w.is_empty()).collect();
-    let given: Vec<&str> = path.split('/').filter(|w| !w.is_empty()).collect();
-    let named = |at: usize| given.get(at).copied().unwrap_or_default();
     let right = |right| CallRequirement::Right(right);
-    let own = |right| about(named(2), |app| CallRequirement::Own(right, app));
-    match words.as_slice() {
-        [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => CallRequirement::Nothing,
-        [
-            "v1",
-            "version" | "leader" | "openapi.json" | "errors" | "ca" | "join" | "session",
-            ..,
-        ] => CallRequirement::Nothing,
-        // The bootstrap handler accepts only the host of the resource manager, and once. Any caller
-        // may query its own identity.
-        ["v1", "acl", "bootstrap" | "self"] => CallRequirement::Nothing,
-        // The handlers check that callers grant no right that they lack, and that callers may
-        // revoke their own tokens.
-        ["v1", "acl", "tokens", ..] if !reads => CallRequirement::Anybody,
-        ["v1", "acl", ..] if reads => right(AccessRight::OperatorRead),
-        ["v1", "acl", "join-tokens"] => right(AccessRight::NodeWrite),
-        ["v1", "acl", ..] => right(AccessRight::OperatorWrite),
-        [
-            "v1",
-            "status" | "nodes" | "node-groups" | "queues" | "profiles" | "families" | "suggestions"
-            | "events" | "stream",
-            ..,
-        ]
-        | ["metrics"]
-            if reads =>
-        {
-            match words.last() {
-                Some(&"desired") => node(named(2)),
-                Some(_) | None => right(AccessRight::ClusterRead),
+    let own = |right| about(id, |app| CallRequirement::Own(right, app));
+    let need =
+        match words.as_slice() {
+            [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => CallRequirement::Nothing,
+            [
+                "v1",
+                "version" | "leader" | "openapi.json" | "errors" | "ca" | "join" | "session",
+                ..,
+            ] => CallRequirement::Nothing,
+            // The bootstrap handler accepts only the host of the resource manager, and once. Any caller
+            // may query its own identity.
+            ["v1", "acl", "bootstrap" | "self"] => CallRequirement::Nothing,
+            // The handlers check that callers grant no right that they lack, and that callers may
+            // revoke their own tokens.
+            ["v1", "acl", "tokens", ..] if !reads => CallRequirement::Anybody,
+            ["v1", "acl", ..] if reads => right(AccessRight::OperatorRead),
+            ["v1", "acl", "join-tokens"] => right(AccessRight::NodeWrite),
+            ["v1", "acl", ..] => right(AccessRight::OperatorWrite),
+            [
+                "v1",
+                "status" | "nodes" | "node-groups" | "queues" | "profiles" | "families"
+                | "suggestions" | "events" | "stream",
+                ..,
+            ]
+            | ["metrics"]
+                if reads =>
+            {
+                match words.last() {
+                    Some(&"desired") => about(id, CallRequirement::Node)?,
+                    Some(_) | None => right(AccessRight::ClusterRead),
+                }
             }
-        }
-        ["v1", "audit" | "operator", ..] if reads => right(AccessRight::OperatorRead),
-        ["v1", "apps", _, "updates" | "journal"] => about(named(2), CallRequirement::Application),
-        // The node reads files with its own permissions, so viewers of the application may not read
-        // them.
-        ["v1", "containers", _, "files", ..] => about(named(2), |id: ContainerId| {
-            CallRequirement::Own(AccessRight::JobRead, id.app)
-        }),
-        // The environment of a launch may contain secrets, such as that of a Spark application.
-        ["v1", "apps", _, "requests", ..] if reads => own(AccessRight::JobRead),
-        ["v1", "apps", app, ..] if reads && !app.is_empty() => {
-            about(named(2), CallRequirement::See)
-        }
-        ["v1", "containers", _, ..] if reads => {
-            about(named(2), |id: ContainerId| CallRequirement::See(id.app))
-        }
-        ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
-        ["v1", "apps"] => right(AccessRight::JobSubmit),
-        // A node fetches the files of its containers. A user who knows the digest of a file can read
-        // it anyway: with a container that names it.
-        ["v1", "uploads", _] if reads => CallRequirement::SomeNodeOr(AccessRight::JobSubmit),
-        ["v1", "uploads", _] => right(AccessRight::JobSubmit),
-        ["v1", "upload-copies", ..] => CallRequirement::OtherManager,
-        ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => {
-            about(named(2), CallRequirement::Application)
-        }
-        ["v1", "apps", _, "channel" | "channel-token"] => own(AccessRight::JobSubmit),
-        ["v1", "apps", _, ..] => own(AccessRight::JobKill),
-        ["v1", "containers", _, ..] => about(named(2), |id: ContainerId| {
-            CallRequirement::Own(AccessRight::JobKill, id.app)
-        }),
-        ["v1", "nodes", _, "register" | "report"] => node(named(2)),
-        ["v1", "nodes", ..] => right(AccessRight::NodeWrite),
-        ["v1", "queues", _, "state"] => about(named(2), CallRequirement::Queue),
-        ["v1", "queues" | "profiles" | "operator", ..] => right(AccessRight::OperatorWrite),
-        ["ws", ..] if reads => right(AccessRight::JobRead),
-        ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => {
-            right(AccessRight::JobSubmit)
-        }
-        ["ws", ..] => right(AccessRight::OperatorWrite),
-        _ => right(AccessRight::Admin),
-    }
+            ["v1", "audit" | "operator", ..] if reads => right(AccessRight::OperatorRead),
+            ["v1", "apps", _, "updates" | "journal"] => about(id, CallRequirement::Application)?,
+            // The node reads files with its own permissions, so viewers of the application may not read
+            // them.
+            ["v1", "containers", _, "files", ..] => about(id, |id: ContainerId| {
+                CallRequirement::Own(AccessRight::JobRead, id.app)
+            })?,
+            // The environment of a launch may contain secrets, such as that of a Spark application.
+            ["v1", "apps", _, "requests", ..] if reads => own(AccessRight::JobRead)?,
+            ["v1", "apps", app, ..] if reads && !app.is_empty() => about(id, CallRequirement::See)?,
+            ["v1", "containers", _, ..] if reads => {
+                about(id, |id: ContainerId| CallRequirement::See(id.app))?
+            }
+            ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
+            ["v1", "apps"] => right(AccessRight::JobSubmit),
+            // A node fetches the files of its containers. A user who knows the digest of a file can read
+            // it anyway: with a container that names it.
+            ["v1", "uploads", _] if reads => CallRequirement::SomeNodeOr(AccessRight::JobSubmit),
+            ["v1", "uploads", _] => right(AccessRight::JobSubmit),
+            ["v1", "upload-copies", ..] => CallRequirement::OtherManager,
+            ["v1", "apps", _, "register" | "sync" | "finish"]
+            | ["v1", "apps", _, "requests", ..] => about(id, CallRequirement::Application)?,
+            ["v1", "apps", _, "channel" | "channel-token"] => own(AccessRight::JobSubmit)?,
+            ["v1", "apps", _, ..] => own(AccessRight::JobKill)?,
+            ["v1", "containers", _, ..] => about(id, |id: ContainerId| {
+                CallRequirement::Own(AccessRight::JobKill, id.app)
+            })?,
+            ["v1", "nodes", _, "register" | "report"] => about(id, CallRequirement::Node)?,
+            ["v1", "nodes", ..] => right(AccessRight::NodeWrite),
+            ["v1", "queues", _, "state"] => about(id, CallRequirement::Queue)?,
+            ["v1", "queues" | "profiles" | "operator", ..] => right(AccessRight::OperatorWrite),
+            ["ws", ..] if reads => right(AccessRight::JobRead),
+            ["ws", "v1", "cluster", "apps"]
+            | ["ws", "v1", "cluster", "apps", "new-application"] => right(AccessRight::JobSubmit),
+            ["ws", ..] => right(AccessRight::OperatorWrite),
+            _ => right(AccessRight::Admin),
+        };
+    Ok(need)
 }
 
-/// The requirement of a call about the object that a text names. An invalid id has no owner, so
-/// any authenticated caller passes and the handler reports the error.
-fn about<T: FromStr>(id: &str, need: impl FnOnce(T) -> CallRequirement) -> CallRequirement {
-    id.parse().map_or(CallRequirement::Anybody, need)
-}
-
-fn node(name: &str) -> CallRequirement {
-    name.parse()
-        .map_or(CallRequirement::SomeNode, CallRequirement::Node)
+/// The requirement of a call about the object that a text names.
+fn about<T: FromStr<Err: Display>>(
+    id: &str,
+    need: impl FnOnce(T) -> CallRequirement,
+) -> ProblemResult<CallRequirement> {
+    parse::id(id).map(need)
 }
 
 /// Middleware that passes permitted calls and refuses all others.
@@ -137,8 +137,40 @@ pub(crate) async fn guard(
     let Some(route) = request.extensions().get::<MatchedPath>().cloned() else {
         return next.run(request).await;
     };
-    let need = need(request.method(), route.as_str(), request.uri().path());
-    let belongs = match &need {
+    let authorized = match requirement(&mut request, &route).await {
+        Ok(need) => authorize(&web, &principal, &need).await,
+        // An unauthenticated caller does not learn whether the id is valid.
+        Err(problem) => match principal.authorize(&CallRequirement::Anybody, |_| None) {
+            Ok(()) => Err(problem),
+            Err(why) => Err(refusal(&why)),
+        },
+    };
+    match authorized {
+        Ok(()) => next.run(request).await,
+        Err(problem) => {
+            // A caller that is still sending would not read the response, so the body is read
+            // first.
+            let _ = to_bytes(request.into_body(), UNREAD).await;
+            ProblemResponse(problem).into_response()
+        }
+    }
+}
+
+async fn requirement(request: &mut Request, route: &MatchedPath) -> ProblemResult<CallRequirement> {
+    let parameters = request.extract_parts::<RawPathParams>().await;
+    let parameters = parameters
+        .map_err(|e| ProblemDetails::bad_request(format!("the address: {}", e.body_text())))?;
+    let id = parameters.iter().next().map_or("", |(_, value)| value);
+    need(request.method(), route.as_str(), id)
+}
+
+/// Checks that the caller meets the requirement.
+async fn authorize(
+    web: &WebHandlerState,
+    principal: &Principal,
+    need: &CallRequirement,
+) -> ProblemResult<()> {
+    let belongs = match need {
         // Ownership does not matter for a caller who may see all applications.
         CallRequirement::See(_) if principal.may_view_all() => None,
         CallRequirement::Own(_, app)
@@ -146,11 +178,12 @@ pub(crate) async fn guard(
         | CallRequirement::See(app)
             if matches!(principal, Principal::User { .. }) =>
         {
-            web.reader
-                .app(app)
-                .await
-                .ok()
-                .map(|found| belongs(&web.reader, &found))
+            match web.reader.app(app).await {
+                Ok(found) => Some(belongs(&web.reader, &found)),
+                // The handler reports the missing application.
+                Err(problem) if problem.code == ErrorCode::HR0404 => None,
+                Err(problem) => return Err(problem),
+            }
         }
         CallRequirement::Own(..) | CallRequirement::Application(_) | CallRequirement::See(_) => {
             None
@@ -161,19 +194,12 @@ pub(crate) async fn guard(
         | CallRequirement::Look
         | CallRequirement::Queue(_)
         | CallRequirement::Node(_)
-        | CallRequirement::SomeNode
         | CallRequirement::SomeNodeOr(_)
         | CallRequirement::OtherManager => None,
     };
-    match principal.authorize(&need, |_| belongs) {
-        Ok(()) => next.run(request).await,
-        Err(why) => {
-            // A caller that is still sending would not read the response, so the body is read
-            // first.
-            let _ = to_bytes(request.into_body(), UNREAD).await;
-            ProblemResponse(refusal(&why)).into_response()
-        }
-    }
+    principal
+        .authorize(need, |_| belongs)
+        .map_err(|why| refusal(&why))
 }
 
 pub(super) fn refusal(why: &AccessDenied) -> ProblemDetails {
@@ -185,11 +211,22 @@ pub(super) fn refusal(why: &AccessDenied) -> ProblemDetails {
 
 /// Checks that the caller may submit to this queue, or move an application to it.
 pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> ProblemResult<()> {
-    let Principal::User { name, rights, .. } = principal else {
-        return Ok(());
-    };
     let usual = QueuePath::default_leaf();
     let queue = queue.unwrap_or(&usual);
+    let (name, rights) = match principal {
+        Principal::Open => return Ok(()),
+        Principal::User { name, rights, .. } => (name, rights),
+        // A program has no rights to queues, also not those of the user who started it.
+        Principal::Anonymous
+        | Principal::Manager
+        | Principal::Node(_)
+        | Principal::Master(_)
+        | Principal::Executor(_) => {
+            let who = principal.audit_name().unwrap_or_default();
+            let problem = ProblemDetails::forbidden(format!("{who} may not use queue {queue}"));
+            return Err(problem.hint("a user with the right to the queue may move the application"));
+        }
+    };
     if rights.may_submit_to(queue) {
         return Ok(());
     }
@@ -233,7 +270,9 @@ mod tests {
     use headroom_wire::v1::error::ErrorCode;
 
     fn of(method: Method, template: &str, path: &str) -> CallRequirement {
-        need(&method, template, path)
+        let mut words = template.split('/').zip(path.split('/'));
+        let id = words.find(|(word, _)| word.starts_with('{'));
+        need(&method, template, id.map_or("", |(_, given)| given)).expect("a valid id")
     }
 
     #[test]
@@ -242,13 +281,31 @@ mod tests {
             let path = template
                 .replace("{app}", "sort.1")
                 .replace("{node}", "n1")
+                .replace("{path}", "root.etl")
                 .replace("{id}", "sort.1.e1.c1");
             let method: Method = method.to_uppercase().parse().expect("a method");
             assert_ne!(
-                need(&method, &template, &path),
+                of(method.clone(), &template, &path),
                 CallRequirement::Right(AccessRight::Admin),
                 "{method} {template}"
             );
+        }
+    }
+
+    #[test]
+    fn a_text_that_names_no_object_meets_no_requirement() {
+        for (method, template) in [
+            (Method::POST, "/v1/apps/{app}/kill"),
+            (Method::GET, "/v1/apps/{app}/updates"),
+            (Method::POST, "/v1/containers/{id}/exec"),
+            (Method::GET, "/v1/containers/{id}/files/content"),
+            (Method::GET, "/v1/nodes/{node}/desired"),
+            (Method::POST, "/v1/queues/{path}/state"),
+        ] {
+            for id in ["", "sort%2E1", "a b"] {
+                let problem = need(&method, template, id).expect_err(template);
+                assert_eq!(problem.code, ErrorCode::HR0400, "{template} {id}");
+            }
         }
     }
 
@@ -403,6 +460,20 @@ mod tests {
             of(Method::GET, "/v1/apps/{app}", "/v1/apps/sort.1"),
             CallRequirement::See(app())
         );
+    }
+
+    #[test]
+    fn only_users_choose_queues() {
+        let other: QueuePath = "root.prod".parse().expect("a queue");
+        let attempt = "sort.1@1".parse().expect("an attempt");
+        for program in [
+            Principal::Master(attempt),
+            Principal::Executor("sort.1".parse().expect("an application id")),
+        ] {
+            let refused = queue(&program, Some(&other)).expect_err("a program");
+            assert_eq!(refused.code, ErrorCode::HR0403);
+        }
+        assert_eq!(queue(&Principal::Open, Some(&other)), Ok(()));
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl<T: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
         let Path(text) = path::<String, S>(parts, state).await?;
-        parse(&text).map(PathId)
+        Ok(PathId(id(&text)?))
     }
 }
 
@@ -175,7 +175,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
         let Path((first, second)) = path::<(String, String), S>(parts, state).await?;
-        Ok(PathIdPair(parse(&first)?, parse(&second)?))
+        Ok(PathIdPair(id(&first)?, id(&second)?))
     }
 }
 
@@ -188,7 +188,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> HandlerResult<Self> {
         let Path((app, stage, index)) = path::<(String, String, String), S>(parts, state).await?;
-        Ok(TaskPath(parse(&app)?, parse(&format!("{stage}/{index}"))?))
+        Ok(TaskPath(id(&app)?, id(&format!("{stage}/{index}"))?))
     }
 }
 
@@ -203,9 +203,10 @@ async fn path<T: DeserializeOwned + Send, S: Send + Sync>(
         .map_err(|e| wrong(e.body_text()))
 }
 
-fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> HandlerResult<T> {
+/// Parses an id of the path.
+pub(crate) fn id<T: FromStr<Err: std::fmt::Display>>(text: &str) -> ProblemResult<T> {
     text.parse()
-        .map_err(|e| ProblemDetails::bad_request(format!("the address: {e}")).into())
+        .map_err(|e| ProblemDetails::bad_request(format!("the address: {e}")))
 }
 
 #[cfg(test)]
