@@ -588,6 +588,7 @@ impl SimTenant {
             | CallRefusal::NotResizable { .. }
             | CallRefusal::NoRoom { .. } => {}
             CallRefusal::Decommissioned(_)
+            | CallRefusal::KeyTaken(_)
             | CallRefusal::NotReserved(_)
             | CallRefusal::Overtaken { .. } => {}
         }

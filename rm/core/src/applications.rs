@@ -11,7 +11,7 @@ use std::time::Duration;
 use headroom_types::{AppId, RequestId, UnixMillis};
 
 use crate::app::ClusterApplication;
-use crate::event::{CallRefusal, UpdateKind};
+use crate::event::{AppSubmission, CallRefusal, UpdateKind};
 use crate::request::PendingRequest;
 use crate::save::DurableRecord;
 use crate::step_context::StepContext;
@@ -24,8 +24,8 @@ const MAX_RESERVED: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applications {
     table: SortedTable<AppId, ClusterApplication>,
-    /// Applications by idempotency key.
-    keys: BTreeMap<String, AppId>,
+    /// Applications by user and idempotency key. A user cannot guess the key of another one.
+    keys: BTreeMap<(String, String), AppId>,
     /// Ended applications, the oldest end first.
     ended: VecDeque<AppId>,
     /// Highest number that was given out.
@@ -108,9 +108,9 @@ impl Applications {
     ) -> Option<&mut PendingRequest> {
         self.get_mut(app)?.requests.get_mut(request)
     }
-    /// Application that was submitted with this idempotency key.
-    pub(crate) fn by_key(&self, key: &str) -> Option<&ClusterApplication> {
-        self.get(self.keys.get(key)?)
+    /// Application that this user submitted with the same idempotency key.
+    pub(crate) fn with_key_of(&self, spec: &AppSubmission) -> Option<&ClusterApplication> {
+        self.get(self.keys.get(&key_of(spec)?)?)
     }
     /// Number of applications that have not ended.
     pub(crate) fn live_count(&self) -> usize {
@@ -142,8 +142,8 @@ impl Applications {
     pub(crate) fn insert(&mut self, app: ClusterApplication) {
         let id = app.id.clone();
         self.last_number = self.last_number.max(id.seq());
-        if let Some(key) = &app.spec.key {
-            self.keys.insert(key.clone(), id.clone());
+        if let Some(key) = key_of(&app.spec) {
+            self.keys.insert(key, id.clone());
         }
         if app.state.is_over() {
             self.ended.push_back(id.clone());
@@ -179,9 +179,9 @@ impl Applications {
     }
     fn evict(&mut self, id: &AppId) {
         if let Some(app) = self.table.remove(id)
-            && let Some(key) = &app.spec.key
+            && let Some(key) = key_of(&app.spec)
         {
-            self.keys.remove(key);
+            self.keys.remove(&key);
         }
     }
 
@@ -200,6 +200,11 @@ impl Applications {
             });
         }
     }
+}
+
+/// User and idempotency key of a submission.
+fn key_of(spec: &AppSubmission) -> Option<(String, String)> {
+    Some((spec.user.clone(), spec.key.clone()?))
 }
 
 #[cfg(any(test, feature = "testkit"))]

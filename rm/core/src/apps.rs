@@ -12,7 +12,6 @@ use crate::event::{
     AppSubmission, ApplicationLifetime, ApplicationOutcome, CallAnswer, CallRefusal, DryRun,
     LogSeverity, MasterKind,
 };
-use crate::ledger::ContainerRole;
 use crate::master_growth::{NextMasterSize, escalation_line};
 use crate::queue::QueueNumber;
 use crate::save::DurableRecord;
@@ -32,11 +31,16 @@ impl Cluster {
         number: Option<u32>,
         ctx: &mut StepContext<'_>,
     ) -> Result<CallAnswer, CallRefusal> {
-        if let Some(known) = spec.key.as_ref().and_then(|key| self.apps.by_key(key)) {
-            return Ok(CallAnswer::Submitted {
-                app: known.id.clone(),
-                attempt: known.attempt,
-            });
+        let first_request = spec.master.take_first_request();
+        if let Some(known) = self.apps.with_key_of(&spec) {
+            return if *known.spec == spec {
+                Ok(CallAnswer::Submitted {
+                    app: known.id.clone(),
+                    attempt: known.attempt,
+                })
+            } else {
+                Err(CallRefusal::KeyTaken(known.id.clone()))
+            };
         }
         if self.apps.live_count() >= MAX_LIVE_APPS {
             return Err(CallRefusal::TooMany {
@@ -49,14 +53,10 @@ impl Cluster {
             && let Some((sentence, largest)) = self
                 .nodes
                 .infeasible_reason(resource, &ANYWHERE)
-                .or_else(|| {
-                    self.queue
-                        .never_in_queue(leaf, ContainerRole::Master, resource, self.ledger())
-                })
+                .or_else(|| self.never_in_queue(leaf, resource))
         {
             return Err(CallRefusal::NeverFits { sentence, largest });
         }
-        let first_request = spec.master.take_first_request();
         if let Some(ask) = &first_request
             && let Some((sentence, largest)) = self.never_granted(Some(leaf), ask)
         {

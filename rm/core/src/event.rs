@@ -99,7 +99,8 @@ pub struct AppSubmission {
     pub lifetime: Option<Duration>,
     /// Kind of master.
     pub master: MasterKind,
-    /// Idempotency key: a submission with a known key returns the known application.
+    /// Idempotency key: the same submission of the same user with a known key returns the known
+    /// application.
     pub key: Option<String>,
 }
 

@@ -360,7 +360,26 @@ fn a_repeated_submission_key_returns_the_same_application() {
     let first = s.call(ClusterCall::Submit(Box::new(spec.clone())));
     s.restart();
     s.after(secs(1));
-    assert_eq!(s.call(ClusterCall::Submit(Box::new(spec))), first);
+    assert_eq!(s.call(ClusterCall::Submit(Box::new(spec.clone()))), first);
     assert_eq!(s.cluster.apps().count(), 1);
+    let Ok(CallAnswer::Submitted { app, .. }) = first.clone() else {
+        panic!("it was submitted: {first:?}")
+    };
+    let other_job = AppSubmission {
+        name: id("other"),
+        ..spec.clone()
+    };
+    assert_eq!(
+        s.call(ClusterCall::Submit(Box::new(other_job))),
+        Err(CallRefusal::KeyTaken(app)),
+        "another submission does not get the application of the first one"
+    );
+    let other_user = AppSubmission {
+        user: "v".into(),
+        ..spec
+    };
+    let second = s.call(ClusterCall::Submit(Box::new(other_user)));
+    assert!(second.is_ok() && second != first, "keys belong to users");
+    assert_eq!(s.cluster.apps().count(), 2);
     s.check();
 }

@@ -40,6 +40,9 @@ pub fn problem(refusal: &CallRefusal) -> ProblemDetails {
         | CallRefusal::NodeNotRegistered(_)
         | CallRefusal::MasterNotRegistered(_) => says(ErrorCode::HR0410).hint("register again"),
         CallRefusal::Recovering(_) => says(ErrorCode::HR0503).hint("try again in a second"),
+        CallRefusal::KeyTaken(_) => {
+            says(ErrorCode::HR0409).hint("use a new key for a new application")
+        }
         CallRefusal::NotReserved(_) => says(ErrorCode::HR0409).hint("request a new number"),
         CallRefusal::Overtaken { latest, .. } => {
             let problem = says(ErrorCode::HR0409)

@@ -9,11 +9,11 @@ use headroom_wire::v1::apps::{AppState, AppView, SubmitApplicationRequest};
 use serde::Serialize;
 
 use super::log_source::WINDOW;
-use super::submission::send;
+use super::submission::{new_key, send};
 use super::submit::{print_submitted, print_view, stay};
 use super::upload;
 use crate::args::{SparkInstallation, SparkSubcommand, SparkSubmitArgs};
-use crate::context::{CommandContext, now, user};
+use crate::context::{CommandContext, user};
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::render::json::MachineOutput;
 use crate::render::logs::tail;
@@ -112,8 +112,7 @@ fn request(
         priority: args.priority,
         arguments,
     };
-    let key = format!("rmctl-{}-{}", std::process::id(), now().0);
-    Ok((job.request(user(), key)?, sources))
+    Ok((job.request(user(), new_key()?)?, sources))
 }
 
 fn read(path: &str) -> CommandResult<String> {

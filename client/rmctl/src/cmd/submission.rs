@@ -14,8 +14,7 @@ use headroom_wire::v1::apps::{ApplicationMaster, SubmissionResult, SubmitApplica
 use headroom_wire::v1::submission::MAX_OPEN_TASKS;
 
 use super::job_file::CompiledJob;
-use crate::context::now;
-use crate::exit::CommandResult;
+use crate::exit::{CommandFailure, CommandResult};
 
 /// Tries of a call whose answer may be another one later.
 const TRIES: u32 = 4;
@@ -26,8 +25,14 @@ const MAX_LIVE_MASTER: Bytes = Bytes::from_gib(1);
 
 /// Submits a job under a master that the resource manager launches.
 pub(crate) async fn submit(client: &Client, job: &CompiledJob) -> CommandResult<SubmissionResult> {
-    let key = format!("rmctl-{}-{}", std::process::id(), now().0);
-    send(client, request(job, &key)).await
+    send(client, request(job, &new_key()?)).await
+}
+
+/// An idempotency key that no other call has, also on hosts and in containers with the same process
+/// numbers.
+pub(crate) fn new_key() -> CommandResult<String> {
+    let random = random_hex::<16>().map_err(|e| CommandFailure::failed(e.to_string()))?;
+    Ok(format!("rmctl-{random}"))
 }
 
 /// Sends a submission. Safe to repeat: the idempotency key prevents a second application.

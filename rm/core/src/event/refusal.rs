@@ -14,6 +14,9 @@ pub enum CallRefusal {
     /// Unknown application.
     #[error("there is no application {0}")]
     NoSuchApp(AppId),
+    /// The idempotency key of the user belongs to another submission.
+    #[error("the idempotency key was used for another submission, which is application {0}")]
+    KeyTaken(AppId),
     /// The number was not reserved in this incarnation, or is used.
     #[error("number {0} is not reserved for an application")]
     NotReserved(u32),
