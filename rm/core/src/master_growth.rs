@@ -11,7 +11,6 @@ use crate::attempt::AttemptFailure;
 use crate::cluster::Cluster;
 use crate::event::{EventLogLine, LogSeverity, MasterKind};
 use crate::grant::container_line;
-use crate::ledger::ContainerRole;
 
 /// Size of the next attempt of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,20 +61,24 @@ impl Cluster {
             return NextMasterSize::Same;
         }
         let largest = self.nodes.largest().map(|(_, largest)| largest.memory);
+        // A master above the limit of its queue would wait for ever.
+        let never = |next: &MasterSize| {
+            let leaf = self.queue.leaf_of(id)?;
+            self.never_in_queue(leaf, &next.resource)
+        };
         let Some(growth) = growth else {
-            return NextMasterSize::Doubled(doubled(size, largest));
+            let next = doubled(size, largest);
+            return if never(&next).is_none() {
+                NextMasterSize::Doubled(next)
+            } else {
+                NextMasterSize::Same
+            };
         };
         let next = match grown(size, reason, *growth, largest) {
             Ok(next) => next,
             Err(sentence) => return NextMasterSize::Exhausted(sentence),
         };
-        // A master above the limit of its queue would wait for ever.
-        let never = self.queue.leaf_of(id).and_then(|leaf| {
-            let (role, ledger) = (ContainerRole::Master, self.ledger());
-            self.queue
-                .never_in_queue(leaf, role, &next.resource, ledger)
-        });
-        match never {
+        match never(&next) {
             Some((sentence, _)) => {
                 NextMasterSize::Exhausted(format!("the next size is not possible: it {sentence}"))
             }

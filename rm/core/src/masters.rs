@@ -11,7 +11,6 @@ use crate::event::{
     ApplicationOutcome, CallAnswer, CallRefusal, DryRun, FinalRows, LogSeverity, MasterHeartbeat,
     RequestVerdict,
 };
-use crate::ledger::ContainerRole;
 use crate::queue::QueueNumber;
 use crate::request::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::sched::QueueAttempt;
@@ -269,11 +268,20 @@ impl Cluster {
         leaf: Option<QueueNumber>,
         ask: &ContainerRequest,
     ) -> Option<(String, Resource)> {
-        self.nodes.never_fits(ask).or_else(|| {
-            let ledger = self.allocations.ledger();
-            self.queue
-                .never_in_queue(leaf?, ContainerRole::Work, &ask.resource, ledger)
-        })
+        self.nodes
+            .never_fits(ask)
+            .or_else(|| self.never_in_queue(leaf?, &ask.resource))
+    }
+
+    /// The reason why a container can never be granted in a leaf, with the largest possible one.
+    pub(crate) fn never_in_queue(
+        &self,
+        leaf: QueueNumber,
+        size: &Resource,
+    ) -> Option<(String, Resource)> {
+        let has_all_nodes = self.nodes.has_all_nodes();
+        self.queue
+            .never_in_queue(leaf, size, self.ledger(), has_all_nodes)
     }
 
     /// Accepts the request that came with the submission. Its containers start along with the

@@ -173,6 +173,12 @@ impl NodeTable {
         self.recovery.as_ref()
     }
 
+    /// Whether the cluster is known: nodes have registered, and no other one is still expected after
+    /// a restart.
+    pub(crate) fn has_all_nodes(&self) -> bool {
+        self.recovery.is_none() && !self.index.members().is_empty()
+    }
+
     /// Adds a node that registers, or replaces its record. Returns its number, and true when it was
     /// not a member.
     pub(crate) fn enter(

@@ -19,7 +19,7 @@ impl NodeTable {
         size: &Resource,
         place: &PlacementRules,
     ) -> Option<(String, Resource)> {
-        if self.recovery().is_some() || self.index().members().is_empty() {
+        if !self.has_all_nodes() {
             return None;
         }
         let could = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();

@@ -28,6 +28,21 @@ pub struct QueueShare {
     pub extra: BTreeMap<Name, ShareOrAmount<u64>>,
 }
 
+impl QueueShare {
+    /// Whether no resource is a part of the parent queue's resources.
+    pub(crate) fn is_absolute(&self) -> bool {
+        fn is_amount<T>(share: &ShareOrAmount<T>) -> bool {
+            match share {
+                ShareOrAmount::Part(_) => false,
+                ShareOrAmount::Exactly(_) => true,
+            }
+        }
+        self.memory.as_ref().is_none_or(is_amount)
+            && self.cpus.as_ref().is_none_or(is_amount)
+            && self.extra.values().all(is_amount)
+    }
+}
+
 word_enum! {
     /// Scheduling order of the applications of one leaf.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

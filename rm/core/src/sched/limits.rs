@@ -10,6 +10,7 @@ use crate::app::ClusterApplication;
 use crate::ledger::{ContainerRole, ResourceLedger};
 use crate::queue::bound::{ExceededLimit, ResourceBound};
 use crate::queue::spec::QueueState;
+use crate::queue::tree::QueueEntry;
 use crate::queue::{QueueNumber, SchedulerQueues};
 
 /// Limit that prevents a grant.
@@ -148,16 +149,18 @@ impl SchedulerQueues {
     }
 
     /// Checks whether the limits of the queues make a container infeasible. Returns the reason and
-    /// the largest possible size.
+    /// the largest possible size. Limits that are parts of the cluster count only if
+    /// `has_all_nodes`: while nodes still register, a part of their total says nothing.
     pub(crate) fn never_in_queue(
         &self,
         leaf: QueueNumber,
-        part: ContainerRole,
         size: &Resource,
         ledger: &ResourceLedger,
+        has_all_nodes: bool,
     ) -> Option<(String, Resource)> {
         let nothing = Resource::default();
-        for (_, slot) in self.path_of(leaf) {
+        let counts = |slot: &&QueueEntry| has_all_nodes || slot.spec.maximum.is_absolute();
+        for slot in self.path_of(leaf).map(|(_, slot)| slot).filter(counts) {
             if let Some(passed) = slot.maximum.passed(&nothing, size) {
                 let ExceededLimit { needs, most, .. } = passed;
                 let sentence = format!(
@@ -167,11 +170,8 @@ impl SchedulerQueues {
                 return Some((sentence, slot.maximum.over(ledger.total())));
             }
         }
-        let slot = self.slot(leaf)?;
-        let passed = slot
-            .user
-            .passed(&nothing, size)
-            .filter(|_| part == ContainerRole::Work)?;
+        let slot = self.slot(leaf).filter(|_| has_all_nodes)?;
+        let passed = slot.user.passed(&nothing, size)?;
         let (needs, most) = (passed.needs, passed.most);
         let sentence = format!(
             "needs {needs}, and one user may never have more than {most} in queue {}",
