@@ -66,6 +66,42 @@ fn run_passes_on_bytes_that_are_no_text() {
     assert!(output.stdout == bytes, "{} bytes", output.stdout.len());
 }
 
+/// A job whose output nobody can read any more is ended, as a local program is by SIGPIPE.
+#[test]
+fn run_ends_a_job_whose_output_is_lost() {
+    let cluster = cluster();
+    let run = |output: Stdio| {
+        Command::new(programs::path("rmctl").expect("the program"))
+            .args([
+                "run",
+                "--",
+                "sh",
+                "-c",
+                "while echo line; do sleep 0.01; done",
+            ])
+            .env("HEADROOM_ADDR", cluster.url())
+            .env(programs::DIR_VARIABLE, programs::dir().expect("programs"))
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(Stdio::piped())
+            .output()
+            .expect("runs")
+    };
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    for (output, code) in [(writer.into(), 141), (full.expect("opens").into(), 125)] {
+        let ran = run(output);
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+    }
+    for app in cluster.call(cluster.client().apps()).expect("lists") {
+        assert!(
+            matches!(app.state, AppState::Killed | AppState::Finishing),
+            "{app:?}"
+        );
+    }
+}
+
 /// The second task waits for a file that the test creates when the output of the first one is printed.
 #[test]
 fn followed_logs_are_printed_while_the_job_runs() {

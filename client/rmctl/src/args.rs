@@ -117,7 +117,7 @@ pub(crate) enum RootSubcommand {
     Submit(SubmitArgs),
     /// Run one command in a container as if it ran here; exit code: that of the command, 9 after a
     /// memory kill, 125 for a failure of rmctl, 126 if the command cannot be started, 127 if there
-    /// is no such program
+    /// is no such program, 141 if the reader of its output has gone, which ends the job
     Run(RunArgs),
     /// Run Apache Spark applications
     #[command(subcommand)]

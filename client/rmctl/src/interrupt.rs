@@ -1,7 +1,7 @@
-//! Ctrl-C and SIGTERM for verbs that must clean up: the first signal requests the end, the second
-//! one ends the process at once.
+//! Ctrl-C and SIGTERM for verbs that must clean up, and Ctrl-C alone for verbs that wait in a loop:
+//! the first signal requests the end, the second one ends the process at once.
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::{CommandFailure, CommandResult};
@@ -18,17 +18,28 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Installs handlers for both signals.
     pub(crate) fn listen() -> CommandResult<Interrupt> {
-        let deaf = |e: std::io::Error| {
-            CommandFailure::failed(format!("the signal handler cannot be installed: {e}"))
-        };
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
+        Interrupt::with(Some(handler(SignalKind::terminate())?))
+    }
+
+    /// Installs a handler for Ctrl-C. SIGTERM ends the process as usual.
+    pub(crate) fn ctrl_c() -> CommandResult<Interrupt> {
+        Interrupt::with(None)
+    }
+
+    fn with(mut terminate: Option<Signal>) -> CommandResult<Interrupt> {
+        let mut interrupt = handler(SignalKind::interrupt())?;
         let (sender, asked) = watch::channel(false);
         tokio::spawn(async move {
             loop {
+                let terminated = async {
+                    match &mut terminate {
+                        Some(signal) => signal.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
+                    _ = terminated => {}
                 }
                 if sender.send_replace(true) {
                     std::process::exit(INTERRUPTED);
@@ -38,10 +49,15 @@ impl Interrupt {
         Ok(Interrupt { asked })
     }
 
-    /// Returns when a signal has arrived.
+    /// Returns when a signal has arrived, also one that arrived before the call.
     pub(crate) async fn asked(&self) {
         let mut asked = self.asked.clone();
         // The sender lives as long as the runtime.
         let _ = asked.wait_for(|asked| *asked).await;
     }
+}
+
+fn handler(kind: SignalKind) -> CommandResult<Signal> {
+    signal(kind)
+        .map_err(|e| CommandFailure::failed(format!("the signal handler cannot be installed: {e}")))
 }

@@ -1,11 +1,56 @@
 //! Output on standard output and standard error, with or without colour. A closed pipe is not a
 //! failure.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
 
 use crate::args::ColorMode;
-use crate::exit::CommandFailure;
+use crate::exit::{CommandExitCode, CommandFailure};
 use crate::render::TextPainter;
+
+/// Whether a verb reacts to the loss of standard output itself.
+static OUTLIVES_OUTPUT: AtomicBool = AtomicBool::new(false);
+static OUTPUT_LOST: Notify = Notify::const_new();
+static LOST_OUTPUT: OnceLock<OutputLoss> = OnceLock::new();
+
+/// Why standard output takes no more data.
+#[derive(Clone, Debug)]
+pub(crate) enum OutputLoss {
+    /// The reader has closed the pipe.
+    Closed,
+    /// A write failed, for example because the disk is full.
+    Failed(CommandFailure),
+}
+
+impl OutputLoss {
+    fn of(error: &std::io::Error) -> Self {
+        if error.kind() == ErrorKind::BrokenPipe {
+            return OutputLoss::Closed;
+        }
+        OutputLoss::Failed(CommandFailure::failed(format!(
+            "standard output cannot be written: {error}"
+        )))
+    }
+}
+
+/// Waits for the loss of standard output. From the first poll on, it no longer ends the process.
+pub(crate) async fn output_lost() -> OutputLoss {
+    OUTLIVES_OUTPUT.store(true, Ordering::Relaxed);
+    loop {
+        if let Some(lost) = lost_output() {
+            return lost;
+        }
+        OUTPUT_LOST.notified().await;
+    }
+}
+
+/// The loss of standard output, if it has happened.
+pub(crate) fn lost_output() -> Option<OutputLoss> {
+    LOST_OUTPUT.get().cloned()
+}
 
 /// The streams for data and messages.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +123,8 @@ impl TerminalOutput {
         }
     }
 
-    /// Prints data. Ends the process without an error if the reader has closed the pipe, as `head`
-    /// does.
+    /// Prints data. If that fails, the process ends: without an error if the reader has closed the
+    /// pipe, as `head` does. See also [`output_lost`].
     pub(crate) fn print(&self, text: &str) {
         self.print_bytes(text.as_bytes());
     }
@@ -94,19 +139,31 @@ impl TerminalOutput {
             let _ = std::io::stderr().lock().write_all(bytes);
             return;
         }
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(bytes).and_then(|()| out.flush());
-        if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
-            std::process::exit(0);
-        }
+        self.bytes(bytes);
     }
 
-    /// Prints bytes of data unchanged.
+    /// Prints bytes of data unchanged, also for a quiet terminal.
     pub(crate) fn bytes(&self, bytes: &[u8]) {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
-        if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
-            std::process::exit(0);
+        drop(out);
+        if let Err(error) = written {
+            self.lose_output(&error);
+        }
+    }
+
+    fn lose_output(&self, error: &std::io::Error) {
+        // Only the first failure counts.
+        let _ = LOST_OUTPUT.set(OutputLoss::of(error));
+        if OUTLIVES_OUTPUT.load(Ordering::Relaxed) {
+            return OUTPUT_LOST.notify_one();
+        }
+        match OutputLoss::of(error) {
+            OutputLoss::Closed => std::process::exit(0),
+            OutputLoss::Failed(failure) => {
+                self.complain(&failure);
+                std::process::exit(CommandExitCode::Failed as i32)
+            }
         }
     }
 

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use headroom_client::retry::ExponentialBackoff;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
+use crate::interrupt::Interrupt;
 use crate::render::json;
 use crate::select::field::ListRow;
 
@@ -37,11 +38,12 @@ pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
     let wait = if redraw { REDRAW } else { LONGEST };
     let mut printed = PrintedRows::default();
     let (mut index, mut first, mut backoff) = (0, true, ExponentialBackoff::usual());
-    let mut silent: Option<Instant> = None;
+    let (mut silent, interrupt) = (None::<Instant>, Interrupt::ctrl_c()?);
     loop {
         let answer = tokio::select! {
+            biased;
+            () = interrupt.asked() => return Ok(CommandExitCode::Ok),
             answer = client.get_after::<A>(path, index, if first { AT_ONCE } else { wait }) => answer,
-            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
         };
         match answer {
             Ok((answer, now)) => {
@@ -61,7 +63,8 @@ pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
                     && silent.get_or_insert_with(Instant::now).elapsed()
                         < SERVER_SILENCE_TIMEOUT =>
             {
-                tokio::time::sleep(backoff.wait()).await;
+                // The next turn ends at once after Ctrl-C.
+                let _ = timeout(backoff.wait(), interrupt.asked()).await;
             }
             Err(e) => return Err(e.into()),
         }

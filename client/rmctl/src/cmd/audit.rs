@@ -5,12 +5,13 @@ use std::time::Duration;
 use headroom_client::AuditQuery;
 use headroom_client::retry::ExponentialBackoff;
 use headroom_wire::v1::audit::AuditLine;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::args::{AuditListArgs, OutputFormat};
 use crate::context::{CommandContext, now};
 use crate::exit::{CommandExitCode, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
+use crate::interrupt::Interrupt;
 use crate::render::audit;
 use crate::render::json::MachineOutput;
 
@@ -44,11 +45,10 @@ pub(crate) async fn list(context: &CommandContext, args: AuditListArgs) -> Comma
         return Ok(CommandExitCode::Ok);
     }
     let (mut silent, mut backoff) = (None::<Instant>, ExponentialBackoff::usual());
-    let mut wait = LOOK;
+    let (mut wait, interrupt) = (LOOK, Interrupt::ctrl_c()?);
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
+        if timeout(wait, interrupt.asked()).await.is_ok() {
+            return Ok(CommandExitCode::Ok);
         }
         match client.audit(&of, after).await {
             Ok(more) => {

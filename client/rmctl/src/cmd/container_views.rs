@@ -6,11 +6,13 @@ use headroom_client::{Client, FollowMode};
 use headroom_types::{ContainerId, NodeId};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::events::LoggedEvent;
+use tokio::time::timeout;
 
 use super::container_chart::{CHART, MARGIN, container_chart};
 use crate::args::{ConfirmOptions, WatchedListOptions};
 use crate::context::{CommandContext, now};
 use crate::exit::{CommandExitCode, CommandResult};
+use crate::interrupt::Interrupt;
 use crate::render::{containers, events, figures::short, json, json::MachineOutput, top};
 use crate::watch::watch;
 
@@ -65,7 +67,7 @@ pub(super) async fn stats(
     follow: bool,
 ) -> CommandResult {
     let client = context.client()?;
-    let mut headers = true;
+    let (mut headers, interrupt) = (true, Interrupt::ctrl_c()?);
     loop {
         let (view, timeline) = tokio::try_join!(client.container(id), client.timeline(id))?;
         let row = top::ContainerUsageRow::of(&view, &timeline.samples);
@@ -85,9 +87,8 @@ pub(super) async fn stats(
             return Ok(CommandExitCode::Ok);
         }
         // A change of the memory use does not end a long poll, so poll at intervals.
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
+        if timeout(LOOK, interrupt.asked()).await.is_ok() {
+            return Ok(CommandExitCode::Ok);
         }
     }
 }

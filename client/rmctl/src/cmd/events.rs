@@ -8,6 +8,7 @@ use crate::args::{EventsArgs, ListOptions, OutputFormat};
 use crate::context::{CommandContext, now};
 use crate::exit::{CommandExitCode, CommandResult};
 use crate::follow::SERVER_SILENCE_TIMEOUT;
+use crate::interrupt::Interrupt;
 use crate::render::events;
 use crate::render::json::MachineOutput;
 use crate::target;
@@ -98,6 +99,7 @@ pub(crate) async fn run(context: &CommandContext, wanted: EventSelection) -> Com
         return Ok(CommandExitCode::Ok);
     }
     let mut follower = EventFollower::of(client, of, cursor, SERVER_SILENCE_TIMEOUT);
+    let interrupt = Interrupt::ctrl_c()?;
     loop {
         tokio::select! {
             event = follower.next() => {
@@ -106,7 +108,7 @@ pub(crate) async fn run(context: &CommandContext, wanted: EventSelection) -> Com
                     print_all(context, std::slice::from_ref(&event), true);
                 }
             }
-            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
+            () = interrupt.asked() => return Ok(CommandExitCode::Ok),
         }
     }
 }

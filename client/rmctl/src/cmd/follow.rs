@@ -22,6 +22,7 @@ use super::log_source::{LogSource, WINDOW, ended, print, sources};
 use crate::args::LogsArgs;
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandResult};
+use crate::interrupt::Interrupt;
 use crate::render::logs as text;
 use crate::target::TargetPart;
 
@@ -72,6 +73,7 @@ pub(super) async fn run(
     let mut printer = LogLinePrinter::new(context, args.stderr);
     let mut handovers = Handovers::default();
     let mut look = Box::pin(job.next());
+    let interrupt = Interrupt::ctrl_c()?;
     loop {
         tokio::select! {
             looked = &mut look => {
@@ -108,7 +110,7 @@ pub(super) async fn run(
                 (Ok(LogReadEnd::Over | LogReadEnd::CutOff(..)) | Err(_), TargetPart::Container(_)) => break,
                 (Ok(LogReadEnd::Over | LogReadEnd::CutOff(..)) | Err(_), TargetPart::Whole | TargetPart::Task(_) | TargetPart::Attempt(_) | TargetPart::Several(_)) => {}
             },
-            _ = tokio::signal::ctrl_c() => return Ok(CommandExitCode::Ok),
+            () = interrupt.asked() => return Ok(CommandExitCode::Ok),
         }
     }
     for source in delayed.into_keys() {
@@ -116,8 +118,14 @@ pub(super) async fn run(
     }
     // Bytes that were written just before the end may still be on their way.
     drop((sender, over.send_replace(true)));
-    while let Some(piece) = receiver.recv().await {
-        printer.take(piece);
+    loop {
+        tokio::select! {
+            piece = receiver.recv() => match piece {
+                Some(piece) => printer.take(piece),
+                None => break,
+            },
+            () = interrupt.asked() => return Ok(CommandExitCode::Ok),
+        }
     }
     printer.finish();
     while let Some(end) = streams.join_next().await {

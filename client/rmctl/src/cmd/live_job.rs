@@ -16,6 +16,7 @@ use crate::args::JobAddArgs;
 use crate::argument_line;
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
+use crate::interrupt::Interrupt;
 use crate::render::json::MachineOutput;
 use crate::render::submission::{accepted, result_line};
 
@@ -46,7 +47,7 @@ pub(super) async fn add(context: &CommandContext, args: JobAddArgs) -> CommandRe
         accepted: Vec::new(),
         results: Vec::new(),
     };
-    let people = context.format.is_screen();
+    let (people, interrupt) = (context.format.is_screen(), Interrupt::ctrl_c()?);
     loop {
         addition.fill(&mut channel)?;
         if addition.is_over(&channel, args.wait) {
@@ -54,7 +55,7 @@ pub(super) async fn add(context: &CommandContext, args: JobAddArgs) -> CommandRe
         }
         let event = tokio::select! {
             event = channel.next() => event?,
-            _ = tokio::signal::ctrl_c() => {
+            () = interrupt.asked() => {
                 context.term.say(&format!("detached; the tasks that {} has accepted keep running", app.id));
                 break;
             }
@@ -142,7 +143,13 @@ impl TaskAddition {
             let text = MachineOutput::list(&self.results)
                 .text(&context.output, |result| result.key.clone());
             context.show(text, String::new);
-            return exit_of_results(&self.results);
+            let exit = exit_of_results(&self.results);
+            // After Ctrl-C, the outcome of these tasks is open.
+            return if exit == CommandExitCode::Ok && !self.open.is_empty() {
+                CommandExitCode::WaitTimeout
+            } else {
+                exit
+            };
         }
         let row = |key: &String| AddedTaskRow {
             app: app.clone(),

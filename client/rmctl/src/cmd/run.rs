@@ -25,11 +25,15 @@ use crate::args::{LogsArgs, RunArgs};
 use crate::context::CommandContext;
 use crate::exit::{CommandExitCode, CommandFailure, CommandResult};
 use crate::follow::{FollowScope, JobObservation, follow_in};
+use crate::interrupt::Interrupt;
 use crate::render::figures::short;
 use crate::target::TargetPart;
+use crate::term::{self, OutputLoss};
 
 /// Exit code after Ctrl-C.
 const INTERRUPTED: i32 = 130;
+/// Exit code after the reader of the output has closed the pipe, as of a program that SIGPIPE ends.
+const CLOSED_PIPE: i32 = 141;
 
 /// Runs the command and ends this process with its exit code.
 pub(crate) async fn run(context: &CommandContext, args: RunArgs) -> CommandResult {
@@ -43,18 +47,26 @@ async fn stay(context: &CommandContext, args: &RunArgs) -> CommandResult<i32> {
         context.term.line(&id.to_string());
         return Ok(0);
     }
-    Ok(match until_over(context, &client, &id, is_decided).await? {
-        Some(app) => ended(context, &app),
-        None => INTERRUPTED,
-    })
+    match until_over(context, &client, &id, is_decided).await? {
+        WatchEnd::Over(app) => {
+            let code = ended(context, &app);
+            match term::lost_output() {
+                Some(OutputLoss::Failed(failure)) => Err(failure),
+                Some(OutputLoss::Closed) | None => Ok(code),
+            }
+        }
+        WatchEnd::Interrupted(code) => Ok(code),
+    }
 }
 
 /// Runs a command to its end. Its output goes to the terminal of `context`.
 pub(super) async fn to_its_end(context: &CommandContext, args: &RunArgs) -> CommandResult<AppView> {
     let client = context.client()?;
     let id = begin(&client, args).await?;
-    let over = until_over(context, &client, &id, |_| false).await?;
-    over.ok_or_else(|| CommandFailure::failed(format!("{id} was interrupted")))
+    match until_over(context, &client, &id, |_| false).await? {
+        WatchEnd::Over(app) => Ok(*app),
+        WatchEnd::Interrupted(_) => Err(CommandFailure::failed(format!("{id} was interrupted"))),
+    }
 }
 
 async fn begin(client: &Client, args: &RunArgs) -> CommandResult<AppId> {
@@ -87,19 +99,34 @@ async fn begin(client: &Client, args: &RunArgs) -> CommandResult<AppId> {
     Ok(submitted?.app)
 }
 
-/// The job at its end or `is_over`, or `None` after Ctrl-C, which ends the job.
+/// Why a job is no longer watched.
+enum WatchEnd {
+    /// The job has ended, or is over in the sense of the caller.
+    Over(Box<AppView>),
+    /// The user or the reader of the output has gone, and the job was ended. The exit code.
+    Interrupted(i32),
+}
+
+/// Watches the job until its end or `is_over`. Ctrl-C and the loss of standard output end the job.
 async fn until_over(
     context: &CommandContext,
     client: &Client,
     id: &AppId,
     is_over: fn(&AppView) -> bool,
-) -> CommandResult<Option<AppView>> {
-    let interrupted = async { tokio::signal::ctrl_c().await };
+) -> CommandResult<WatchEnd> {
+    let interrupt = Interrupt::ctrl_c()?;
     tokio::select! {
-        app = watched(context, client, id, is_over) => Ok(Some(app?)),
-        _ = interrupted => {
+        app = watched(context, client, id, is_over) => Ok(WatchEnd::Over(Box::new(app?))),
+        () = interrupt.asked() => {
             client.kill(id, Some("interrupted".to_owned())).await?;
-            Ok(None)
+            Ok(WatchEnd::Interrupted(INTERRUPTED))
+        }
+        lost = term::output_lost() => {
+            client.kill(id, Some("its output has no reader".to_owned())).await?;
+            match lost {
+                OutputLoss::Closed => Ok(WatchEnd::Interrupted(CLOSED_PIPE)),
+                OutputLoss::Failed(failure) => Err(failure),
+            }
         }
     }
 }
