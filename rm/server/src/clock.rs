@@ -32,8 +32,30 @@ impl ManagerClock {
     pub(crate) fn unix_now(self) -> UnixMillis {
         UnixMillis(self.unix_at_zero.0.saturating_add(self.now().0))
     }
+    /// Wall-clock time of the host, which other hosts share: for the lifetimes of tokens and
+    /// certificates. It follows corrections of the host's clock, and counts the time for which the
+    /// host was suspended.
+    pub(crate) fn host_time(self) -> UnixMillis {
+        SystemTime::now().into()
+    }
     /// Runtime instant of `tick`.
     pub(crate) fn instant(self, tick: Tick) -> tokio::time::Instant {
         (self.start + Duration::from_millis(tick.0)).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_time_of_the_host_follows_a_corrected_clock() {
+        let begin = SystemTime::now().into();
+        let clock = ManagerClock {
+            unix_at_zero: UnixMillis(0),
+            ..ManagerClock::start()
+        };
+        assert!(clock.host_time() >= begin, "{:?}", clock.host_time());
+        assert!(clock.unix_now() < begin, "{:?}", clock.unix_now());
     }
 }

@@ -345,7 +345,7 @@ impl ManagerLoop {
             LoopInput::Document(change) => {
                 let is_kept = |app: &AppId| self.cluster.app(app).is_some();
                 self.documents
-                    .change(change, self.clock.unix_now(), is_kept);
+                    .change(change, self.clock.host_time(), is_kept);
             }
             LoopInput::Journal(call) => {
                 let (app, attempt) = call.attempt();

@@ -36,7 +36,7 @@ pub(crate) async fn tokens(
     QueryParams(EmptyQuery {}): QueryParams<EmptyQuery>,
 ) -> Json<Vec<TokenView>> {
     let access = web.reader.shared.access.borrow().clone();
-    Json(access.tokens(web.reader.clock.unix_now()))
+    Json(access.tokens(web.reader.clock.host_time()))
 }
 
 /// Creates a token for a user.
@@ -272,7 +272,7 @@ pub(crate) async fn session(
         .shared
         .access
         .borrow()
-        .bearer(token, web.reader.clock.unix_now())?;
+        .bearer(token, web.reader.clock.host_time())?;
     let Principal::User { .. } = &principal else {
         let problem = ProblemDetails::unauthenticated(
             "this is an application's token; the web page needs a user's token",
@@ -414,7 +414,7 @@ async fn give(
     };
     let token =
         SecretToken::mint(kind).map_err(|error| ProblemDetails::unavailable(error.to_string()))?;
-    let created: UnixMillis = web.reader.clock.unix_now();
+    let created: UnixMillis = web.reader.clock.host_time();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
     let by = principal
         .audit_name()

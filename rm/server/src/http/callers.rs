@@ -45,7 +45,7 @@ pub(crate) async fn identify(
         None => visitor
             .as_ref()
             .map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
-        Some(Ok(shown)) => match access.bearer(shown.token(), known.clock.unix_now()) {
+        Some(Ok(shown)) => match access.bearer(shown.token(), known.clock.host_time()) {
             Ok(principal) => principal,
             // A joining host is unauthenticated here; the join handler checks its token.
             Err(_) if path == "/v1/join" => Principal::Anonymous,
@@ -69,7 +69,7 @@ pub(crate) async fn identify(
         // response.
         _ if principal == Principal::Anonymous => true,
         (Some(token), _) => access
-            .bearer(token, clock.unix_now())
+            .bearer(token, clock.host_time())
             .is_ok_and(|now| now == principal),
         (None, Some(visitor)) => of(access, visitor) == principal,
         (None, None) => true,

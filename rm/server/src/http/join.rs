@@ -71,7 +71,7 @@ pub(crate) async fn join(
         .and_then(Result::ok)
         .ok_or_else(unknown)?
         .token();
-    let now = web.reader.clock.unix_now();
+    let now = web.reader.clock.host_time();
     let (accessor, node, names) = web.reader.shared.access.borrow().joins(token, now)?;
     if let Some(other) = node.filter(|node| *node != body.node) {
         let detail = format!("this token is for node {other}, not for {}", body.node);
