@@ -539,9 +539,11 @@ impl TaskRunner {
     }
 
     fn kill(&mut self) {
-        // The main process first: its descriptor works even if the cgroup is unreadable.
+        // The main process first: its descriptor works even if the cgroup is unreadable. A process
+        // may outlive the signal in the kernel, and this thread serves all tasks: `close` waits for
+        // the ends.
         let main = self.child.get_ref().signal(SIGKILL);
-        let rest = self.group.group().kill();
+        let rest = self.group.group().send_kill();
         for error in [
             main.err().map(|e| e.to_string()),
             rest.err().map(|e| e.to_string()),

@@ -64,6 +64,76 @@ fn exit_codes_and_output_are_returned() {
     until("no cgroup is left", || world.groups().is_empty());
 }
 
+/// A process in a frozen group of the v1 freezer outlives SIGKILL until it is thawed.
+struct FrozenProcess(std::path::PathBuf);
+
+impl FrozenProcess {
+    /// `None` without that hierarchy.
+    fn new(pid: i32) -> Option<FrozenProcess> {
+        let dir = std::path::PathBuf::from(format!(
+            "/sys/fs/cgroup/freezer/headroom-test-{}-{pid}",
+            std::process::id()
+        ));
+        dir.parent()?.join("tasks").exists().then_some(())?;
+        std::fs::create_dir(&dir).expect("makes");
+        std::fs::write(dir.join("cgroup.procs"), pid.to_string()).expect("moves");
+        let frozen = FrozenProcess(dir);
+        frozen.set("FROZEN");
+        until("the process is frozen", || {
+            std::fs::read_to_string(frozen.0.join("freezer.state"))
+                .is_ok_and(|state| state.starts_with("FROZEN"))
+        });
+        Some(frozen)
+    }
+
+    fn set(&self, state: &str) {
+        std::fs::write(self.0.join("freezer.state"), state).expect("writes");
+    }
+}
+
+impl Drop for FrozenProcess {
+    fn drop(&mut self) {
+        self.set("THAWED");
+        until("the process has left the freezer", || {
+            std::fs::remove_dir(&self.0).is_ok()
+        });
+    }
+}
+
+#[test]
+fn a_task_whose_process_cannot_end_holds_up_no_other_task() {
+    let world = ExecutorHarness::new("hangs");
+    let (mut master, _) = world.accept();
+    let script = "trap '' TERM; sleep 600 & wait";
+    master.start(task("a/0@1", &["sh", "-c", script]));
+    master.started("a/0@1");
+    let attempt = "a/0@1".parse().expect("an id");
+    until("both processes run", || world.pids(&attempt).len() == 2);
+    let pids = world.pids(&attempt);
+    let (main, child) = (
+        *pids.iter().min().expect("a shell"),
+        *pids.iter().max().expect("a child"),
+    );
+    let Some(frozen) = FrozenProcess::new(child) else {
+        return; // cgroup v2 lets a frozen process end
+    };
+    master.send(&ToExecutor::Stop {
+        attempt: attempt.clone(),
+    });
+    until("the main process is killed", || {
+        std::fs::read_to_string(format!("/proc/{main}/stat"))
+            .map_or(true, |stat| stat.contains(") Z "))
+    });
+    master.start(task("b/0@1", &["true"]));
+    let report = master.result("b/0@1");
+    assert_eq!(report.reason, ExitReason::Exit { code: 0 });
+    drop(frozen);
+    let report = master.result("a/0@1");
+    assert_eq!(report.reason, ExitReason::Stopped);
+    // A kill that waits would have given up by now.
+    assert_eq!(report.evidence.missing, Vec::<String>::new());
+}
+
 #[test]
 fn reads_of_a_task_and_its_children_are_reported() {
     let world = ExecutorHarness::new("reads");

@@ -1,7 +1,8 @@
 //! Cache of fetched files and archives that many containers use.
 //!
 //! The key of an entry is its SHA-256 (with the user, if only that user may read it). An entry
-//! never changes: it is created under another name, checked, and renamed. A container gets hard
+//! never changes: it is created under another name, checked, and renamed; before its removal it is
+//! renamed again, so that a partial one never has the name of an entry. A container gets hard
 //! links to its files, so the file system counts the uses of an entry, across restarts of the
 //! agent. When the cache exceeds its limit, unused entries are removed, least recently used first.
 
@@ -23,7 +24,7 @@ use crate::launch_failure::LaunchError;
 pub(crate) const CONTENT: &str = "content";
 /// Disk use of an entry in bytes, as text. The file's modification time is the last use.
 const SIZE: &str = "size";
-/// Prefix of entries that are being created.
+/// Prefix of entries that are being created or removed.
 const UNFINISHED: &str = "unfinished-";
 
 /// Interval at which a waiter for another container's fetch checks whether its own container was
@@ -71,16 +72,21 @@ pub(crate) struct PinnedCacheEntry<'a> {
 }
 
 impl NodeFileCache {
-    /// The cache in `dir`, which is created. Unfinished entries of an earlier agent are removed.
+    /// The cache in `dir`, which is created. Unfinished and incomplete entries of an earlier agent are
+    /// removed.
     pub(crate) fn open(dir: PathBuf, most: u64) -> anyhow::Result<NodeFileCache> {
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))
             .with_context(|| format!("cannot close {}", dir.display()))?;
         for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                fs::remove_dir_all(entry.path())
-                    .with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            let path = entry.path();
+            let complete = !entry.file_name().to_string_lossy().starts_with(UNFINISHED)
+                && path.join(SIZE).exists()
+                && path.join(CONTENT).exists();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !complete {
+                fs::remove_dir_all(&path)
+                    .with_context(|| format!("cannot remove {}", path.display()))?;
             }
         }
         Ok(NodeFileCache {
@@ -149,8 +155,13 @@ impl NodeFileCache {
             return Ok(None);
         }
         state.making.insert(key.clone(), ());
+        Ok(Some(self.unfinished(&mut state)))
+    }
+
+    /// A new path for an entry that is being created or removed.
+    fn unfinished(&self, state: &mut FileCacheState) -> PathBuf {
         state.count += 1;
-        Ok(Some(self.dir.join(format!("{UNFINISHED}{}", state.count))))
+        self.dir.join(format!("{UNFINISHED}{}", state.count))
     }
 
     fn make(
@@ -188,7 +199,7 @@ impl NodeFileCache {
 
     /// Removes unused entries until the cache is within its limit. Returns the removed size. Bytes.
     pub(crate) fn evict(&self) -> u64 {
-        let state = self.lock();
+        let mut state = self.lock();
         let mut entries: Vec<(SystemTime, u64, CacheEntryKey)> = self.entries();
         entries.sort();
         let mut all: u64 = entries.iter().map(|(_, size, _)| size).sum();
@@ -197,21 +208,30 @@ impl NodeFileCache {
             if all <= self.most {
                 break;
             }
-            let home = self.dir.join(&key.0);
-            if state.pins.contains_key(&key) || in_use(&home.join(CONTENT)).unwrap_or(true) {
+            let content = self.dir.join(&key.0).join(CONTENT);
+            if state.pins.contains_key(&key) || in_use(&content).unwrap_or(true) {
                 continue;
             }
-            match fs::remove_dir_all(&home) {
-                Ok(()) => {
-                    all = all.saturating_sub(size);
-                    removed += size;
-                }
+            let done = self.set_aside(&mut state, &key).and_then(|aside| {
+                all = all.saturating_sub(size);
+                fs::remove_dir_all(aside)
+            });
+            match done {
+                Ok(()) => removed += size,
                 Err(error) => {
-                    tracing::warn!(entry = %home.display(), %error, "a cache entry cannot be removed, ignoring")
+                    tracing::warn!(entry = key.0, %error, "a cache entry cannot be removed, ignoring")
                 }
             }
         }
         removed
+    }
+
+    /// Renames an entry that will be removed. Returns its path. An interrupted removal thus leaves no
+    /// part of it under its name.
+    fn set_aside(&self, state: &mut FileCacheState, key: &CacheEntryKey) -> io::Result<PathBuf> {
+        let aside = self.unfinished(state);
+        fs::rename(self.dir.join(&key.0), &aside)?;
+        Ok(aside)
     }
 
     /// Last use, size and key of each entry.
@@ -321,6 +341,31 @@ mod tests {
                 Ok(fs::write(path, "x").map(|()| 1)?)
             })
             .expect("a failed fetch does not block the entry");
+    }
+
+    #[test]
+    fn an_interrupted_removal_leaves_no_partial_entry() {
+        let dir = tempfile::tempdir().expect("dir");
+        let open = || NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
+        let cache = open();
+        for n in 1..=3 {
+            drop(put(&cache, n, 10));
+        }
+        let aside = cache
+            .set_aside(&mut cache.lock(), &key(1))
+            .expect("renames");
+        let again = cache.get(&key(1), soon(), &|| Ok(()), |_| bail!("made again"));
+        assert!(again.is_err(), "the entry does not count as present");
+        // Left by an agent that did not rename them.
+        for (n, part) in [(2, CONTENT), (3, SIZE)] {
+            fs::remove_file(dir.path().join("cache").join(key(n).0).join(part)).expect("removes");
+        }
+        let later = open();
+        assert!(!aside.exists());
+        for n in 1..=3 {
+            let pinned = put(&later, n, 20);
+            assert_eq!(fs::read(&pinned.content).expect("reads").len(), 20);
+        }
     }
 
     #[test]

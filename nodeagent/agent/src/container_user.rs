@@ -81,16 +81,22 @@ pub(crate) fn choose(
 
 /// Creates a secret file that only its user can read and remove.
 pub(crate) fn give_secret(identity: &ContainerUser, path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(text.as_bytes())?;
+    let file = write_new(path, 0o600, text.as_bytes())?;
     if let Some(user) = &identity.user {
         std::os::unix::fs::fchown(&file, Some(user.uid), Some(user.gid))?;
     }
     Ok(())
+}
+
+/// Creates a file. An existing file or link at this path is an error.
+pub(crate) fn write_new(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<fs::File> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(bytes)?;
+    Ok(file)
 }
 
 /// Gives the container's user its own files: the working directory with its contents, its task
@@ -102,16 +108,19 @@ pub(crate) fn hand_over(
     app: &Path,
     reader: Option<u32>,
 ) -> anyhow::Result<()> {
-    let tmp = dir.join(file::TMP);
     let Some(user) = &identity.user else {
-        return Ok(());
+        let own = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        return give_app_dir(own, app, reader);
     };
     let give = |path: &Path| {
         chown(path, Some(user.uid), Some(user.gid))
             .with_context(|| format!("cannot give {} to its user", path.display()))
     };
     let work = dir.join(file::WORK);
-    for own in [&work, &dir.join(file::TASKS), &tmp] {
+    for own in [&work, &dir.join(file::TASKS), &dir.join(file::TMP)] {
         give(own)?;
     }
     // Fetched files are shared with other containers and stay the agent's. Files that were written
@@ -123,21 +132,21 @@ pub(crate) fn hand_over(
             give(&entry.path())?;
         }
     }
-    give_app_dir(user, app, reader)
+    give_app_dir((user.uid, user.gid), app, reader)
 }
 
-/// Gives the directory of an application to its user. With a reader, that group may read it, and
-/// new files and directories in it get the group (setgid).
-fn give_app_dir(user: &ProcessUser, app: &Path, reader: Option<u32>) -> anyhow::Result<()> {
+/// Gives the directory of an application to its user, and closes it for others. With a reader, that
+/// group may read it, and new files and directories in it get the group (setgid).
+fn give_app_dir((user, group): (u32, u32), app: &Path, reader: Option<u32>) -> anyhow::Result<()> {
     let about = || format!("cannot give {} to its user", app.display());
     let facts = fs::metadata(app).with_context(about)?;
     let (gid, mode) = match reader {
-        Some(gid) if gid != user.gid => (gid, 0o2750),
+        Some(gid) if gid != group => (gid, 0o2750),
         // An earlier launch of the application has given it, perhaps with a reader.
-        Some(_) | None if facts.uid() == user.uid && facts.mode() & 0o007 == 0 => return Ok(()),
-        Some(_) | None => (user.gid, 0o700),
+        Some(_) | None if facts.uid() == user && facts.mode() & 0o007 == 0 => return Ok(()),
+        Some(_) | None => (group, 0o700),
     };
-    chown(app, Some(user.uid), Some(gid)).with_context(about)?;
+    chown(app, Some(user), Some(gid)).with_context(about)?;
     fs::set_permissions(app, fs::Permissions::from_mode(mode))
         .with_context(|| format!("cannot close {}", app.display()))
 }
@@ -229,13 +238,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("opens");
         let own = rustix::process::getgid().as_raw();
-        let user = ProcessUser {
-            uid: rustix::process::getuid().as_raw(),
-            gid: own,
-            groups: vec![own],
-        };
+        let user = rustix::process::getuid().as_raw();
         let after = |reader| {
-            give_app_dir(&user, dir.path(), reader).expect("gives");
+            give_app_dir((user, own), dir.path(), reader).expect("gives");
             let facts = fs::metadata(dir.path()).expect("facts");
             (facts.gid(), facts.mode() & 0o7777)
         };
@@ -246,10 +251,42 @@ mod tests {
             "the same user needs no more"
         );
         // Only root can give a file to a group of others.
-        if user.uid == 0 {
+        if user == 0 {
             assert_eq!(after(Some(1)), (1, 0o2750));
             assert_eq!(after(None), (1, 0o2750));
         }
+    }
+
+    #[test]
+    fn an_agent_that_keeps_its_user_closes_the_directory_of_an_application() {
+        let dir = tempfile::tempdir().expect("dir");
+        let app = dir.path().join("app");
+        fs::create_dir(&app).expect("makes");
+        fs::set_permissions(&app, fs::Permissions::from_mode(0o755)).expect("opens");
+        let identity = ContainerUser {
+            user: None,
+            name: None,
+        };
+        hand_over(&identity, dir.path(), &app, None).expect("closes");
+        assert_eq!(fs::metadata(&app).expect("facts").mode() & 0o7777, 0o700);
+    }
+
+    /// A link could lead to any file, and the agent is root.
+    #[test]
+    fn a_new_file_does_not_follow_a_link() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (other, link) = (dir.path().join("other"), dir.path().join("ca.pem"));
+        std::os::unix::fs::symlink(&other, &link).expect("links");
+        let refused = write_new(&link, 0o644, b"text").expect_err("a link is there");
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert!(!other.exists());
+        let path = dir.path().join("new");
+        write_new(&path, 0o600, b"text").expect("writes");
+        let mode = fs::metadata(&path).expect("facts").mode();
+        assert_eq!(
+            (fs::read(&path).expect("reads"), mode & 0o777),
+            (b"text".to_vec(), 0o600)
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,7 +29,7 @@ use headroom_wire::v1::nodes::RunOrder;
 use std::io::Write as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
@@ -102,12 +103,43 @@ struct OutputPipes {
     err: pipe::Receiver,
 }
 
-/// Starts a program. Output and end arrive on the channel. Dropping the receiver ends the program.
+/// Starts a program. Output and end arrive on the channel. Dropping the receiver, or the future
+/// during the start, ends the program.
 pub(crate) async fn run(
     site: Arc<NodeContext>,
     request: ExecRequest,
     seat: OwnedSemaphorePermit,
 ) -> anyhow::Result<mpsc::Receiver<ExecOutput>> {
+    let (sender, words) = mpsc::channel(WAITING);
+    let (reply, started) = oneshot::channel();
+    let deadline = Instant::now() + request.time;
+    // The future is dropped when the caller disconnects. This task ends the program all the same.
+    tokio::spawn(async move {
+        match start(site, request).await {
+            Ok(StartedExec {
+                running,
+                pipes,
+                line,
+            }) => {
+                reply.send(Ok(())).ok();
+                running.live(pipes, line, deadline, &sender).await;
+            }
+            Err(error) => drop(reply.send(Err(error))),
+        }
+        drop(seat);
+    });
+    started.await.context("starting the program")??;
+    Ok(words)
+}
+
+/// A started program with its outputs, and the line of its shim.
+struct StartedExec {
+    running: RunningExec,
+    pipes: OutputPipes,
+    line: OwnedFd,
+}
+
+async fn start(site: Arc<NodeContext>, request: ExecRequest) -> anyhow::Result<StartedExec> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!(
         "{PREFIX}{}-{}",
@@ -115,7 +147,6 @@ pub(crate) async fn run(
         COUNT.fetch_add(1, Ordering::Relaxed)
     );
     let dir = site.layout.container(&request.id).join(FOLDER).join(&name);
-    let deadline = Instant::now() + request.time;
     let made = dir.clone();
     let folder = move || folder(&made);
     spawn_blocking(folder)
@@ -147,12 +178,11 @@ pub(crate) async fn run(
         .await
         .context("starting the shim of the program")?;
     let (running, line) = started?;
-    let (sender, words) = mpsc::channel(WAITING);
-    tokio::spawn(async move {
-        running.live(pipes, line, deadline, &sender).await;
-        drop(seat);
-    });
-    Ok(words)
+    Ok(StartedExec {
+        running,
+        pipes,
+        line,
+    })
 }
 
 /// Creates the program's directory, with a pipe for each output.
@@ -172,7 +202,7 @@ fn begin(
     request: ExecRequest,
     dir: PathBuf,
     name: &str,
-) -> anyhow::Result<(RunningExec, std::os::fd::OwnedFd)> {
+) -> anyhow::Result<(RunningExec, OwnedFd)> {
     // A separate handle: kills that the kernel counts in this group must not enter the container's
     // verdict.
     let opened = site
@@ -224,7 +254,7 @@ fn shim(
     request: &ExecRequest,
     dir: &Path,
     group: &EnforcedGroup,
-) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
+) -> anyhow::Result<(ChildProcess, OwnedFd)> {
     let mut spec = launch::second_program_spec(
         site,
         &request.id,
@@ -259,7 +289,7 @@ impl RunningExec {
     async fn live(
         self,
         mut pipes: OutputPipes,
-        line: std::os::fd::OwnedFd,
+        line: OwnedFd,
         deadline: Instant,
         sender: &mpsc::Sender<ExecOutput>,
     ) {

@@ -2,19 +2,24 @@
 //! and removes directories some time after containers end.
 //!
 //! Runs in parallel to the loop. For containers that are still needed it only removes the oldest
-//! parts of their logs.
+//! parts of their logs. Each kind of work has a loop of its own, so a resource manager or a file server
+//! that does not answer delays neither the log limits nor the removal of directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use headroom_client::{Client, ClientError, TaskRowScope};
-use headroom_types::{AppId, ContainerId};
+use headroom_types::{AppId, ContainerId, UnixMillis};
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::error::ErrorCode;
 use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::MissedTickBehavior;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent_input::AgentInput;
 use crate::disk::{StateLayout, file};
@@ -32,53 +37,112 @@ const ASK: Duration = Duration::from_secs(10);
 /// Maximum interval between two queries about the same application. Data of an ended application
 /// occupies the disk no longer than this.
 const MAX_QUERY_INTERVAL: Duration = Duration::from_secs(120);
+/// Maximum number of journals that wait for their removal.
+const MAX_WAITING_JOURNALS: usize = 16;
+
+/// An application that has ended, with the time of its submission.
+type EndedApp = (AppId, UnixMillis);
+
+/// One kind of work: the interval of its starts, and the function that starts it.
+type PeriodicWork = (Duration, Box<dyn FnMut() -> JoinHandle<()> + Send>);
 
 /// Collects garbage until the loop has ended.
 pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sender<AgentInput>) {
-    let (mut bound, mut sweep) = (tokio::time::interval(BOUND), tokio::time::interval(SWEEP));
-    let mut ask = tokio::time::interval(ASK);
-    ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut schedule = QuerySchedule::default();
-    bound.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (ended, journals) = mpsc::channel(MAX_WAITING_JOURNALS);
+    tokio::select! {
+        () = run_all(all_work(&site, &rm, &ended)) => {}
+        () = remove_journals(&site, journals) => {}
+        () = inputs.closed() => {}
+    }
+}
+
+/// All work of the garbage collection, except for the removal of shared journals.
+fn all_work(
+    site: &Arc<NodeContext>,
+    rm: &Client,
+    ended: &mpsc::Sender<EndedApp>,
+) -> [PeriodicWork; 3] {
     let checks: Arc<Mutex<LogChecks>> = Arc::default();
+    let of = Arc::clone(site);
+    let bound = move || {
+        let (site, checks) = (Arc::clone(&of), Arc::clone(&checks));
+        spawn_blocking(move || {
+            bound_logs(
+                &site,
+                &mut checks.lock().unwrap_or_else(PoisonError::into_inner),
+            );
+        })
+    };
+    let of = Arc::clone(site);
+    let sweep = move || {
+        let site = Arc::clone(&of);
+        spawn_blocking(move || sweep_away(&site.layout, site.logs().keep))
+    };
+    let (of, rm, ended) = (Arc::clone(site), rm.clone(), ended.clone());
+    let mut schedule = QuerySchedule::default();
+    let ask = move || {
+        let (site, rm, ended) = (Arc::clone(&of), rm.clone(), ended.clone());
+        let due = schedule.due(site.layout.resting().unwrap_or_default(), Instant::now());
+        tokio::spawn(async move { remove_ended_apps(&site, &rm, due, &ended).await })
+    };
+    [
+        (BOUND, Box::new(bound)),
+        (SWEEP, Box::new(sweep)),
+        (ASK, Box::new(ask)),
+    ]
+}
+
+/// Runs all work at its intervals. No kind of work waits for another, and none runs twice at once.
+async fn run_all<const N: usize>(all: [PeriodicWork; N]) {
+    futures_util::future::join_all(all.map(repeat)).await;
+}
+
+async fn repeat((interval, mut start): PeriodicWork) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let site = Arc::clone(&site);
-        let work = tokio::select! {
-            _ = bound.tick() => {
-                let checks = Arc::clone(&checks);
-                tokio::task::spawn_blocking(move || bound_logs(&site, &mut checks.lock().unwrap_or_else(PoisonError::into_inner)))
-            }
-            _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs().keep)),
-            _ = ask.tick() => {
-                let (rm, due) = (rm.clone(), schedule.due(site.layout.resting().unwrap_or_default(), Instant::now()));
-                tokio::spawn(async move { remove_ended_apps(&site, &rm, due).await })
-            }
-            () = inputs.closed() => return,
-        };
+        ticks.tick().await;
         // A panic is already in the log.
-        work.await.ok();
+        AbortOnDropHandle::new(start()).await.ok();
+    }
+}
+
+/// Removes the shared journals of ended applications, unless their masters did so.
+async fn remove_journals(site: &NodeContext, mut ended: mpsc::Receiver<EndedApp>) {
+    while let Some((app, submitted)) = ended.recv().await {
+        if let Some(journals) = &site.journals {
+            journals.remove(&app, submitted).await;
+        }
     }
 }
 
 /// Removes the directories of ended applications. The agent must ask: an application may have no
 /// container here for hours. A restarted master finds its journal in the directory, and auxiliary
-/// services read data of its containers there. Without an answer, nothing is removed. A shared
-/// journal is removed too, unless its master did so.
-async fn remove_ended_apps(site: &NodeContext, rm: &Client, resting: Vec<AppId>) {
+/// services read data of its containers there. Without an answer, nothing is removed. The shared
+/// journal of each goes to `ended`.
+async fn remove_ended_apps(
+    site: &NodeContext,
+    rm: &Client,
+    resting: Vec<AppId>,
+    ended: &mpsc::Sender<EndedApp>,
+) {
     let layout = &site.layout;
     for app in resting {
         let answer = rm.app_with(&app, TaskRowScope::None).await;
-        if let (Ok(view), Some(journals)) = (&answer, &site.journals)
+        if let Ok(view) = &answer
             && view.state.is_final()
+            && site.journals.is_some()
+            && ended.try_send((app.clone(), view.submitted)).is_err()
         {
-            journals.remove(&app, view.submitted).await;
+            // Too many journals wait. The next query about the application tries again.
+            continue;
         }
         let answer = answer.map(|view| view.state);
         let over = has_ended(&answer);
         let (layout, of) = (layout.clone(), app.clone());
         if over
             && let Ok(Err(error)) =
-                tokio::task::spawn_blocking(move || fs::remove_dir_all(layout.app(&of))).await
+                spawn_blocking(move || fs::remove_dir_all(layout.app(&of))).await
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%app, %error, "the directory of an ended application cannot be removed, trying again");
@@ -195,7 +259,7 @@ fn bound_logs(site: &NodeContext, checks: &mut LogChecks) {
 /// Removes forgotten containers after their retention.
 fn sweep_away(layout: &StateLayout, keep: Duration) {
     if let Err(error) = layout.remove_older(keep, SystemTime::now()) {
-        tracing::warn!(%error, "old logs cannot be removed, trying again in a minute");
+        tracing::warn!(%error, "old logs cannot be listed, trying again in a minute");
     }
 }
 
@@ -220,12 +284,24 @@ impl StateLayout {
 
     /// Removes containers that were forgotten more than `keep` before `now`.
     pub(crate) fn remove_older(&self, keep: Duration, now: SystemTime) -> io::Result<()> {
+        self.remove_each_older(keep, now, |dir| fs::remove_dir_all(dir))
+    }
+
+    /// Calls `remove` for each of them. One that cannot be removed does not keep the others.
+    fn remove_each_older(
+        &self,
+        keep: Duration,
+        now: SystemTime,
+        remove: impl Fn(&Path) -> io::Result<()>,
+    ) -> io::Result<()> {
         let old = |since: SystemTime| now.duration_since(since).is_ok_and(|age| age > keep);
         for id in self.list()? {
             let dir = self.container(&id);
-            match fs::metadata(dir.join(file::FORGOTTEN)).and_then(|m| m.modified()) {
-                Ok(since) if old(since) => fs::remove_dir_all(&dir)?,
-                Ok(_) | Err(_) => {}
+            let is_old = fs::metadata(dir.join(file::FORGOTTEN))
+                .and_then(|m| m.modified())
+                .is_ok_and(old);
+            if is_old && let Err(error) = remove(&dir) {
+                tracing::warn!(container_id = %id, %error, "old logs cannot be removed, trying again in a minute");
             }
         }
         Ok(())
@@ -306,6 +382,63 @@ mod tests {
         ] {
             assert!(!has_ended(&answer), "{answer:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_removed_does_not_keep_the_others() {
+        let dir = tempfile::tempdir().expect("dir");
+        let layout = StateLayout::open(dir.path()).expect("opens");
+        let ids: [ContainerId; 3] =
+            ["a.1.e1.c1", "a.1.e1.c2", "a.1.e1.c3"].map(|id| id.parse().expect("id"));
+        for id in &ids {
+            fs::create_dir_all(layout.container(id)).expect("makes");
+            layout.forget(id).expect("forgets");
+        }
+        let stuck = layout.container(&ids[0]);
+        let remove = |dir: &Path| {
+            if dir == stuck {
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            fs::remove_dir_all(dir)
+        };
+        let later = SystemTime::now() + Duration::from_secs(10);
+        layout
+            .remove_each_older(Duration::from_secs(1), later, remove)
+            .expect("sweeps");
+        assert_eq!(layout.list().expect("lists"), [ids[0].clone()]);
+    }
+
+    /// A query that has no answer never ends.
+    #[tokio::test]
+    async fn work_that_does_not_end_delays_no_other_work() {
+        let (checked, mut checks) = mpsc::channel(1);
+        let bound = move || {
+            let checked = checked.clone();
+            tokio::spawn(async move { checked.send(()).await.expect("the test waits") })
+        };
+        let (asked, mut queries) = mpsc::channel(1);
+        let ask = move || {
+            let asked = asked.clone();
+            tokio::spawn(async move {
+                asked.send(()).await.expect("the test waits");
+                std::future::pending().await
+            })
+        };
+        let often = Duration::from_millis(1);
+        let all: [PeriodicWork; 2] = [(often, Box::new(ask)), (often, Box::new(bound))];
+        let several_checks = async {
+            queries.recv().await.expect("a query");
+            for _ in 0..5 {
+                checks.recv().await.expect("a check");
+            }
+        };
+        tokio::select! {
+            () = run_all(all) => panic!("the work never ends"),
+            in_time = tokio::time::timeout(Duration::from_secs(20), several_checks) => {
+                in_time.expect("the logs are checked while the query waits");
+            }
+        }
+        assert!(queries.try_recv().is_err(), "one query runs at a time");
     }
 
     #[test]

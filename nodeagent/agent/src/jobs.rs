@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_container_shim::launcher_protocol::LauncherPacket;
-use headroom_container_shim::record::StartResult;
+use headroom_container_shim::record::{self, StartResult};
 use headroom_node_cgroup::{CgroupError, EnforcedGroup};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{LaunchFailure, LaunchFailureKind};
@@ -19,7 +19,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{error, warn};
 
 use crate::adopt;
@@ -29,15 +29,17 @@ use crate::clock::AgentClock;
 use crate::collect::{self, CollectedContainer, ContainerRemains, REMOVAL_TIMEOUT};
 use crate::containers_unit::EmptyUnit;
 use crate::crash;
+use crate::kill_turns::KillTurns;
 use crate::launch::{self, StartedShim};
 use crate::launch_failure;
 use crate::launcher::Conversation;
 use crate::node_context::NodeContext;
 use crate::process_wait;
+use crate::recorded_process;
 use crate::resize;
 use crate::sample::{self, SharedSampler};
 use crate::shim_process::{self, SHIM_ANSWER_TIMEOUT, ShimLineResult};
-use crate::stop;
+use crate::stop::{self, StopStep};
 use crate::unattributed;
 
 /// Maximum number of shims per processor that start at the same time. More would delay all of them:
@@ -48,6 +50,8 @@ const STARTING: usize = 8;
 const QUICK_REMOVAL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum time that a removal waits for the reports of other ends.
 const REPORTS_TIMEOUT: Duration = Duration::from_millis(200);
+/// Interval between looks for the record of a program that starts.
+const RECORD_INTERVAL: Duration = Duration::from_millis(50);
 /// SIGKILL.
 const KILL: i32 = 9;
 /// Number of requests for a shim if launchers or shims are lost.
@@ -94,6 +98,7 @@ pub(crate) struct JobStarter {
     removing: Arc<Semaphore>,
     /// Number of ends that are being collected.
     collecting: watch::Sender<usize>,
+    kills: KillTurns,
 }
 
 impl JobStarter {
@@ -111,6 +116,7 @@ impl JobStarter {
             starting: Arc::new(Semaphore::new(processors.saturating_mul(STARTING))),
             removing: Arc::new(Semaphore::new(1)),
             collecting: watch::Sender::new(0),
+            kills: KillTurns::default(),
         }
     }
 
@@ -198,8 +204,17 @@ impl JobStarter {
 
     async fn listen_to_own(&self, id: ContainerId, child: ChildProcess, line: OwnedFd) {
         let child = Arc::new(child);
-        self.watch(id.clone(), Arc::clone(&child), |shim| shim.wait().map(drop));
-        match shim_process::listen(line).await {
+        let reap = |shim: &Arc<ChildProcess>| shim.wait().map(drop);
+        let result = shim_process::listen(line).await;
+        if let ShimLineResult::Line(answer) = &result
+            && answer.is_second_shim()
+        {
+            process_wait::ended(child, reap).await.ok();
+            self.look_for(&id).await;
+            return self.clone().report_start(id).await;
+        }
+        self.watch(id.clone(), Arc::clone(&child), reap);
+        match result {
             ShimLineResult::Line(answer) => self.send(AgentInput::Answered(id, answer)).await,
             ShimLineResult::Silence => {
                 // By its descriptor: the shim may not have written its identity yet.
@@ -218,8 +233,8 @@ impl JobStarter {
         let Ok(conversation) = Conversation::new(socket) else {
             return LaunchOutcome::Nothing;
         };
-        let (mut shim, mut answered, mut runs) = (None, false, false);
-        while shim.is_none() || !answered {
+        let (mut shim, mut forked, mut answered, mut runs) = (None, false, false, false);
+        while !forked || !answered {
             let Ok(word) = timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await else {
                 // By its descriptor: the shim may not have written its identity yet.
                 if let Some(Err(error)) = shim
@@ -233,7 +248,12 @@ impl JobStarter {
                 break;
             };
             match word {
-                Some((LauncherPacket::Forked, Some(pidfd))) => shim = Some(pidfd),
+                // Without a free descriptor in this process, the pidfd is lost.
+                Some((LauncherPacket::Forked, pidfd)) => (shim, forked) = (pidfd, true),
+                Some((LauncherPacket::Answer(answer), _)) if answer.is_second_shim() => {
+                    tokio::spawn(self.clone().report_start(id.clone()));
+                    return self.look_for(id).await;
+                }
                 Some((LauncherPacket::Answer(answer), _)) => {
                     answered = true;
                     runs = matches!(answer, StartResult::Started { .. });
@@ -250,7 +270,7 @@ impl JobStarter {
                 }
                 // Launcher and shim have closed the socket. Without a fork packet the launcher was
                 // lost, before or after the fork.
-                Some((LauncherPacket::Forked, None)) | None => {
+                None => {
                     if let Some(shim) = shim {
                         // A lost shim may have started processes, until it has ended.
                         process_wait::ended(shim, |_| Ok(())).await.ok();
@@ -259,7 +279,7 @@ impl JobStarter {
                 }
             }
         }
-        if let Some(shim) = shim {
+        if forked {
             let container = runs.then_some(conversation);
             tokio::spawn(self.clone().watch_launched(id.clone(), shim, container));
         }
@@ -269,14 +289,36 @@ impl JobStarter {
     /// Waits until the shim has written its exit record and closed the socket of the running container.
     /// Then it may serve another one. Without a record, its end counts: a shim of an earlier release
     /// closes the socket at once.
-    async fn watch_launched(self, id: ContainerId, shim: OwnedFd, running: Option<Conversation>) {
+    async fn watch_launched(
+        self,
+        id: ContainerId,
+        shim: Option<OwnedFd>,
+        running: Option<Conversation>,
+    ) {
         if let Some(conversation) = running {
             while conversation.next().await.is_some() {}
             if self.site.layout.has_exit_record(&id) {
                 return self.send(AgentInput::ShimEnded(id)).await;
             }
         }
-        self.watch(id, shim, |_| Ok(()));
+        match shim {
+            Some(shim) => self.watch(id, shim, |_| Ok(())),
+            None => drop(self.look_for(&id).await),
+        }
+    }
+
+    /// Reports the start of a program whose shim has no connection to this agent: the identity of
+    /// the program follows that of the shim.
+    async fn report_start(self, id: ContainerId) {
+        let dir = self.site.layout.container(&id);
+        let deadline = Instant::now() + SHIM_ANSWER_TIMEOUT;
+        while Instant::now() < deadline && !self.site.layout.has_exit_record(&id) {
+            if let Some(program) = recorded_process::identity(&dir, record::file::PID) {
+                let started = StartResult::Started { pid: program.pid };
+                return self.send(AgentInput::Answered(id, started)).await;
+            }
+            sleep(RECORD_INTERVAL).await;
+        }
     }
 
     /// Looks for a shim that was forked but not reported, or that ended without an answer. One that
@@ -285,7 +327,10 @@ impl JobStarter {
         if self.site.layout.was_never_started(id) {
             return LaunchOutcome::Nothing;
         }
-        match adopt::named_shim(&self.site, id) {
+        // The shim of a container with a record may serve another one.
+        let named =
+            (!self.site.layout.has_exit_record(id)).then(|| adopt::named_shim(&self.site, id));
+        match named.flatten() {
             Some(shim) => self.watch_found(id.clone(), shim),
             None => self.send(AgentInput::ShimEnded(id.clone())).await,
         }
@@ -313,16 +358,21 @@ impl JobStarter {
         });
     }
 
-    /// Carries out steps of a stop.
+    /// Carries out steps of a stop. A kill is left out while another one of this container runs.
     pub(crate) fn stop(
         &self,
         id: ContainerId,
         group: Option<Arc<EnforcedGroup>>,
         task_groups: bool,
-        steps: Vec<stop::StopStep>,
+        mut steps: Vec<StopStep>,
     ) {
+        let turn = self.kills.take_for(&id, &mut steps);
+        if steps.is_empty() {
+            return;
+        }
         self.blocking(move |site| {
             stop::carry_out(site, &id, group.as_ref(), task_groups, &steps);
+            drop(turn);
             None
         });
     }
@@ -340,10 +390,14 @@ impl JobStarter {
         });
     }
 
-    /// Kills every process of a container.
+    /// Kills every process of a container, unless such a kill runs already.
     pub(crate) fn kill(&self, id: ContainerId, group: Option<Arc<EnforcedGroup>>) {
+        let Some(turn) = self.kills.take(&id) else {
+            return;
+        };
         self.blocking(move |site| {
             stop::kill(site, &id, group.as_ref());
+            drop(turn);
             None
         });
     }

@@ -1,8 +1,8 @@
 //! The shared directory or the object store of the journals of masters, as this node sees it: checked at
 //! the start, at intervals, before each launch of a master, and by the doctor.
 //!
-//! A file server that does not answer blocks a system call for any time. So each check has a thread
-//! of its own, and there is at most one.
+//! A file server that does not answer blocks a system call for any time. So each check and each removal
+//! has a thread of its own, and there is at most one of either.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -16,10 +16,11 @@ use std::time::Duration;
 use headroom_config::{JournalPlace, MasterJournals, NodeAgentConfig, ObjectUrl, RunAsUser};
 use headroom_objects::{ObjectDirectory, ProbeError, StoreVariables, VariablesError};
 use headroom_types::{AppId, UnixMillis};
+use tokio::sync::oneshot;
 
 /// Timeout of one check.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for the removal of the objects of one journal.
+/// Timeout for the removal of one journal.
 const REMOVAL: Duration = Duration::from_secs(30);
 /// The fix of a silent or wrong file server.
 const CHECK_SERVER: &str = "check the file server and the mount";
@@ -66,6 +67,8 @@ pub(crate) struct SharedJournals {
     node: String,
     /// True while a check runs.
     checking: Arc<AtomicBool>,
+    /// True while a directory is removed.
+    removing: Arc<AtomicBool>,
     last: Mutex<Option<JournalsProblem>>,
 }
 
@@ -95,6 +98,7 @@ impl SharedJournals {
             place,
             node: node.to_owned(),
             checking: Arc::default(),
+            removing: Arc::default(),
             last: Mutex::default(),
         })
     }
@@ -127,14 +131,7 @@ impl SharedJournals {
     pub(crate) async fn remove(&self, app: &AppId, submitted: UnixMillis) {
         let name = app.journal_directory(submitted);
         let removed = match &self.place {
-            SharedPlace::Directory { dir, .. } => {
-                let path = dir.join(&name);
-                let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(path)).await;
-                match removed {
-                    Ok(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error.to_string()),
-                    Ok(_) | Err(_) => Ok(()),
-                }
-            }
+            SharedPlace::Directory { dir, .. } => self.remove_directory(dir.join(&name)).await,
             SharedPlace::Objects { url, variables } => {
                 remove_objects(url, variables.as_deref(), &name).await
             }
@@ -145,6 +142,20 @@ impl SharedJournals {
                 error,
                 "the journal of an ended application cannot be removed; remove it"
             );
+        }
+    }
+
+    async fn remove_directory(&self, path: PathBuf) -> Result<(), String> {
+        let (done, result) = oneshot::channel();
+        let job = move || fs::remove_dir_all(path);
+        // The receiver is gone after the timeout.
+        if !run_alone(&self.removing, job, move |removed| drop(done.send(removed))) {
+            return Err("an earlier removal does not end".to_owned());
+        }
+        match tokio::time::timeout(REMOVAL, result).await {
+            Ok(Ok(Err(error))) if error.kind() != ErrorKind::NotFound => Err(error.to_string()),
+            Ok(Ok(_) | Err(_)) => Ok(()),
+            Err(_) => Err("the file server does not answer".to_owned()),
         }
     }
 
@@ -178,25 +189,39 @@ impl SharedJournals {
                 }
             },
         };
-        if self.checking.swap(true, Ordering::AcqRel) {
-            return Some(silent);
-        }
         let (done, result) = mpsc::channel();
         let (place, node) = (self.place.clone(), self.node.clone());
-        let checking = Arc::clone(&self.checking);
-        let started = thread::Builder::new()
-            .name("journals".into())
-            .spawn(move || {
-                let found = place.check(&node).err();
-                checking.store(false, Ordering::Release);
-                // The receiver is gone after the timeout.
-                let _ = done.send(found);
-            });
-        if started.is_err() {
-            self.checking.store(false, Ordering::Release);
+        let job = move || place.check(&node).err();
+        // The receiver is gone after the timeout.
+        if !run_alone(&self.checking, job, move |found| drop(done.send(found))) {
+            return Some(silent);
         }
         result.recv_timeout(TIMEOUT).unwrap_or(Some(silent))
     }
+}
+
+/// Runs `job` in a thread of its own, and passes the result to `report`. Returns false if the last job
+/// of this kind still runs, or no thread can be started.
+fn run_alone<T>(
+    running: &Arc<AtomicBool>,
+    job: impl FnOnce() -> T + Send + 'static,
+    report: impl FnOnce(T) + Send + 'static,
+) -> bool {
+    if running.swap(true, Ordering::AcqRel) {
+        return false;
+    }
+    let ended = Arc::clone(running);
+    let started = thread::Builder::new()
+        .name("journals".into())
+        .spawn(move || {
+            let result = job();
+            ended.store(false, Ordering::Release);
+            report(result);
+        });
+    if started.is_err() {
+        running.store(false, Ordering::Release);
+    }
+    started.is_ok()
 }
 
 impl SharedPlace {
@@ -490,6 +515,36 @@ mod tests {
         assert!(problem.found.contains("does not answer"), "{problem:?}");
         journals.checking.store(false, Ordering::Release);
         assert_eq!(journals.check(), None);
+    }
+
+    /// The threads of the agent are occupied here, as by calls that a file server does not answer.
+    #[test]
+    fn a_removal_has_its_own_thread_and_no_second_one_starts() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journals = directory(dir.path(), None);
+        let (app, submitted): (AppId, _) = ("job.1".parse().expect("id"), UnixMillis(7));
+        let journal = dir.path().join(app.journal_directory(submitted));
+        fs::create_dir(&journal).expect("makes");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        let (release, occupied) = mpsc::channel::<()>();
+        let occupant = runtime.spawn_blocking(move || occupied.recv());
+        let remove = || {
+            let removal = journals.remove(&app, submitted);
+            runtime.block_on(async { tokio::time::timeout(REMOVAL, removal).await })
+        };
+        journals.removing.store(true, Ordering::Release);
+        remove().expect("does not wait for the earlier removal");
+        assert!(journal.exists(), "the first removal still runs");
+        journals.removing.store(false, Ordering::Release);
+        remove().expect("does not wait for a thread of the agent");
+        assert!(!journal.exists());
+        remove().expect("nothing is left to remove");
+        drop(release);
+        runtime.block_on(occupant).expect("ends").ok();
     }
 
     #[test]

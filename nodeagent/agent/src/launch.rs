@@ -42,6 +42,10 @@ const OOM_SCORE: i32 = 200;
 /// `oom_score_adj` of a container with an application master: the kernel kills it after all other
 /// containers.
 const OOM_SCORE_MASTER: i32 = 50;
+/// Permissions of a container's directory: its user opens entries of it, and lists none.
+const AROUND: u32 = 0o711;
+/// Permissions of the directories with the files of a program: they are open for its user only.
+const OWN: u32 = 0o700;
 /// Maximum time to remove a group without processes.
 const HALF_MADE: Duration = Duration::from_secs(2);
 
@@ -58,7 +62,7 @@ pub(crate) fn prepare(
         check_journals(site)?;
     }
     let dir = site.layout.container(id);
-    match fs::create_dir(&dir) {
+    match fs::DirBuilder::new().mode(AROUND).create(&dir) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && site.layout.was_never_started(id) => {
             clear(site, id)?
@@ -84,7 +88,8 @@ pub(crate) fn prepare(
     crash::at("files-fetched");
     if let Some(keys) = &site.keys {
         // The node's own key files are readable by the agent only.
-        fs::write(dir.join(file::TASKS).join(file::CA), &keys.identity().0.ca)
+        let path = dir.join(file::TASKS).join(file::CA);
+        container_user::write_new(&path, 0o644, keys.identity().0.ca.as_bytes())
             .context("cannot write the certificate of the cluster authority")?;
     }
     if let Some(token) = &order.token {
@@ -173,15 +178,17 @@ pub(crate) fn processes(order: &RunOrder) -> u32 {
     order.launch.max_processes.unwrap_or(PROCESSES)
 }
 
-/// Cleans up after an agent that was killed during the preparation: removes the incomplete group
-/// and working directory. The files are written again.
+/// Cleans up after an agent that was killed during the preparation: removes the incomplete group,
+/// and all files for the program, which has never run. They are written again.
 fn clear(site: &NodeContext, id: &ContainerId) -> anyhow::Result<()> {
     tracing::info!(container_id = %id, "an earlier agent left a partly prepared container; the preparation starts again");
-    match fs::remove_dir_all(site.layout.container(id).join(file::WORK)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            return Err(e).context("partly prepared files cannot be removed");
+    for made in [file::WORK, file::TASKS, file::TMP] {
+        match fs::remove_dir_all(site.layout.container(id).join(made)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(e).context("partly prepared files cannot be removed");
+            }
+            Ok(()) | Err(_) => {}
         }
-        Ok(()) | Err(_) => {}
     }
     let left = site
         .enforcer
@@ -264,15 +271,14 @@ fn limits(order: &RunOrder) -> GroupLimits {
 }
 
 fn files(site: &NodeContext, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
-    let (work, tmp) = (dir.join(file::WORK), dir.join(file::TMP));
+    let work = dir.join(file::WORK);
     for made in [
         &work,
         &dir.join(file::TASKS),
-        &tmp,
+        &dir.join(file::TMP),
         &site.layout.app(&order.app),
     ] {
-        let mode = if *made == tmp { 0o700 } else { 0o755 };
-        match fs::DirBuilder::new().mode(mode).create(made) {
+        match fs::DirBuilder::new().mode(OWN).create(made) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(e).with_context(|| format!("cannot make {}", made.display()));
             }
@@ -287,7 +293,7 @@ fn files(site: &NodeContext, order: &RunOrder, dir: &Path) -> anyhow::Result<Pat
         }
     }
     for name in [file::STDOUT, file::STDERR] {
-        File::create(dir.join(name)).with_context(|| format!("cannot make {name}"))?;
+        disk::private(&dir.join(name)).with_context(|| format!("cannot make {name}"))?;
     }
     Ok(work)
 }

@@ -37,6 +37,7 @@ mod http;
 mod isolation;
 mod jobs;
 mod journals;
+mod kill_turns;
 mod launch;
 mod launch_failure;
 mod launcher;

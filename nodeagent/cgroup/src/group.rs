@@ -284,6 +284,13 @@ impl EnforcedGroup {
         by_kind!(EnforcedGroup, self, g => g.kill())
     }
 
+    /// Sends SIGKILL to all processes in it and below, and waits for none. A process that starts
+    /// meanwhile may survive where the kernel cannot kill a whole group: [`EnforcedGroup::kill`]
+    /// leaves none.
+    pub fn send_kill(&self) -> Result<()> {
+        by_kind!(EnforcedGroup, self, g => g.send_kill())
+    }
+
     /// Whether there are processes in it or below.
     pub fn populated(&self) -> Result<bool> {
         by_kind!(EnforcedGroup, self, g => g.populated(), g => Ok(!g.members().is_empty()))

@@ -160,6 +160,23 @@ pub fn v2_limits(limits: &GroupLimits, has: Controllers) -> Vec<CgroupKnob> {
     knobs
 }
 
+/// v2: maximum depth of the groups below a container, for programs that create groups of their own,
+/// such as a service manager or a container runtime.
+pub const MAX_DEPTH: u32 = 16;
+/// v2: maximum number of groups below a container. An executor has up to 1024 groups of running
+/// tasks, and about as many that wait for another task or for their removal.
+pub const MAX_DESCENDANTS: u32 = 4096;
+
+/// v2: how many groups fit below a container. Each one costs kernel memory of the host, and the agent
+/// removes all of them.
+pub fn v2_nesting() -> [CgroupKnob; 2] {
+    [
+        ("cgroup.max.depth", MAX_DEPTH),
+        ("cgroup.max.descendants", MAX_DESCENDANTS),
+    ]
+    .map(|(file, most)| CgroupKnob::new(file, most, ReadBackCheck::Exact, KnobRequirement::IfThere))
+}
+
 /// v2: memory that is reclaimed last. It applies to pages of the group that owns them, so `main`
 /// needs the same value.
 pub fn v2_low(low: Bytes) -> CgroupKnob {

@@ -180,15 +180,20 @@ impl PollGroup {
     /// Sends SIGKILL to all members until none is left. A group of the caller's own tree spares the
     /// caller.
     pub fn kill(&self) -> Result<()> {
+        procs::kill_all(&self.name, procs::KILL_TIMEOUT, || Ok(self.others()))
+    }
+
+    /// Sends SIGKILL to all members except the caller, and waits for none.
+    pub fn send_kill(&self) -> Result<()> {
+        procs::signal_members(&self.others(), || Ok(self.others())).map(drop)
+    }
+
+    /// The running members except the caller.
+    fn others(&self) -> Vec<i32> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let others = || {
-            Ok(self
-                .members()
-                .into_iter()
-                .filter(|pid| *pid != own)
-                .collect())
-        };
-        procs::kill_all(&self.name, procs::KILL_TIMEOUT, others)
+        let mut members = self.members();
+        members.retain(|pid| *pid != own);
+        members
     }
 
     /// Creates the tree of a task, without processes.

@@ -87,28 +87,38 @@ pub(crate) fn kill_all(
                 within,
             });
         }
-        let mut dying = Vec::new();
-        let held: Vec<(i32, OwnedFd)> = now
-            .into_iter()
-            .filter_map(|pid| Some((pid, open(pid)?)))
-            .collect();
-        // A process that is still a member after its pidfd was opened cannot be a process with a
-        // reused pid.
-        let still = members()?;
-        for (pid, fd) in held.into_iter().filter(|(pid, _)| still.contains(pid)) {
-            match pidfd_send_signal(&fd, Signal::KILL) {
-                Ok(()) => dying.push(fd),
-                Err(rustix::io::Errno::SRCH) => {}
-                Err(e) => {
-                    return Err(CgroupError::Signal {
-                        pid,
-                        source: e.into(),
-                    });
-                }
-            }
-        }
+        let dying = signal_members(&now, &mut members)?;
         await_ends(&dying, deadline);
     }
+}
+
+/// Sends SIGKILL to `pids`, as far as `members` still returns them. Returns the descriptors of the
+/// dying processes.
+pub(crate) fn signal_members(
+    pids: &[i32],
+    members: impl FnOnce() -> Result<Vec<i32>>,
+) -> Result<Vec<OwnedFd>> {
+    let mut dying = Vec::new();
+    let held: Vec<(i32, OwnedFd)> = pids
+        .iter()
+        .filter_map(|pid| Some((*pid, open(*pid)?)))
+        .collect();
+    // A process that is still a member after its pidfd was opened cannot be a process with a reused
+    // pid.
+    let still = members()?;
+    for (pid, fd) in held.into_iter().filter(|(pid, _)| still.contains(pid)) {
+        match pidfd_send_signal(&fd, Signal::KILL) {
+            Ok(()) => dying.push(fd),
+            Err(rustix::io::Errno::SRCH) => {}
+            Err(e) => {
+                return Err(CgroupError::Signal {
+                    pid,
+                    source: e.into(),
+                });
+            }
+        }
+    }
+    Ok(dying)
 }
 
 fn open(pid: i32) -> Option<OwnedFd> {

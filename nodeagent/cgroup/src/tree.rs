@@ -3,18 +3,21 @@
 //! `v1`, `v2` and `detect` use it. A file is opened without `O_CREAT`, so that a missing file gives
 //! ENOENT instead of EACCES. Every limit is read back. Each wait has a deadline.
 
+mod walk;
+
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{SysconfVar, UnlinkatFlags, sysconf, unlinkat};
-use rustix::fs::{AtFlags, FileType, XattrFlags, statat};
+use nix::unistd::{SysconfVar, sysconf};
+use rustix::fs::{AtFlags, Dir, FileType, XattrFlags, statat};
 
 use crate::error::{CgroupError, Result};
 use crate::layout::{MAIN, PROCS};
@@ -24,6 +27,10 @@ use crate::plan::{CgroupKnob, KnobRequirement, confirmed};
 
 /// Longest attribute: the name of a group. In bytes.
 const MAX_ATTRIBUTE_BYTES: usize = 256;
+/// Flags with which a directory is opened.
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_RDONLY);
 
 /// An open cgroup directory.
 #[derive(Debug)]
@@ -50,12 +57,7 @@ impl CgroupDir {
 
     /// Opens the directory; `None` when it does not exist.
     pub fn open_if_there(path: &Path) -> Result<Option<CgroupDir>> {
-        match openat(
-            AT_FDCWD,
-            path,
-            OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY,
-            Mode::empty(),
-        ) {
+        match openat(AT_FDCWD, path, DIRECTORY, Mode::empty()) {
             Ok(fd) => Ok(Some(CgroupDir::new(fd, path.to_owned()))),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(open_error(path, errno)),
@@ -75,12 +77,7 @@ impl CgroupDir {
     /// Opens a subdirectory; `None` when it does not exist.
     pub fn child(&self, name: &str) -> Result<Option<CgroupDir>> {
         let path = self.path.join(name);
-        match openat(
-            &self.fd,
-            name,
-            OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY,
-            Mode::empty(),
-        ) {
+        match openat(&self.fd, name, DIRECTORY, Mode::empty()) {
             Ok(fd) => Ok(Some(CgroupDir::new(fd, path))),
             Err(Errno::ENOENT | Errno::ENODEV) => Ok(None),
             Err(errno) => Err(open_error(&path, errno)),
@@ -106,27 +103,41 @@ impl CgroupDir {
 
     /// Names of the subdirectories, sorted.
     pub fn children(&self) -> Result<Vec<String>> {
-        let failed = |source| CgroupError::Open {
+        let mut names: Vec<String> = self
+            .subdirectories()?
+            .into_iter()
+            .filter_map(|name| name.into_string().ok())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Names of the subdirectories as the kernel has them. A user with a delegated group can choose
+    /// names that are no text.
+    fn subdirectories(&self) -> Result<Vec<CString>> {
+        let failed = |errno: rustix::io::Errno| CgroupError::Open {
             path: self.path.clone(),
             hint: "",
-            source,
+            source: errno.into(),
         };
         // Most groups have none, and one call shows it.
         match self.child_count() {
             Some(0) => return Ok(Vec::new()),
             // The only child of most others is that of the program. The kernel would sort all files
             // of a listed group.
-            Some(1) if self.has_directory(MAIN) => return Ok(vec![MAIN.to_owned()]),
+            Some(1) if self.has_directory(MAIN) => {
+                return Ok(CString::new(MAIN).into_iter().collect());
+            }
             Some(_) | None => {}
         }
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
+        for entry in Dir::read_from(&self.fd).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            if entry.file_type().map_err(failed)?.is_dir() {
-                names.extend(entry.file_name().into_string());
+            let name = entry.file_name();
+            if entry.file_type().is_dir() && name != c"." && name != c".." {
+                names.push(name.to_owned());
             }
         }
-        names.sort();
         Ok(names)
     }
 
@@ -275,61 +286,6 @@ impl CgroupDir {
             Ok(())
         })?;
         Ok(found)
-    }
-
-    /// Calls `visit` for this directory and all directories below it.
-    pub fn each<F: FnMut(&CgroupDir) -> Result<()>>(&self, visit: &mut F) -> Result<()> {
-        visit(self)?;
-        let names = match self.children() {
-            Ok(names) => names,
-            Err(e) if e.is_gone() => return Ok(()),
-            Err(e) => return Err(e),
-        };
-        for name in names {
-            if let Some(child) = self.child(&name)? {
-                child.each(visit)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes this directory and all directories below it. Retries while processes exit, until the
-    /// deadline.
-    pub fn remove(&self, within: Duration) -> Result<()> {
-        self.remove_until(Instant::now() + within, within)
-    }
-
-    fn remove_until(&self, deadline: Instant, within: Duration) -> Result<()> {
-        loop {
-            let errno = match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
-                Ok(()) | Err(Errno::ENOENT) => return Ok(()),
-                Err(errno) => errno,
-            };
-            let names = match self.children() {
-                Ok(names) => names,
-                Err(e) if e.is_gone() => return Ok(()),
-                Err(e) => return Err(e),
-            };
-            for child in names.iter().filter_map(|name| self.child(name).transpose()) {
-                child?.remove_until(deadline, within)?;
-            }
-            // EBUSY: the group has processes or children (ENOTEMPTY on some kernels). The children
-            // are removed at this point.
-            let busy = matches!(errno, Errno::EBUSY | Errno::ENOTEMPTY);
-            if busy && !names.is_empty() {
-                continue;
-            }
-            if !busy || Instant::now() >= deadline {
-                let left = self.pids().unwrap_or_default();
-                return Err(CgroupError::Remove {
-                    path: self.path.clone(),
-                    within,
-                    left,
-                    source: errno.into(),
-                });
-            }
-            self.await_change(Duration::from_millis(2));
-        }
     }
 
     /// Waits until `cgroup.events` changes (v2), at most `at_most`; only 1 ms if the group is

@@ -15,7 +15,7 @@ use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_NAME, TASK_PREFIX, checked, task_dir};
 use crate::parse;
 use crate::plan::{
-    Controllers, GroupLimits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group,
+    Controllers, GroupLimits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_nesting, v2_oom_group,
 };
 use crate::probe::UsageProbe;
 use crate::procs;
@@ -113,6 +113,7 @@ impl CgroupV2Enforcer {
         let filled = group
             .dir
             .set_all(&v2_limits(limits, self.has))
+            .and_then(|()| group.dir.set_all(&v2_nesting()))
             .and_then(|()| {
                 enable(&group.dir)?;
                 let main = group.dir.make(MAIN)?;
@@ -196,10 +197,8 @@ pub fn enable(dir: &CgroupDir) -> Result<Controllers> {
 /// Linux 5.14. Returns when none is left.
 fn kill(dir: &CgroupDir) -> Result<()> {
     let name = dir.path().display().to_string();
-    match dir.write("cgroup.kill", "1") {
-        Ok(()) => {}
-        Err(e) if e.is_gone() => return procs::kill_all(&name, procs::KILL_TIMEOUT, || dir.pids()),
-        Err(e) => return Err(e),
+    if !kill_at_once(dir)? {
+        return procs::kill_all(&name, procs::KILL_TIMEOUT, || dir.pids());
     }
     let deadline = Instant::now() + procs::KILL_TIMEOUT;
     while populated(dir)? {
@@ -213,6 +212,15 @@ fn kill(dir: &CgroupDir) -> Result<()> {
         dir.await_change(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Sends SIGKILL to all processes in and below `dir`, and waits for none. False before Linux 5.14.
+fn kill_at_once(dir: &CgroupDir) -> Result<bool> {
+    match dir.write("cgroup.kill", "1") {
+        Ok(()) => Ok(true),
+        Err(e) if e.is_gone() => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 fn populated(dir: &CgroupDir) -> Result<bool> {
@@ -363,6 +371,14 @@ impl CgroupV2Group {
     /// Sends SIGKILL to all processes; returns when none is left.
     pub fn kill(&self) -> Result<()> {
         kill(&self.dir)
+    }
+
+    /// Sends SIGKILL to all processes, and waits for none.
+    pub fn send_kill(&self) -> Result<()> {
+        if kill_at_once(&self.dir)? {
+            return Ok(());
+        }
+        procs::signal_members(&self.dir.pids()?, || self.dir.pids()).map(drop)
     }
 
     /// Whether there are processes in it or below.

@@ -6,6 +6,8 @@ mod support;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use headroom_node_cgroup::plan::v2_nesting;
+use headroom_node_cgroup::tree::CgroupDir;
 use headroom_node_cgroup::{
     CgroupError, EnforcedGroup, EnforcerRequest, GroupLimits, MemoryEventWatch, OomGroup, detect,
 };
@@ -178,6 +180,59 @@ fn kill_reaches_daemons_and_children_of_children() {
     assert_eq!(signal_of(&mut inner), Some(9));
     group.remove(TIMEOUT).expect("removes");
     assert!(host.enforcer.list().expect("lists").is_empty());
+}
+
+/// The process may end later: it can hang in the kernel.
+#[test]
+fn a_sent_kill_waits_for_no_end() {
+    let host = Host::new("sent");
+    let group = host.container("job.1.e1.c1", 64);
+    let mut main = run_in(&group, "sleep 600 & exec sleep 600");
+    until("both processes run", || {
+        group.pids().expect("pids").len() == 2
+    });
+    group.send_kill().expect("sends");
+    assert_eq!(signal_of(&mut main), Some(9));
+    until("no process is left", || !group.populated().expect("asks"));
+    group.send_kill().expect("none is left");
+}
+
+/// Makes groups in each other until the kernel refuses one. Returns their number.
+fn nest(top: &std::path::Path) -> (usize, Option<i32>) {
+    let mut dir = top.to_owned();
+    for depth in 0..200 {
+        dir.push("deeper");
+        if let Err(error) = std::fs::create_dir(&dir) {
+            return (depth, error.raw_os_error());
+        }
+    }
+    (200, None)
+}
+
+#[test]
+fn groups_below_a_container_nest_only_so_deep() {
+    let host = Host::new("nest");
+    let group = host.container("job.1.e1.c1", 64);
+    let eagain = Some(nix::libc::EAGAIN);
+    if host.is_v1() {
+        // v1 has no such limit, but all of them can be removed. On a hybrid host, the kernel shows
+        // how v2 limits them.
+        assert_eq!(nest(group.path().expect("a path")), (200, None));
+        let hybrid = CgroupDir::open(std::path::Path::new("/sys/fs/cgroup/unified"));
+        if let Ok(hybrid) = hybrid {
+            let name = format!("headroom-test-{}-nest", std::process::id());
+            let dir = hybrid.make(&name).expect("makes");
+            let set = dir.set_all(&v2_nesting());
+            let nested = nest(dir.path());
+            dir.remove(TIMEOUT).expect("removes");
+            set.expect("sets");
+            assert_eq!(nested, (16, eagain));
+        }
+    } else {
+        let main = group.procs_files()[0].with_file_name("");
+        assert_eq!(nest(&main), (15, eagain));
+    }
+    group.remove(TIMEOUT).expect("removes");
 }
 
 #[test]

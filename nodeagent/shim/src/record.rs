@@ -403,6 +403,16 @@ impl ProcessIdentity {
 }
 
 impl StartResult {
+    /// Whether the container already has another shim, which starts its program.
+    pub fn is_second_shim(&self) -> bool {
+        matches!(
+            self,
+            StartResult::Failed {
+                step: LaunchStep::Identity,
+                errno: libc::EEXIST,
+            }
+        )
+    }
     /// The line, with its newline.
     pub fn encode(&self) -> String {
         match self {

@@ -41,17 +41,18 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection)
     // started there.
     let named = records::write_identity(dir, file::SHIM_PID, sys::own_pid());
     drop(until_named);
-    let named = named.map_err(|e| StepFailure {
-        step: LaunchStep::Identity,
-        errno: sys::errno_of(&e),
-        what: file::SHIM_PID.to_owned(),
-    });
+    let named = named
+        .map_err(|e| StepFailure::new(LaunchStep::Identity, sys::errno_of(&e), file::SHIM_PID));
+    if let Err(failure) = &named
+        && failure.errno == libc::EEXIST
+    {
+        // Another shim has the container. Its files belong to that shim.
+        answer(failure);
+        return SupervisedEnd::Exit(ExitCode::FAILURE);
+    }
     let spec = named.and_then(|()| {
-        records::read_spec(dir).map_err(|(errno, what)| StepFailure {
-            step: LaunchStep::Spec,
-            errno,
-            what,
-        })
+        records::read_spec(dir)
+            .map_err(|(errno, what)| StepFailure::new(LaunchStep::Spec, errno, what))
     });
     match spec.and_then(|spec| launch(&spec).map(|pid| (pid, spec.counters))) {
         Ok((pid, counters)) => {
@@ -85,17 +86,19 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>, agent: AgentConnection)
             // The record comes first: an agent that reads the line may look for the record at once.
             let written = records::write_exit(dir, &record);
             let code = conclude(dir, written.and_then(|file| file.sync_all()));
-            sys::write_text(
-                1,
-                &StartResult::Failed {
-                    step: failure.step,
-                    errno: failure.errno,
-                }
-                .encode(),
-            );
+            answer(&failure);
             SupervisedEnd::Exit(code)
         }
     }
+}
+
+/// Reports to the agent that this shim has started no program.
+fn answer(failure: &StepFailure) {
+    let result = StartResult::Failed {
+        step: failure.step,
+        errno: failure.errno,
+    };
+    sys::write_text(1, &result.encode());
 }
 
 /// Closes the socket or pipe to the agent. The agent sees end of file and reads the exit record.

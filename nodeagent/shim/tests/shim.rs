@@ -396,6 +396,35 @@ fn a_truncated_specification_starts_no_program() {
     assert!(matches!(run.record().how, ProgramEnd::Failed { .. }) && !run.file("ran").exists());
 }
 
+/// An agent without a free descriptor can lose the answers of a shim, and request another one.
+#[test]
+fn a_second_shim_leaves_the_container_to_the_first() {
+    let mut run = Container::new("echo ran; exec sleep 600").start();
+    let pid = run.pid();
+    let identity = run.text("shim.pid");
+    // The specification is still there, as for a shim that is slow.
+    let second = Command::new(SHIM)
+        .arg(run.dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs");
+    assert_eq!(second.status.code(), Some(1));
+    let line = String::from_utf8(second.stdout).expect("text");
+    let answer = StartResult::decode(&line).expect("an answer");
+    assert!(answer.is_second_shim(), "{answer:?}");
+    assert_eq!(run.text("shim.pid"), identity);
+    assert!(!run.file("exit").exists(), "the program still runs");
+    send(pid, rustix::process::Signal::TERM);
+    assert_eq!(
+        run.record().how,
+        ProgramEnd::Signal {
+            signal: 15,
+            core: false
+        }
+    );
+    assert_eq!(run.text("stdout"), "ran\n", "it ran once");
+}
+
 #[test]
 fn the_exit_is_recorded_after_the_end_of_the_agent() {
     let container = Container::new("sleep 0.2; exit 7");

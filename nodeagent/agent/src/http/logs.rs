@@ -155,7 +155,11 @@ impl LogLocation {
 
     /// The bytes from `from` on, and whether the container had ended before they were read.
     fn more(&self, from: u64) -> io::Result<(LogExcerpt, bool)> {
-        let over = !self.dir.exists() || self.dir.join(file::REPORT).exists();
+        // A container whose report could not be written is forgotten without one.
+        let over = !self.dir.exists()
+            || [file::REPORT, file::FORGOTTEN]
+                .iter()
+                .any(|name| self.dir.join(name).exists());
         let log = ContainerLog::open(&self.dir, &self.name)?;
         Ok((self.excerpt(&log, from, PIECE)?, over))
     }
@@ -294,6 +298,23 @@ pub(super) fn followers() -> Arc<Semaphore> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_with_a_report_or_forgotten_has_ended() {
+        let dir = tempfile::tempdir().expect("dir");
+        let log = LogLocation {
+            dir: dir.path().to_owned(),
+            name: file::STDOUT.to_owned(),
+        };
+        std::fs::write(dir.path().join(file::STDOUT), "text").expect("writes");
+        for name in [file::REPORT, file::FORGOTTEN] {
+            let (part, over) = log.more(1).expect("reads");
+            assert_eq!((part.bytes.as_slice(), over), (b"ext".as_slice(), false));
+            std::fs::write(dir.path().join(name), "").expect("writes");
+            assert!(log.more(1).expect("reads").1, "{name}");
+            std::fs::remove_file(dir.path().join(name)).expect("removes");
+        }
+    }
 
     #[test]
     fn ranges_of_the_range_header_are_parsed() {

@@ -2,7 +2,7 @@
 
 use headroom_types::{ExitReason, StopCause};
 
-use crate::fake_rm::FakeRm;
+use crate::fake_rm::{FakeRm, container_id};
 use crate::node::{GREEDY, Node, kill, sh};
 
 /// Counts its launches in a file that outlives the agent.
@@ -32,6 +32,23 @@ async fn a_running_container_is_adopted_and_its_exit_is_reported() {
         "launched\n",
         "the container was launched once"
     );
+}
+
+/// An agent that is killed during a preparation leaves a token and files.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_preparation_starts_again_with_new_files() {
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
+    let id = container_id(1);
+    for dir in ["work", "tasks", "tmp"] {
+        std::fs::create_dir_all(node.file(&id, dir)).expect("makes");
+        std::fs::write(node.file(&id, dir).join(".token"), "old").expect("writes");
+    }
+    let launch = sh("cat $HEADROOM_TOKEN_FILE; ls -A ../tmp ../work; exit 0");
+    rm.run_with_token(1, "new", launch);
+    let report = rm.exit(&id).await;
+    assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}");
+    assert_eq!(node.text(&id, "stdout"), "new../tmp:\n\n../work:\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

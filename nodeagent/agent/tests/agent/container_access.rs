@@ -442,6 +442,100 @@ async fn memory_of_an_exec_program_counts_with_the_poll_enforcer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_leaves_during_the_start_leaves_no_exec_program() {
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
+    let id = rm.run(1, 64, sh("sleep 61"));
+    rm.running(&id).await;
+    let caller = Caller::new(&rm, &node);
+    let programs = || {
+        let entries = std::fs::read_dir(node.file(&id, "exec")).into_iter();
+        entries.flatten().flatten().count()
+    };
+    for _ in 0..8 {
+        let request = caller
+            .http
+            .post(format!("{}/v1/containers/{id}/exec", caller.url))
+            .header(NODE_KEY_HEADER, &caller.key)
+            .json(&exec_request(&["sleep", "600"]));
+        let call = tokio::spawn(request.send());
+        // Its directory exists before its shim.
+        while programs() == 0 && !call.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        call.abort();
+        rm.until("the end of the exec program", |_| {
+            (programs() == 0).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A process in a frozen group of the v1 freezer outlives SIGKILL until it is thawed.
+struct FrozenProcess(std::path::PathBuf);
+
+impl FrozenProcess {
+    /// `None` without that hierarchy.
+    fn new(pid: i32) -> Option<FrozenProcess> {
+        let dir = std::path::PathBuf::from(format!(
+            "/sys/fs/cgroup/freezer/headroom-test-{}-{pid}",
+            std::process::id()
+        ));
+        dir.parent()?.join("tasks").exists().then_some(())?;
+        std::fs::create_dir(&dir).expect("makes");
+        std::fs::write(dir.join("cgroup.procs"), pid.to_string()).expect("moves");
+        let frozen = FrozenProcess(dir);
+        frozen.set("FROZEN");
+        while !std::fs::read_to_string(frozen.0.join("freezer.state"))
+            .expect("reads")
+            .starts_with("FROZEN")
+        {
+            std::thread::yield_now();
+        }
+        Some(frozen)
+    }
+
+    fn set(&self, state: &str) {
+        std::fs::write(self.0.join("freezer.state"), state).expect("writes");
+    }
+}
+
+impl Drop for FrozenProcess {
+    fn drop(&mut self) {
+        self.set("THAWED");
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
+        while std::fs::remove_dir(&self.0).is_err() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_kills_of_a_process_that_cannot_end_occupy_one_thread() {
+    let rm = FakeRm::start();
+    let node = Node::start(rm.url(), 256, &[]);
+    let id = rm.run(1, 64, sh("exec sleep 61"));
+    rm.running(&id).await;
+    let Some(frozen) = FrozenProcess::new(node.pid(&id)) else {
+        return; // cgroup v2 lets a frozen process end
+    };
+    let caller = Caller::new(&rm, &node);
+    let threads = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", node.agent()));
+        tasks.expect("lists").count()
+    };
+    assert_eq!(caller.signal(&id, "KILL", true).await, Ok(1));
+    let before = threads();
+    for _ in 0..16 {
+        assert_eq!(caller.signal(&id, "KILL", true).await, Ok(1));
+    }
+    let after = threads();
+    assert!(after < before + 8, "{before} threads became {after}");
+    drop(frozen);
+    assert_eq!(rm.exit(&id).await.reason, ExitReason::Stopped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn exec_programs_of_an_earlier_agent_are_ended() {
     let rm = FakeRm::start();
     let mut node = Node::start(rm.url(), 256, &[]);

@@ -9,9 +9,29 @@ use headroom_test_fakes::{
     run_order,
 };
 use headroom_types::{Bytes, ContainerId, Cpus, ExitReport, LaunchSpec, Resource};
+use headroom_wire::v1::acl::SecretText;
+use headroom_wire::v1::nodes::RunOrder;
 
 /// Timeout of every wait in the tests.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The id of a container. It is known before the order.
+pub(crate) fn container_id(n: u64) -> ContainerId {
+    format!("test.1.e1.c{n}").parse().expect("id")
+}
+
+fn new_order(
+    n: u64,
+    memory_mib: u64,
+    launch: LaunchSpec,
+    request: Option<&str>,
+) -> (ContainerId, RunOrder) {
+    let id = container_id(n);
+    let request = request.map(|name| name.parse().expect("request"));
+    let resource = Resource::new(Bytes::from_mib(memory_mib), Cpus::from_cores(1));
+    let order = run_order(&id, request, resource, launch);
+    (id, order)
+}
 
 /// The resource manager of one test.
 #[derive(Debug)]
@@ -51,6 +71,14 @@ impl FakeRm {
         self.run_as(n, 64, launch, user.map(str::to_owned), Some("main"))
     }
 
+    /// Orders a container with the token of its application.
+    pub(crate) fn run_with_token(&self, n: u64, token: &str, launch: LaunchSpec) -> ContainerId {
+        let (id, mut order) = new_order(n, 64, launch, Some("main"));
+        order.token = Some(SecretText(token.to_owned()));
+        self.0.run([(id.clone(), order)]);
+        id
+    }
+
     fn run_as(
         &self,
         n: u64,
@@ -59,10 +87,7 @@ impl FakeRm {
         user: Option<String>,
         request: Option<&str>,
     ) -> ContainerId {
-        let id: ContainerId = format!("test.1.e1.c{n}").parse().expect("id");
-        let request = request.map(|name| name.parse().expect("request"));
-        let resource = Resource::new(Bytes::from_mib(memory_mib), Cpus::from_cores(1));
-        let mut order = run_order(&id, request, resource, launch);
+        let (id, mut order) = new_order(n, memory_mib, launch, request);
         order.user = user;
         self.0.run([(id.clone(), order)]);
         id

@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use headroom_types::ExitReason;
+use headroom_types::{ExitReason, FetchedFile, FetchedFileKind};
 
 use crate::fake_rm::FakeRm;
-use crate::node::{Node, sh};
+use crate::node::{Node, on_any_disk, sh};
 
 /// Other users, mounts and capabilities need root.
 fn is_root(test: &str) -> bool {
@@ -231,6 +231,57 @@ async fn each_container_has_its_own_tmp() {
         !std::path::Path::new("/tmp").join(&name).exists(),
         "the file is in the /tmp of the host"
     );
+}
+
+/// Lists and reads the files of the container that it gets in place of `OTHER`.
+const SPY: &str = "for dir in OTHER OTHER/work OTHER/tasks OTHER/tmp; do ls $dir >/dev/null && echo listed $dir; done; \
+     for file in stdout stderr work/given work/made work/fetched tasks/made tmp/made; do cat OTHER/$file && echo read $file; done; \
+     echo looked; exit 0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_users_cannot_open_the_files_of_a_container() {
+    if !is_root("other_users_cannot_open_the_files_of_a_container") {
+        return;
+    }
+    let rm = FakeRm::start();
+    let dir = tempfile::tempdir().expect("dir");
+    let config = dir.path().join("nodeagent.toml");
+    // Without a private /tmp, programs see the directories of all containers.
+    let text = "[isolation]\nprivate_tmp = false\numask = '000'\nusers = { ann = 'daemon' }\n";
+    fs::write(&config, on_any_disk(text)).expect("writes");
+    let node = node(&rm, &[&format!("--config={}", config.display())]);
+    let data = dir.path().join("data");
+    fs::write(&data, "secret").expect("writes");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).expect("mode");
+    let mut launch = sh(
+        "for at in work tasks tmp; do echo secret > ../$at/made || exit 1; done; \
+         cat given fetched; echo secret >&2; exit 0",
+    );
+    launch.files = [("given".to_owned(), "secret ".to_owned())].into();
+    launch.fetch = vec![FetchedFile {
+        name: "fetched".into(),
+        from: data.to_str().expect("text").to_owned(),
+        sha256: None,
+        kind: FetchedFileKind::File,
+        most: None,
+    }];
+    let id = rm.run_by(1, Some("nobody"), launch);
+    let report = rm.exit(&id).await;
+    assert_eq!(report.evidence.exit_code, Some(0), "{report:#?}");
+    assert_eq!(report.log_tail, "secret\n", "the agent reads the log");
+    assert_eq!(node.text(&id, "stdout"), "secret secret");
+    let mode = |name: &str| {
+        let facts = fs::metadata(node.file(&id, name)).expect("facts");
+        facts.permissions().mode() & 0o7777
+    };
+    assert_eq!(
+        ["", "work", "tasks", "tmp", "stdout", "stderr"].map(mode),
+        [0o711, 0o700, 0o700, 0o700, 0o600, 0o600]
+    );
+    let script = SPY.replace("OTHER", node.file(&id, "").to_str().expect("text"));
+    let spy = rm.run_by(2, Some("ann"), sh(&script));
+    rm.exit(&spy).await;
+    assert_eq!(node.text(&spy, "stdout"), "looked\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -341,19 +341,26 @@ impl CgroupV1Group {
     /// Sends SIGKILL to all processes until none is left. Forks are forbidden first where pids is
     /// available.
     pub fn kill(&self) -> Result<()> {
-        if let Some(pids) = &self.pids {
-            match pids.write("pids.max", "0") {
-                Ok(()) => {}
-                Err(e) => {
-                    tracing::debug!(error = %e, "cannot limit the number of processes before the kill, ignoring")
-                }
-            }
-        }
+        self.forbid_forks();
         procs::kill_all(
             &self.dir.path().display().to_string(),
             procs::KILL_TIMEOUT,
             || self.dir.pids(),
         )
+    }
+
+    /// Sends SIGKILL to all processes, and waits for none.
+    pub fn send_kill(&self) -> Result<()> {
+        self.forbid_forks();
+        procs::signal_members(&self.dir.pids()?, || self.dir.pids()).map(drop)
+    }
+
+    fn forbid_forks(&self) {
+        if let Some(pids) = &self.pids
+            && let Err(e) = pids.write("pids.max", "0")
+        {
+            tracing::debug!(error = %e, "cannot limit the number of processes before the kill, ignoring");
+        }
     }
 
     /// Creates the group of a task, next to `main`.
