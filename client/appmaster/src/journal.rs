@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use headroom_types::UnixMillis;
 
 pub use crate::journal_error::JournalError;
+pub(crate) use crate::journal_error::io_at;
 use crate::record::{self, JournalHeader, JournalRecord};
 use crate::shared_journal::{JournalFence, SharedJournal};
 
@@ -37,13 +38,7 @@ impl MasterJournal {
     /// # Errors
     /// [`JournalError::InUse`] while another master has it open; errors of the file system.
     pub fn set_aside(path: &Path) -> Result<(), JournalError> {
-        let io = |doing| {
-            move |source| JournalError::Io {
-                path: path.to_owned(),
-                doing,
-                source,
-            }
-        };
+        let io = |doing| io_at(path, doing);
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -144,18 +139,14 @@ impl MasterJournal {
     /// # Errors
     /// The file, or its first line, cannot be read.
     pub fn replay(&self) -> Result<JournalReplay, JournalError> {
-        let io = |source| JournalError::Io {
-            path: self.path.clone(),
-            doing: "read",
-            source,
-        };
+        let io = io_at(&self.path, "read");
         let mut replay = match &self.shared {
             Some(shared) => {
                 let lines = shared.records()?;
                 JournalReplay::of_shared(shared.last_path(), lines)
             }
             None => {
-                let mut file = self.file.try_clone().map_err(io)?;
+                let mut file = self.file.try_clone().map_err(&io)?;
                 file.seek(SeekFrom::Start(0)).map_err(io)?;
                 let lines = BufReader::with_capacity(1 << 16, file);
                 JournalReplay::new(self.path.clone(), Box::new(lines))
@@ -174,25 +165,22 @@ impl MasterJournal {
     /// # Errors
     /// The journal is damaged before its end, or cannot be written. The file is unchanged then.
     pub fn finish_replay(&mut self, replay: JournalReplay) -> Result<(), JournalError> {
-        let io = |doing| JournalErrorAt {
-            path: self.path.clone(),
-            doing,
-        };
+        let io = |doing| io_at(&self.path, doing);
         let good = replay.finish()?;
         if let Some(shared) = &mut self.shared {
             return shared.begin(good, &mut self.file, &self.path);
         }
-        let length = self.file.metadata().map_err(|e| io("read").with(e))?.len();
+        let length = self.file.metadata().map_err(io("read"))?.len();
         if good < length {
             self.file
                 .set_len(good)
                 .and_then(|()| self.file.sync_data())
-                .map_err(|e| io("truncated after its last whole record").with(e))?;
+                .map_err(io("truncated after its last whole record"))?;
         }
         self.file
             .seek(SeekFrom::End(0))
             .map(drop)
-            .map_err(|e| io("read").with(e))
+            .map_err(io("read"))
     }
 
     /// Writes a group of records and returns when they are durable.
@@ -204,34 +192,20 @@ impl MasterJournal {
     /// Writes a group of records. From now on they survive the end of this process, but not that of
     /// the host.
     pub fn write(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
-        let at = || JournalErrorAt {
-            path: self.path.clone(),
-            doing: "written",
-        };
-        let group = encode(records).map_err(|e| at().with(e.into()))?;
+        let group = encode(records).map_err(|e| io_at(&self.path, "written")(e.into()))?;
         self.write_lines(&group)
     }
 
     /// As [`MasterJournal::write`], with encoded records.
     pub(crate) fn write_lines(&mut self, lines: &[u8]) -> Result<(), JournalError> {
-        self.file.write_all(lines).map_err(|e| {
-            JournalErrorAt {
-                path: self.path.clone(),
-                doing: "written",
-            }
-            .with(e)
-        })
+        let written = self.file.write_all(lines);
+        written.map_err(io_at(&self.path, "written"))
     }
 
     /// Returns when all written records are durable and no later attempt had taken over before.
     pub fn sync(&self) -> Result<(), JournalError> {
-        self.file.sync_data().map_err(|e| {
-            JournalErrorAt {
-                path: self.path.clone(),
-                doing: "synced",
-            }
-            .with(e)
-        })?;
+        let synced = self.file.sync_data();
+        synced.map_err(io_at(&self.path, "synced"))?;
         self.check_fence()
     }
 
@@ -245,30 +219,12 @@ impl MasterJournal {
 
     /// A second handle of the same file, for syncs in another thread.
     pub fn try_clone(&self) -> Result<MasterJournal, JournalError> {
-        let file = self.file.try_clone().map_err(|source| JournalError::Io {
-            path: self.path.clone(),
-            doing: "opened",
-            source,
-        })?;
+        let file = self.file.try_clone();
         Ok(MasterJournal {
             path: self.path.clone(),
-            file,
+            file: file.map_err(io_at(&self.path, "opened"))?,
             shared: self.shared.clone(),
         })
-    }
-}
-
-struct JournalErrorAt {
-    path: PathBuf,
-    doing: &'static str,
-}
-impl JournalErrorAt {
-    fn with(self, source: std::io::Error) -> JournalError {
-        JournalError::Io {
-            path: self.path,
-            doing: self.doing,
-            source,
-        }
     }
 }
 
@@ -391,13 +347,8 @@ impl JournalReplay {
         }
         let mut line = Vec::new();
         let read = self.lines.read_until(b'\n', &mut line);
-        let io = |path: &Path, source| JournalError::Io {
-            path: path.to_owned(),
-            doing: "read",
-            source,
-        };
         if let Err(source) = read {
-            self.state = ReplayState::Broken(io(&self.path, source));
+            self.state = ReplayState::Broken(io_at(&self.path, "read")(source));
             return None;
         }
         if line.pop() != Some(b'\n') {
@@ -419,7 +370,7 @@ impl JournalReplay {
             }
             Err(error) => {
                 self.state = match self.has_another_record() {
-                    Err(source) => ReplayState::Broken(io(&self.path, source)),
+                    Err(source) => ReplayState::Broken(io_at(&self.path, "read")(source)),
                     // A torn write may leave zeros or old bytes with a newline in them, but no
                     // record follows.
                     Ok(false) => ReplayState::Ended,
@@ -503,19 +454,6 @@ pub fn check_owner(
 pub(crate) fn make_dir_of(path: &Path) -> Result<(), JournalError> {
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     made.map_err(io_at(path, "made"))
-}
-
-/// The error of a failed step, such as "opened", with the journal at `path`.
-pub(crate) fn io_at(
-    path: &Path,
-    doing: &'static str,
-) -> impl FnOnce(std::io::Error) -> JournalError {
-    let path = path.to_owned();
-    move |source| JournalError::Io {
-        path,
-        doing,
-        source,
-    }
 }
 
 #[cfg(test)]

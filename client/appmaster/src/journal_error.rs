@@ -1,6 +1,7 @@
 //! The errors of a journal, with the fix for each.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use headroom_client::ClientError;
 use headroom_objects::ObjectError;
@@ -18,7 +19,7 @@ pub enum JournalError {
         doing: &'static str,
         /// The cause.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Another master uses the journal.
     #[error("the journal {path} is in use by another master of the same application")]
@@ -117,4 +118,13 @@ pub enum JournalError {
         /// The user of this process.
         own: u32,
     },
+}
+
+/// The error of a failed step, such as "opened", with the journal at `path`.
+pub(crate) fn io_at(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> JournalError {
+    move |source| JournalError::Io {
+        path: path.to_owned(),
+        doing,
+        source,
+    }
 }

@@ -24,7 +24,7 @@ use headroom_wire::v1::application_master::{AppendToJournal, StoredJournal};
 use headroom_wire::v1::error::ErrorCode;
 
 use crate::first_line::{FIRST_LINE, FirstLine};
-use crate::journal::{JournalError, JournalReplay, MasterJournal, encode};
+use crate::journal::{JournalError, JournalReplay, MasterJournal, encode, io_at};
 use crate::journal_tail::JournalTail;
 use crate::record::JournalRecord;
 use crate::remote_journal::RemoteJournal;
@@ -250,11 +250,7 @@ impl ManagerJournal {
     }
 
     fn unwritten(&self, source: std::io::Error) -> JournalError {
-        JournalError::Io {
-            path: self.name(),
-            doing: "written",
-            source,
-        }
+        io_at(&self.name(), "written")(source)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headroom_objects::ObjectDirectory;
 
 use crate::first_line::FirstLine;
-use crate::journal::{JournalError, JournalReplay, encode};
+use crate::journal::{JournalError, JournalReplay, encode, io_at};
 use crate::journal_tail::JournalTail;
 use crate::object_log::ObjectLog;
 use crate::record::JournalRecord;
@@ -74,11 +74,7 @@ impl ObjectJournal {
     /// # Errors
     /// As [`RemoteJournal::append_encoded`].
     pub(crate) async fn append(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
-        let group = encode(records).map_err(|error| JournalError::Io {
-            path: self.name(),
-            doing: "written",
-            source: error.into(),
-        })?;
+        let group = encode(records).map_err(|e| io_at(&self.name(), "written")(e.into()))?;
         // Nothing depends on the copy here.
         let _ = self.tail.as_mut().map(|tail| tail.write(&group));
         self.append_encoded(&group).await

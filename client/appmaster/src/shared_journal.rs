@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use headroom_types::{AppId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use crate::journal_error::JournalError;
+use crate::journal_error::{JournalError, io_at};
 
 /// Version of the first line.
 const VERSION: u32 = 1;
@@ -87,10 +87,10 @@ impl JournalFence {
                     dir: self.dir.clone(),
                 });
             }
-            Err(error) => return Err(failed(&self.file, "opened")(error)),
+            Err(error) => return Err(io_at(&self.file, "opened")(error)),
         };
         let mut text = [0; MAX_NUMBER_LENGTH];
-        let length = file.read(&mut text).map_err(failed(&self.file, "read"))?;
+        let length = file.read(&mut text).map_err(io_at(&self.file, "read"))?;
         match text.get(..length) {
             None | Some([]) => Ok(()),
             Some(number) => Err(JournalError::Deposed {
@@ -129,7 +129,7 @@ impl SharedJournal {
             .create_new(true)
             .mode(0o600)
             .open(&path)
-            .map_err(failed(&path, "made"))?;
+            .map_err(io_at(&path, "made"))?;
         sync_dir(dir)?;
         let shared = SharedJournal {
             dir: dir.to_owned(),
@@ -155,9 +155,9 @@ impl SharedJournal {
         let mut all: Box<dyn BufRead + Send + Sync> = Box::new(io::empty());
         for (n, part) in self.earlier.iter().enumerate() {
             let path = journal_file(&self.dir, part.attempt);
-            let file = File::open(&path).map_err(failed(&path, "opened"))?;
+            let file = File::open(&path).map_err(io_at(&path, "opened"))?;
             let mut lines = BufReader::with_capacity(1 << 16, file);
-            lines.skip_until(b'\n').map_err(failed(&path, "read"))?;
+            lines.skip_until(b'\n').map_err(io_at(&path, "read"))?;
             let is_last = n + 1 == self.earlier.len();
             let bytes = if is_last { u64::MAX } else { part.bytes };
             all = Box::new(all.chain(lines.take(bytes)));
@@ -188,11 +188,10 @@ impl SharedJournal {
             attempt: self.attempt,
             earlier: self.earlier.clone(),
         };
-        let mut line =
-            serde_json::to_vec(&header).map_err(|e| failed(path, "written")(e.into()))?;
+        let mut line = serde_json::to_vec(&header).map_err(|e| io_at(path, "written")(e.into()))?;
         line.push(b'\n');
-        file.write_all(&line).map_err(failed(path, "written"))?;
-        file.sync_data().map_err(failed(path, "synced"))?;
+        file.write_all(&line).map_err(io_at(path, "written"))?;
+        file.sync_data().map_err(io_at(path, "synced"))?;
         self.fence.check()
     }
 }
@@ -202,9 +201,9 @@ fn make_private(dir: &Path) -> Result<(), JournalError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed(dir, "made")(error)),
+        Err(error) => return Err(io_at(dir, "made")(error)),
     }
-    let facts = std::fs::symlink_metadata(dir).map_err(failed(dir, "read"))?;
+    let facts = std::fs::symlink_metadata(dir).map_err(io_at(dir, "read"))?;
     let (own, mode) = (rustix::process::geteuid().as_raw(), facts.mode() & 0o7777);
     if facts.is_dir() && facts.uid() == own && mode & 0o077 == 0 {
         return Ok(());
@@ -233,7 +232,7 @@ fn claim(dir: &Path, attempt: u32) -> Result<JournalFence, JournalError> {
                 attempt,
             });
         }
-        Err(error) => return Err(failed(&file, "made")(error)),
+        Err(error) => return Err(io_at(&file, "made")(error)),
     }
     Ok(JournalFence {
         dir: dir.to_owned(),
@@ -245,8 +244,8 @@ fn claim(dir: &Path, attempt: u32) -> Result<JournalFence, JournalError> {
 /// file.
 fn depose(dir: &Path, attempt: u32) -> Result<Vec<u32>, JournalError> {
     let mut journals = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(failed(dir, "read"))? {
-        let name = entry.map_err(failed(dir, "read"))?.file_name();
+    for entry in std::fs::read_dir(dir).map_err(io_at(dir, "read"))? {
+        let name = entry.map_err(io_at(dir, "read"))?.file_name();
         let Some((kind, number)) = name.to_str().and_then(|name| name.rsplit_once('.')) else {
             continue;
         };
@@ -272,10 +271,10 @@ fn write_deposed(path: &Path, by: u32) -> Result<(), JournalError> {
     let mut file = OpenOptions::new()
         .write(true)
         .open(path)
-        .map_err(failed(path, "opened"))?;
+        .map_err(io_at(path, "opened"))?;
     file.write_all(format!("{by}\n").as_bytes())
-        .map_err(failed(path, "written"))?;
-    file.sync_all().map_err(failed(path, "synced"))
+        .map_err(io_at(path, "written"))?;
+    file.sync_all().map_err(io_at(path, "synced"))
 }
 
 /// The parts of the newest journal file with a whole first line. An attempt without one has made
@@ -283,11 +282,11 @@ fn write_deposed(path: &Path, by: u32) -> Result<(), JournalError> {
 fn earlier_parts(dir: &Path, journals: &[u32]) -> Result<Vec<JournalPart>, JournalError> {
     for attempt in journals.iter().rev() {
         let path = journal_file(dir, *attempt);
-        let file = File::open(&path).map_err(failed(&path, "opened"))?;
+        let file = File::open(&path).map_err(io_at(&path, "opened"))?;
         let mut line = Vec::new();
         BufReader::new(file)
             .read_until(b'\n', &mut line)
-            .map_err(failed(&path, "read"))?;
+            .map_err(io_at(&path, "read"))?;
         if line.pop() != Some(b'\n') || line.contains(&0) {
             continue;
         }
@@ -324,14 +323,5 @@ fn journal_file(dir: &Path, attempt: u32) -> PathBuf {
 fn sync_dir(dir: &Path) -> Result<(), JournalError> {
     File::open(dir)
         .and_then(|d| d.sync_all())
-        .map_err(failed(dir, "synced"))
-}
-
-fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> JournalError {
-    let path = path.to_owned();
-    move |source| JournalError::Io {
-        path,
-        doing,
-        source,
-    }
+        .map_err(io_at(dir, "synced"))
 }

@@ -1,12 +1,12 @@
 //! Causes and cures of memory failures: a closed set of sub-causes, and one row of a diagnosis.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 
 /// One row of a diagnosis: a cause and its cure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diagnosis {
     /// Name of the sub-cause; `docs/diagnosis.md` has a section for each.
     #[serde(default)]
@@ -21,10 +21,10 @@ pub struct Diagnosis {
     pub certainty: Certainty,
     /// Size in which the attempt would have fitted with this cure alone, based on its use until its
     /// end. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub would_fit: Option<Bytes>,
     /// Size of a single request that was rejected at once. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Bytes>,
 }
 
@@ -60,8 +60,7 @@ impl Diagnosis {
 
 word_enum! {
     /// The certainty of a diagnosis.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum Certainty: "is not a certainty; use" {
         /// Follows from counters or from messages of the runtime.
@@ -77,8 +76,8 @@ word_enum! {
     /// The use of the memory, or the reason that it was not available.
     #[derive(
         Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        ToSchema,
     )]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum SubCause: "is no sub-cause; use" {
         /// The heap is full of live data.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use crate::diagnosis::{Certainty, Diagnosis, SubCause};
 pub use crate::heap::{CollectionReport, GarbageCollector, GcCause, HeapReport};
@@ -14,8 +15,9 @@ use crate::{Bytes, ContainerId, NodeId, OwnLimit, TaskAttemptId, UnixMillis};
 
 word_enum! {
     /// The mechanism that enforces the memory limit of a container.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    )]
     #[serde(rename_all = "snake_case")]
     pub enum EnforcerKind: "is not an enforcer; use" {
         /// cgroup v2: the kernel enforces `memory.max`.
@@ -37,8 +39,7 @@ impl EnforcerKind {
     }
 }
 /// The reason for the end of a container or task. Closed: every reader handles every reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ExitReason {
     /// The runtime reported a full heap, or the kernel killed the program at its own limit with the
@@ -81,8 +82,9 @@ pub enum ExitReason {
 }
 
 /// The quantity that ran out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
     /// The runtime's heap.
@@ -95,8 +97,7 @@ pub enum Dimension {
 
 word_enum! {
     /// The account to which an end is charged.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum ExitCharge: "is not a charge; use" {
         /// A memory failure of the task itself.
@@ -220,8 +221,7 @@ impl fmt::Display for ExitReason {
 }
 
 /// Memory of one cgroup by kind. Bytes. A kind that the kernel does not report is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryStat {
     /// Anonymous memory.
     pub anon: Option<Bytes>,
@@ -257,8 +257,7 @@ impl MemoryStat {
 }
 
 /// Counters of one cgroup at one moment, or their growth since an earlier moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryEvents {
     /// Number of times that the use passed `memory.high`.
     pub high: u64,
@@ -286,8 +285,7 @@ impl MemoryEvents {
 }
 
 /// The state of one cgroup at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CgroupStats {
     /// The limit; `None` without a limit. Bytes.
     pub limit: Option<Bytes>,
@@ -304,8 +302,7 @@ pub struct CgroupStats {
 }
 
 /// A killed process, or one of the largest processes seen last.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VictimProcess {
     /// Process id on its node.
     pub pid: i32,
@@ -316,8 +313,7 @@ pub struct VictimProcess {
 }
 
 /// The measurements behind a verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Evidence {
     /// The mechanism that enforced the limit.
     pub enforcer: EnforcerKind,
@@ -340,7 +336,7 @@ pub struct Evidence {
     /// The killed processes, or the largest processes seen last.
     pub victims: Vec<VictimProcess>,
     /// Memory of the largest process by kind, sampled when it was last near its limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<ProcessMemory>,
     /// Limits that the program, its command or its job file sets by hand; the last value seen of
     /// each kind.
@@ -394,8 +390,7 @@ impl Evidence {
 }
 
 /// Counter growth of an enclosing level during the run of a container or task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OuterLevel {
     /// The level: `container`, `containers` (the fence of a node) or `host`.
     pub level: String,
@@ -405,7 +400,7 @@ pub struct OuterLevel {
     pub local: MemoryEvents,
     /// Memory charged to the level that no running process in it holds; `None` when negligible or
     /// not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed: Option<Unattributed>,
 }
 
@@ -422,8 +417,9 @@ impl OuterLevel {
 }
 
 /// The origin of a stop request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
     /// The application, a user, or the resource manager on their behalf requested it.
@@ -441,8 +437,7 @@ pub enum StopCause {
 }
 
 /// The verdict of the node agent on a container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExitReport {
     /// The container.
     pub container: ContainerId,
@@ -467,8 +462,7 @@ pub struct ExitReport {
 }
 
 /// A task cgroup inside a container that ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskGroupStats {
     /// Name of the cgroup: stage-index-attempt.
     pub name: String,
@@ -477,8 +471,7 @@ pub struct TaskGroupStats {
 }
 
 /// The verdict of the executor on one task attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskReport {
     /// The task attempt.
     pub attempt: TaskAttemptId,
@@ -502,13 +495,13 @@ pub struct TaskReport {
     pub log_tail: String,
     /// Bytes that its processes read by system calls, from the page cache or from disk: a lower
     /// bound. `None` if not measured. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<Bytes>,
     /// The value that the program wrote into the file `HEADROOM_VALUE_FILE`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Size of that file if it is too large; `value` is `None` then. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub value_too_large: Option<Bytes>,
     /// True if all its processes have ended and both logs are empty.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

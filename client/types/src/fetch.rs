@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 
@@ -11,8 +12,7 @@ use crate::Bytes;
 pub const UPLOAD_SCHEME: &str = "upload:";
 
 /// A file or an archive that the node puts into the working directory before the program starts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FetchedFile {
     /// Name in the working directory: one plain path component. An archive becomes a directory with
@@ -24,13 +24,13 @@ pub struct FetchedFile {
     pub from: String,
     /// Expected SHA-256. Required for a URL, because nothing else verifies the contents. An address
     /// `upload:SHA256` already contains it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Sha256>,
     /// Use of the file.
     #[serde(default)]
     pub kind: FetchedFileKind,
     /// Maximum size; a larger file is rejected. The default is the limit of the node. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub most: Option<Bytes>,
 }
 
@@ -57,8 +57,10 @@ impl FetchedFile {
 
 word_enum! {
     /// The use of a fetched file.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+        ToSchema,
+    )]
     #[serde(rename_all = "snake_case")]
     pub enum FetchedFileKind: "is not a kind of file; use" {
         /// A plain file.

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Bytes, FetchedFile, Name};
 
 /// Command, environment and files of a container. Part of the request, so that the node receives
 /// grant and launch in one message.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LaunchSpec {
     /// Program and arguments. The node agent replaces `{memory}` `{heap}` `{container}` `{node}`
@@ -32,16 +32,13 @@ pub struct LaunchSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aux_services: Vec<Name>,
     /// Heap budget of its runtime; `None` without a declared runtime. Bytes.
-    #[serde(default)]
     pub heap: Option<Bytes>,
     /// Exit codes by which the runtime reports a full heap.
     #[serde(default)]
     pub heap_exit_codes: Vec<i32>,
     /// Time between SIGTERM and SIGKILL; 2000 if omitted. Milliseconds.
-    #[serde(default)]
     pub stop_grace_ms: Option<u64>,
     /// Maximum number of processes; the default of the node if omitted.
-    #[serde(default)]
     pub max_processes: Option<u32>,
     /// True if the program creates cgroups for tasks below the cgroup of its container.
     #[serde(default)]

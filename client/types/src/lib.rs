@@ -29,7 +29,6 @@ pub mod process;
 pub mod profile;
 pub mod reason;
 pub mod resource;
-#[cfg(feature = "openapi")]
 mod schema;
 pub mod signal;
 pub mod spelling;

@@ -1,11 +1,14 @@
 //! Log level of a daemon.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 word_enum! {
     /// The log level of a daemon.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+        ToSchema,
+    )]
     #[serde(rename_all = "snake_case")]
     pub enum LogLevel: "is not a log level; use" {
         /// Failed operations only.

@@ -1,14 +1,14 @@
 //! Memory of one process, divided by its mappings.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 
 /// Resident memory of one process by purpose. Bytes unless stated otherwise. The division follows
 /// the shape of the mappings: `arenas`, `stacks` and `other` are estimates, `file` and `shmem` are
 /// exact.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessMemory {
     /// Process id on its node.
     pub pid: i32,

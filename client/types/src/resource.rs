@@ -6,12 +6,12 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use crate::{Bytes, Cpus, Name};
 
 /// Resources of a container or a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     /// Memory, bytes.
@@ -21,7 +21,7 @@ pub struct Resource {
     pub cpus: Cpus,
     /// Countable resources that the cluster defines, such as `gpu`; whole pieces.
     #[serde(default, skip_serializing_if = "ExtraResources::has_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<Name, u64>))]
+    #[schema(value_type = BTreeMap<Name, u64>)]
     pub extra: ExtraResources,
 }
 

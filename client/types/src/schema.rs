@@ -1,4 +1,4 @@
-//! API schema of the types with a custom JSON form. Built on demand only.
+//! API schema of the types with a custom JSON form.
 //!
 //! *Architecture Invariant*: a schema never decides which input is valid; `FromStr` and
 //! `Deserialize` do.

@@ -1,12 +1,12 @@
 //! One point of a memory timeline, and the marks on it.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 
 /// One point of a memory timeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemorySample {
     /// Milliseconds after the start.
     pub at_ms: u64,
@@ -21,7 +21,7 @@ pub struct MemorySample {
     /// The limit at that moment. Bytes.
     pub limit: Option<Bytes>,
     /// An event at this point or, after thinning, near it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mark: Option<TimelineMark>,
 }
 
@@ -52,8 +52,9 @@ impl MemorySample {
 
 word_enum! {
     /// An event at a point. When two events fall on one point, the later one in this order remains.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    )]
     #[serde(rename_all = "snake_case")]
     pub enum TimelineMark: "is not a mark; use" {
         /// The runtime began to spend more than a fifth of its time in garbage collection.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Dimension, SubCause};
 
@@ -10,8 +11,8 @@ word_enum! {
     /// The reaction to a failure.
     #[derive(
         Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        ToSchema,
     )]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum Treatment: "is not one of" {
         /// Increase the quantity that ran out.
@@ -35,8 +36,8 @@ word_enum! {
     /// A change to the environment of the next attempt that needs no more memory.
     #[derive(
         Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        ToSchema,
     )]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum Remedy: "is no remedy; use" {
         /// One arena of the native allocator: `MALLOC_ARENA_MAX=1`.
@@ -132,8 +133,7 @@ pub fn usual_treatment(cause: SubCause) -> UsualTreatment {
 }
 
 /// The treatment of one failed attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AppliedTreatment {
     /// The treated sub-cause.
     #[serde(default)]
@@ -142,10 +142,10 @@ pub struct AppliedTreatment {
     #[serde(default)]
     pub treatment: Treatment,
     /// The increased quantity, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub quantity: Option<Dimension>,
     /// The applied remedy, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<Remedy>,
 }
 

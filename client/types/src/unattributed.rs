@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Bytes;
 
@@ -11,8 +12,7 @@ pub const MAX_OWNERS: usize = 5;
 
 /// Memory charged to a container or node that no running process in it holds and that reclaim
 /// cannot free. A lower bound.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unattributed {
     /// Amount. Bytes.
     pub memory: Bytes,
@@ -23,8 +23,7 @@ pub struct Unattributed {
 }
 
 /// A container or task that ended and left memory behind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeftoverOwner {
     /// Container id, or name of a task cgroup.
     pub name: String,

@@ -14,7 +14,7 @@ use self::facts::{EtcdFacts, MemberFacts, MemberStatus};
 use crate::client::EtcdClient;
 use crate::error::EtcdError;
 use crate::keys::EtcdKeys;
-use crate::message::{Compare, EncodedBytes, PutRequest, RequestOp, TxnRequest};
+use crate::message::{Compare, RequestOp, TxnRequest};
 
 /// Commits that are measured.
 const COMMITS: usize = 5;
@@ -83,11 +83,7 @@ async fn access(client: &EtcdClient, keys: &EtcdKeys) -> Result<(), EtcdError> {
     client.value(keys.leader()).await?;
     let write = TxnRequest {
         compare: vec![Compare::created(keys.leader(), i64::MAX)],
-        success: vec![RequestOp::Put(PutRequest {
-            key: EncodedBytes(keys.leader()),
-            value: EncodedBytes(Vec::new()),
-            lease: None,
-        })],
+        success: vec![RequestOp::put(keys.leader(), Vec::new())],
         failure: Vec::new(),
     };
     client.transaction(&write).await.map(drop)

@@ -115,11 +115,7 @@ impl EtcdClient {
 
     /// The value and creation revision of a key, with the revision of etcd.
     pub(crate) async fn get(&self, key: Vec<u8>) -> Result<RangeResponse, EtcdError> {
-        let request = RangeRequest {
-            key: EncodedBytes(key),
-            ..RangeRequest::default()
-        };
-        self.call("kv/range", &request).await
+        self.call("kv/range", &RangeRequest::key(key)).await
     }
 
     /// The current revision of etcd.

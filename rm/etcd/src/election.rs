@@ -21,10 +21,7 @@ use crate::error::EtcdError;
 use crate::keys::EtcdKeys;
 use crate::lease_clock::{LeaseClock, certain_until, grace_period, now};
 use crate::lease_file::LeaseFile;
-use crate::message::{
-    Compare, DeleteRequest, EncodedBytes, EncodedNumber, PutRequest, RangeRequest, RequestOp,
-    TxnRequest, TxnResponse,
-};
+use crate::message::{Compare, RequestOp, TxnRequest, TxnResponse};
 use crate::silence::{LeaderSilence, Renewal};
 use crate::thread::EtcdThread;
 use crate::transaction::LeaderFence;
@@ -67,11 +64,7 @@ impl ManagerRecord {
 
     fn put(&self, key: Vec<u8>) -> Result<RequestOp, EtcdError> {
         let value = serde_json::to_vec(self).map_err(|e| EtcdError::Answer(e.to_string()))?;
-        Ok(RequestOp::Put(PutRequest {
-            key: EncodedBytes(key),
-            value: EncodedBytes(value),
-            lease: Some(EncodedNumber(self.lease)),
-        }))
+        Ok(RequestOp::put_leased(key, value, self.lease))
     }
 }
 
@@ -262,7 +255,10 @@ impl Candidate {
         let request = TxnRequest {
             compare: vec![Compare::created(self.keys.leader(), 0)],
             success: vec![put.clone(), self.renewal()],
-            failure: vec![read(self.keys.leader()), read(self.keys.renewed())],
+            failure: vec![
+                RequestOp::read(self.keys.leader()),
+                RequestOp::read(self.keys.renewed()),
+            ],
         };
         let sent = now();
         let within = self.lease / RENEWALS;
@@ -315,11 +311,7 @@ impl Candidate {
     /// The write with which a leader renews its lease. Its value is the lease in milliseconds.
     fn renewal(&self) -> RequestOp {
         let lease = self.lease.as_millis().to_string();
-        RequestOp::Put(PutRequest {
-            key: EncodedBytes(self.keys.renewed()),
-            value: EncodedBytes(lease.into_bytes()),
-            lease: Some(EncodedNumber(self.record.lease)),
-        })
+        RequestOp::put_leased(self.keys.renewed(), lease.into_bytes(), self.record.lease)
     }
 
     /// Renews the lease of this leader.
@@ -335,12 +327,7 @@ impl Candidate {
 
     /// Removes the key of a leader that has not renewed its lease since.
     async fn depose(&self, silent: Renewal) -> Result<TxnResponse, EtcdError> {
-        let remove = |key| {
-            RequestOp::Delete(DeleteRequest {
-                key: EncodedBytes(key),
-                range_end: None,
-            })
-        };
+        let remove = |key| RequestOp::delete(key, None);
         let request = TxnRequest {
             compare: vec![
                 Compare::created(self.keys.leader(), silent.created),
@@ -352,13 +339,6 @@ impl Candidate {
         let within = self.lease / RENEWALS;
         self.client.transaction_within(&request, within).await
     }
-}
-
-fn read(key: Vec<u8>) -> RequestOp {
-    RequestOp::Range(RangeRequest {
-        key: EncodedBytes(key),
-        ..RangeRequest::default()
-    })
 }
 
 /// Shows the leader. The watch of the follower may be at a member that is cut off.

@@ -55,24 +55,19 @@ impl<'de> Deserialize<'de> for MemberId {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct ResponseHeader {
-    #[serde(default)]
     pub(crate) member_id: MemberId,
-    #[serde(default)]
     pub(crate) revision: EncodedNumber,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct KeyValue {
-    #[serde(default)]
     pub(crate) key: EncodedBytes,
-    #[serde(default)]
     pub(crate) value: EncodedBytes,
-    #[serde(default)]
     pub(crate) create_revision: EncodedNumber,
-    #[serde(default)]
     pub(crate) mod_revision: EncodedNumber,
-    #[serde(default)]
     pub(crate) lease: EncodedNumber,
 }
 
@@ -87,13 +82,21 @@ pub(crate) struct RangeRequest {
     pub(crate) revision: Option<EncodedNumber>,
 }
 
+impl RangeRequest {
+    /// Reads a key.
+    pub(crate) fn key(key: Vec<u8>) -> Self {
+        RangeRequest {
+            key: EncodedBytes(key),
+            ..RangeRequest::default()
+        }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct RangeResponse {
-    #[serde(default)]
     pub(crate) header: ResponseHeader,
-    #[serde(default)]
     pub(crate) kvs: Vec<KeyValue>,
-    #[serde(default)]
     pub(crate) more: bool,
 }
 
@@ -121,6 +124,39 @@ pub(crate) enum RequestOp {
     Delete(DeleteRequest),
     #[serde(rename = "request_range")]
     Range(RangeRequest),
+}
+
+impl RequestOp {
+    /// Writes a key.
+    pub(crate) fn put(key: Vec<u8>, value: Vec<u8>) -> Self {
+        RequestOp::Put(PutRequest {
+            key: EncodedBytes(key),
+            value: EncodedBytes(value),
+            lease: None,
+        })
+    }
+
+    /// Writes a key that ends with a lease.
+    pub(crate) fn put_leased(key: Vec<u8>, value: Vec<u8>, lease: i64) -> Self {
+        RequestOp::Put(PutRequest {
+            key: EncodedBytes(key),
+            value: EncodedBytes(value),
+            lease: Some(EncodedNumber(lease)),
+        })
+    }
+
+    /// Removes a key, or all keys from it to before `end`.
+    pub(crate) fn delete(key: Vec<u8>, end: Option<Vec<u8>>) -> Self {
+        RequestOp::Delete(DeleteRequest {
+            key: EncodedBytes(key),
+            range_end: end.map(EncodedBytes),
+        })
+    }
+
+    /// Reads a key.
+    pub(crate) fn read(key: Vec<u8>) -> Self {
+        RequestOp::Range(RangeRequest::key(key))
+    }
 }
 
 /// A condition on the revisions of a key.
@@ -168,12 +204,10 @@ pub(crate) struct TxnRequest {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct TxnResponse {
-    #[serde(default)]
     pub(crate) header: ResponseHeader,
-    #[serde(default)]
     pub(crate) succeeded: bool,
-    #[serde(default)]
     pub(crate) responses: Vec<ResponseOp>,
 }
 
@@ -195,11 +229,12 @@ pub(crate) struct LeaseRequest {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct LeaseResponse {
-    #[serde(rename = "ID", default)]
+    #[serde(rename = "ID")]
     pub(crate) id: EncodedNumber,
     /// Seconds; absent for a lease that has expired.
-    #[serde(rename = "TTL", default)]
+    #[serde(rename = "TTL")]
     pub(crate) ttl: EncodedNumber,
 }
 
@@ -211,11 +246,10 @@ pub(crate) enum StreamMessage<T> {
     Error(StreamRefusal),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct StreamRefusal {
-    #[serde(default)]
     pub(crate) grpc_code: i64,
-    #[serde(default)]
     pub(crate) message: String,
 }
 
@@ -260,24 +294,20 @@ pub(crate) struct WatchCreate {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct WatchResponse {
-    #[serde(default)]
     pub(crate) header: ResponseHeader,
-    #[serde(default)]
     pub(crate) canceled: bool,
-    #[serde(default)]
     pub(crate) cancel_reason: String,
-    #[serde(default)]
     pub(crate) compact_revision: EncodedNumber,
-    #[serde(default)]
     pub(crate) events: Vec<WatchEvent>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct WatchEvent {
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type")]
     pub(crate) kind: WatchEventKind,
-    #[serde(default)]
     pub(crate) kv: KeyValue,
 }
 
@@ -312,20 +342,18 @@ pub(crate) struct EmptyResponse {}
 pub(crate) struct EmptyRequest {}
 
 /// The status of one member.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct StatusResponse {
-    #[serde(default)]
     pub(crate) header: ResponseHeader,
-    #[serde(default)]
     pub(crate) version: String,
     /// The member that leads; 0 without one.
-    #[serde(default)]
     pub(crate) leader: MemberId,
     /// Bytes.
-    #[serde(rename = "dbSize", default)]
+    #[serde(rename = "dbSize")]
     pub(crate) db_size: EncodedNumber,
     /// Bytes.
-    #[serde(rename = "dbSizeInUse", default)]
+    #[serde(rename = "dbSizeInUse")]
     pub(crate) db_size_in_use: EncodedNumber,
 }
 
@@ -372,11 +400,7 @@ mod tests {
                 Compare::created(b"lead".to_vec(), 7),
                 Compare::modified(b"lead".to_vec(), 9),
             ],
-            success: vec![RequestOp::Put(PutRequest {
-                key: EncodedBytes(b"k".to_vec()),
-                value: EncodedBytes(vec![0, 255]),
-                lease: None,
-            })],
+            success: vec![RequestOp::put(b"k".to_vec(), vec![0, 255])],
             failure: Vec::new(),
         };
         assert_eq!(

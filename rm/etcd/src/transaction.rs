@@ -19,9 +19,7 @@ use crate::client::{CALL, EtcdClient};
 use crate::error::EtcdError;
 use crate::keys::{EtcdKeys, after};
 use crate::lease_clock::LeaseClock;
-use crate::message::{
-    Compare, DeleteRequest, EncodedBytes, PutRequest, RangeRequest, RequestOp, TxnRequest,
-};
+use crate::message::{Compare, DeleteRequest, RequestOp, TxnRequest};
 
 /// Operations in one transaction. etcd's default limit is 128.
 const MAX_OPS: usize = 120;
@@ -92,10 +90,10 @@ impl StateWriter {
         let puts = parts
             .into_iter()
             .enumerate()
-            .map(|(n, bytes)| vec![put(self.keys.part(n), bytes)])
+            .map(|(n, bytes)| vec![RequestOp::put(self.keys.part(n), bytes)])
             .collect();
         self.commit_all(puts).await?;
-        let complete = put(self.keys.parts_complete(), count.to_string().into_bytes());
+        let complete = RequestOp::put(self.keys.parts_complete(), count.to_string().into_bytes());
         self.commit(vec![complete]).await?;
         self.apply(groups).await
     }
@@ -109,8 +107,8 @@ impl StateWriter {
     async fn remove_parts(&self) -> Result<(), EtcdError> {
         let parts = self.keys.parts();
         self.commit(vec![
-            delete(self.keys.parts_complete(), None),
-            delete(parts.clone(), Some(after(&parts))),
+            RequestOp::delete(self.keys.parts_complete(), None),
+            RequestOp::delete(parts.clone(), Some(after(&parts))),
         ])
         .await
     }
@@ -149,19 +147,19 @@ impl StateWriter {
     /// Removes all entries of the state.
     pub async fn clear(&self) -> Result<(), EtcdError> {
         let state = self.keys.state();
-        self.commit(vec![delete(state.clone(), Some(after(&state)))])
+        self.commit(vec![RequestOp::delete(state.clone(), Some(after(&state)))])
             .await?;
         self.remove_parts().await
     }
 
     /// Sets a key outside the entries.
     pub async fn put(&self, key: Vec<u8>, value: Vec<u8>) -> Result<(), EtcdError> {
-        self.commit(vec![put(key, value)]).await
+        self.commit(vec![RequestOp::put(key, value)]).await
     }
 
     /// Removes a key outside the entries.
     pub async fn remove(&self, key: Vec<u8>) -> Result<(), EtcdError> {
-        self.commit(vec![delete(key, None)]).await
+        self.commit(vec![RequestOp::delete(key, None)]).await
     }
 
     fn operations(&self, entries: Vec<Entry>) -> Vec<RequestOp> {
@@ -170,8 +168,8 @@ impl StateWriter {
             .map(|(key, bytes)| {
                 let key = self.keys.entry(key.as_bytes());
                 match bytes {
-                    Some(bytes) => put(key, bytes),
-                    None => delete(key, None),
+                    Some(bytes) => RequestOp::put(key, bytes),
+                    None => RequestOp::delete(key, None),
                 }
             })
             .collect()
@@ -250,10 +248,7 @@ impl StateWriter {
                 Compare::modified(self.keys.leader(), modified),
             ],
             success: ops.to_vec(),
-            failure: vec![RequestOp::Range(RangeRequest {
-                key: EncodedBytes(self.keys.leader()),
-                ..RangeRequest::default()
-            })],
+            failure: vec![RequestOp::read(self.keys.leader())],
         }
     }
 
@@ -305,21 +300,6 @@ fn answer_timeout(lease: Duration, ops: &[RequestOp]) -> Duration {
         return CALL;
     }
     (lease / 2).clamp(MIN_ANSWER, CALL)
-}
-
-fn put(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
-    RequestOp::Put(PutRequest {
-        key: EncodedBytes(key),
-        value: EncodedBytes(value),
-        lease: None,
-    })
-}
-
-fn delete(key: Vec<u8>, end: Option<Vec<u8>>) -> RequestOp {
-    RequestOp::Delete(DeleteRequest {
-        key: EncodedBytes(key),
-        range_end: end.map(EncodedBytes),
-    })
 }
 
 fn size((key, bytes): &Entry) -> usize {
@@ -434,16 +414,16 @@ mod tests {
     fn a_member_has_half_the_lease_to_answer_a_small_transaction() {
         let seconds = Duration::from_secs;
         let small = [
-            put(b"k".to_vec(), vec![0; 1_000]),
-            delete(b"d".to_vec(), None),
+            RequestOp::put(b"k".to_vec(), vec![0; 1_000]),
+            RequestOp::delete(b"d".to_vec(), None),
         ];
         let wait = |lease| answer_timeout(lease, &small);
         assert_eq!(wait(seconds(1)), Duration::from_millis(500));
         assert_eq!(wait(Duration::from_millis(300)), MIN_ANSWER);
         assert_eq!(wait(seconds(60)), CALL);
-        let large = [put(b"k".to_vec(), vec![0; MAX_QUICK_BYTES])];
+        let large = [RequestOp::put(b"k".to_vec(), vec![0; MAX_QUICK_BYTES])];
         assert_eq!(answer_timeout(seconds(1), &large), CALL);
-        let range = [delete(b"a".to_vec(), Some(b"b".to_vec()))];
+        let range = [RequestOp::delete(b"a".to_vec(), Some(b"b".to_vec()))];
         assert_eq!(answer_timeout(seconds(1), &range), CALL);
     }
 
@@ -507,7 +487,7 @@ mod tests {
         let etcd = EtcdCluster::start(dir.path(), 1).expect("etcd runs");
         let thread = EtcdThread::start().expect("a thread");
         let (writer, _won, client) = leader(&thread, etcd.endpoints(), "a");
-        let value = |fill| vec![put(writer.keys.entry(b"app/1"), vec![fill])];
+        let value = |fill| vec![RequestOp::put(writer.keys.entry(b"app/1"), vec![fill])];
 
         // The first sending has no answer yet.
         let late = writer.guarded(&value(1));
@@ -555,7 +535,7 @@ mod tests {
         let created = writer.fence.created;
 
         let (first, repeating) = (writer.clone(), writer.clone());
-        let value = vec![put(writer.keys.entry(b"app/1"), vec![1])];
+        let value = vec![RequestOp::put(writer.keys.entry(b"app/1"), vec![1])];
         let again = value.clone();
         let sent = thread.wait(async move { first.send(&value, false).await });
         let unanswered = sent.expect("runs").err().expect("no answer");
@@ -595,10 +575,10 @@ mod tests {
             .wait(async move {
                 let mut puts: Vec<_> = (0..)
                     .zip(&parts)
-                    .map(|(n, part)| put(ending.keys.part(n), part.clone()))
+                    .map(|(n, part)| RequestOp::put(ending.keys.part(n), part.clone()))
                     .collect();
                 let count = parts.len().to_string().into_bytes();
-                puts.push(put(ending.keys.parts_complete(), count));
+                puts.push(RequestOp::put(ending.keys.parts_complete(), count));
                 ending
                     .commit_all(puts.into_iter().map(|op| vec![op]).collect())
                     .await

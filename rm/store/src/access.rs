@@ -6,7 +6,7 @@
 use headroom_types::{AppId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use crate::replay_error::ReplayError;
+use crate::replay_error::{ReplayError, parse};
 
 /// Key of the one [`SavedAccess`] record.
 pub(crate) const ACCESS: &str = "access";
@@ -69,7 +69,6 @@ pub struct SavedToken {
     /// The time of its creation.
     pub created: UnixMillis,
     /// The time of its expiry; `None` is unlimited.
-    #[serde(default)]
     pub expires: Option<UnixMillis>,
 }
 
@@ -109,10 +108,7 @@ pub fn access(records: &[(String, Vec<u8>)]) -> Result<SavedAccess, ReplayError>
     let Some((key, value)) = records.iter().find(|(key, _)| key == ACCESS) else {
         return Ok(SavedAccess::default());
     };
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
-        key: key.to_owned(),
-        source,
-    })
+    parse(key, value)
 }
 
 #[cfg(test)]

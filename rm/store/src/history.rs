@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use headroom_types::{Bytes, Name, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use crate::replay_error::ReplayError;
+use crate::replay_error::{ReplayError, parse};
 
 /// Prefix of the keys of these records.
 pub(crate) const FAMILIES: &str = "family/";
@@ -71,13 +71,7 @@ pub(crate) fn record_key(user: &str, name: &Name) -> String {
 /// # Errors The first record that cannot be parsed.
 pub fn families(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedJobHistory>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(FAMILIES));
-    ours.map(|(key, value)| {
-        serde_json::from_slice(value).map_err(|source| ReplayError::Text {
-            key: key.to_owned(),
-            source,
-        })
-    })
-    .collect()
+    ours.map(|(key, value)| parse(key, value)).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use headroom_types::UnixMillis;
 use serde::{Deserialize, Serialize};
 
-use crate::replay_error::ReplayError;
+use crate::replay_error::{ReplayError, parse};
 
 /// Prefix of the keys of these records.
 pub(crate) const ANSWERS: &str = "once/";
@@ -45,17 +45,10 @@ pub(crate) fn record_key(key: &str) -> String {
 pub fn answers(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedResponse>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(ANSWERS));
     let mut all = ours
-        .map(|(key, value)| read(key, value))
+        .map(|(key, value)| parse::<SavedResponse>(key, value))
         .collect::<Result<Vec<_>, _>>()?;
     all.sort_by(|a, b| (a.at, &a.key).cmp(&(b.at, &b.key)));
     Ok(all)
-}
-
-fn read(key: &str, value: &[u8]) -> Result<SavedResponse, ReplayError> {
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
-        key: key.to_owned(),
-        source,
-    })
 }
 
 #[cfg(test)]

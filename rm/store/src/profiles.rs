@@ -6,7 +6,7 @@
 use headroom_types::{Name, Profile, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-use crate::replay_error::ReplayError;
+use crate::replay_error::{ReplayError, parse};
 
 /// Key of the one [`SavedProfiles`] record.
 pub(crate) const PROFILES: &str = "profiles";
@@ -43,10 +43,7 @@ pub fn profiles(records: &[(String, Vec<u8>)]) -> Result<SavedProfiles, ReplayEr
     let Some((key, value)) = records.iter().find(|(key, _)| key == PROFILES) else {
         return Ok(SavedProfiles::default());
     };
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
-        key: key.to_owned(),
-        source,
-    })
+    parse(key, value)
 }
 
 #[cfg(test)]

@@ -80,13 +80,10 @@ pub struct AppRecord {
     #[serde(default)]
     pub user: String,
     /// Maximum lifetime. In milliseconds.
-    #[serde(default)]
     pub lifetime_ms: Option<u64>,
     /// The idempotency key of its submission.
-    #[serde(default)]
     pub key: Option<String>,
     /// The container of its master; `None` for an unmanaged application.
-    #[serde(default)]
     pub master: Option<ManagedMaster>,
 }
 
@@ -98,10 +95,10 @@ pub struct ManagedMaster {
     /// Maximum number of failed attempts.
     pub max_attempts: u32,
     /// Larger sizes after memory failures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub growth: Option<MasterGrowth>,
     /// Longest time from the start of its container to its registration. In milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_timeout_ms: Option<u64>,
     /// Command, environment and files. Its fields are stored beside the others.
     #[serde(flatten)]
@@ -125,28 +122,20 @@ pub struct StateRecord {
     #[serde(default)]
     pub uncharged: u32,
     /// The container of the current attempt.
-    #[serde(default)]
     pub master: Option<ContainerId>,
     /// The node of the latest attempt.
-    #[serde(default)]
     pub master_node: Option<NodeId>,
     /// The present size of the master.
-    #[serde(default)]
     pub master_size: Option<Resource>,
     /// The present heap budget of the master. In bytes.
-    #[serde(default)]
     pub master_heap: Option<Bytes>,
     /// When it ended.
-    #[serde(default)]
     pub ended: Option<UnixMillis>,
     /// Its leaf queue, after a move.
-    #[serde(default)]
     pub queue: Option<QueuePath>,
     /// Its priority, after a change.
-    #[serde(default)]
     pub priority: Option<i32>,
     /// The end of its lifetime.
-    #[serde(default)]
     pub until: Option<UnixMillis>,
     /// The latest attempts of its master, the current one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -159,25 +148,25 @@ pub struct SavedAttempt {
     /// The number of the attempt; counts from 1.
     pub number: u32,
     /// Its container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerId>,
     /// Its node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     /// Size of its container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
     /// Its start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<UnixMillis>,
     /// Its end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<UnixMillis>,
     /// Its outcome.
-    #[serde(default, rename = "came_to", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "came_to", skip_serializing_if = "Option::is_none")]
     pub outcome: Option<AttemptOutcome>,
     /// The exit reason of its container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ExitReason>,
     /// Whether it counts against the allowed attempts of the application.
     #[serde(default)]
@@ -229,7 +218,6 @@ pub struct ContainerEndRecord {
     /// Its node.
     pub node: NodeId,
     /// Its request; `None` for a master.
-    #[serde(default)]
     pub request: Option<RequestId>,
     /// The attempt of the master in which it was granted.
     #[serde(default = "first")]
@@ -243,10 +231,8 @@ pub struct ContainerEndRecord {
     /// Its exit reason.
     pub reason: ExitReason,
     /// The exit code of its program.
-    #[serde(default)]
     pub exit_code: Option<i32>,
     /// Its peak memory. In bytes.
-    #[serde(default)]
     pub peak: Option<Bytes>,
     /// Details of the reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -277,7 +263,6 @@ pub struct DrainRecord {
     #[serde(default)]
     pub reason: String,
     /// The time at which its remaining containers are stopped.
-    #[serde(default)]
     pub until: Option<UnixMillis>,
     /// Its state after the drain.
     pub then: AfterDrainRecord,
@@ -292,7 +277,7 @@ pub struct TagsRecord {
     /// The node.
     pub node: NodeId,
     /// The reason of its cordon: it gets no new containers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cordon: Option<String>,
     /// Labels.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use headroom_rm_core::queue::QueueTree;
 use headroom_rm_core::{EndedContainer, NodeTags, RestoredApp, RestoredCluster, SavedDrainMark};
 use headroom_types::{Epoch, NodeId};
-use serde::de::DeserializeOwned;
 
 use crate::access::{ACCESS, access};
 use crate::history::{FAMILIES, families};
@@ -17,7 +16,7 @@ use crate::record::{
     AppRecord, ContainerEndRecord, DOCUMENTS, DrainRecord, ExpectedNode, META, MetaRecord, QUEUES,
     StateRecord, TagsRecord,
 };
-use crate::replay_error::ReplayError;
+use crate::replay_error::{ReplayError, parse};
 
 /// Parses all records. Returns the numbers of the epoch that wrote them, and the initial state of
 /// the next epoch.
@@ -106,13 +105,6 @@ fn pair(
     }
     whole.sort_by_key(|app| (app.state.ended.is_none(), app.state.ended, app.id.seq()));
     Ok(whole)
-}
-
-fn parse<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, ReplayError> {
-    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
-        key: key.to_owned(),
-        source,
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Error of a record whose text or kind differs from the written one.
 //!
-//! Plain data. The parsers of the records return it; `damage` adds the state directory and the next
-//! step.
+//! The parsers of the records return it; `damage` adds the state directory and the next step.
+
+use serde::de::DeserializeOwned;
 
 use crate::record::META;
 
@@ -33,4 +34,12 @@ pub enum ReplayError {
     /// The `meta` record is missing.
     #[error("the record {META} is missing")]
     NoMeta,
+}
+
+/// Parses the text of a record.
+pub(crate) fn parse<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, ReplayError> {
+    serde_json::from_slice(value).map_err(|source| ReplayError::Text {
+        key: key.to_owned(),
+        source,
+    })
 }

@@ -210,7 +210,6 @@ fn record(text: &str) -> Result<(String, Vec<u8>), String> {
     #[derive(Deserialize)]
     struct SnapshotLine {
         key: String,
-        #[serde(default)]
         hex: Option<String>,
     }
     let SnapshotLine { key, hex } = serde_json::from_str(text).map_err(|e| e.to_string())?;

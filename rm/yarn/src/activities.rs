@@ -11,18 +11,12 @@ use serde::Serialize;
 
 use crate::application::app;
 use crate::error::YarnResult;
+use crate::field::{Field, field};
 use crate::request::YarnPathParams;
-
-/// `{"appActivities":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Answer {
-    #[serde(rename = "appActivities")]
-    activities: Activities,
-}
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Activities {
+pub(crate) struct Activities {
     application_id: YarnApplicationId,
     #[serde(skip_serializing_if = "Option::is_none")]
     diagnostic: Option<&'static str>,
@@ -67,12 +61,11 @@ struct Child {
 pub(crate) async fn of_app(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> YarnResult<Json<Answer>> {
+) -> YarnResult<Json<Field<Activities>>> {
     let app = app(&cluster, id).await?;
     let why = cluster.pending(app.id.clone()).await?;
-    Ok(Json(Answer {
-        activities: convert(&app, why, cluster.time().unix_now()),
-    }))
+    let activities = convert(&app, why, cluster.time().unix_now());
+    Ok(Json(field("appActivities", activities)))
 }
 
 /// Converts the reasons. If no request waits, the list of allocations is empty.

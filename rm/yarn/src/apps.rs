@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::app_kind::AppKind;
 use crate::application::app;
 use crate::error::{YarnError, YarnResult};
+use crate::field::{Field, field};
 use crate::filter::{Filter, Part, app_states};
 use crate::nodes::{Address, address};
 use crate::request::{RequestBaseUrl, YarnPathParams, YarnQueryParams};
@@ -23,27 +24,10 @@ use crate::resource::{
 };
 use crate::state::{AppState, FinalStatus};
 
-/// `{"apps":{"app":[…]}}`. An empty list is written as `[]`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Apps {
-    apps: List,
-}
-
-#[derive(Debug, Serialize)]
-struct List {
-    app: Vec<App>,
-}
-
-/// `{"app":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct One {
-    app: App,
-}
-
 /// One application.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct App {
+pub(crate) struct App {
     id: YarnApplicationId,
     user: String,
     name: String,
@@ -104,9 +88,9 @@ struct App {
     #[serde(skip_serializing_if = "Option::is_none")]
     am_node_label_expression: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    resource_info: Option<UsedResources>,
+    resource_info: Option<Field<Vec<PartitionUse>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    timeouts: Option<Timeouts>,
+    timeouts: Option<Field<Vec<Timeout>>>,
 }
 
 /// Containers that are not yet granted.
@@ -130,13 +114,7 @@ struct ExecutionType {
     enforce_execution_type: bool,
 }
 
-/// Resources by partition; there is one partition.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct UsedResources {
-    resource_usages_by_partition: Vec<PartitionUse>,
-}
-
+/// Resources of a partition; there is one partition.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PartitionUse {
@@ -145,12 +123,6 @@ struct PartitionUse {
     reserved: ResourceInfo,
     pending: ResourceInfo,
     am_used: ResourceInfo,
-}
-
-/// `{"timeout":[…]}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Timeouts {
-    timeout: Vec<Timeout>,
 }
 
 /// Deadline of an application's lifetime.
@@ -188,12 +160,12 @@ impl Whole {
     }
 }
 
-/// `GET /ws/v1/cluster/apps`.
+/// `GET /ws/v1/cluster/apps`. An empty list is written as `[]`.
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     asked: YarnQueryParams,
     here: RequestBaseUrl,
-) -> YarnResult<Json<Apps>> {
+) -> YarnResult<Json<Field<Field<Vec<App>>>>> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&cluster, here).await?;
     let chosen = filter.choose(cluster.applications(AppSelection::All).await?);
@@ -201,7 +173,7 @@ pub(crate) async fn list(
         .iter()
         .map(|app| show(&cluster, app, &whole, &filter.without))
         .collect();
-    Ok(Json(Apps { apps: List { app } }))
+    Ok(Json(field("apps", field("app", app))))
 }
 
 /// `GET /ws/v1/cluster/apps/{app}`.
@@ -210,13 +182,12 @@ pub(crate) async fn one(
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     asked: YarnQueryParams,
     here: RequestBaseUrl,
-) -> YarnResult<Json<One>> {
+) -> YarnResult<Json<Field<App>>> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&cluster, here).await?;
     let found = app(&cluster, id).await?;
-    Ok(Json(One {
-        app: show(&cluster, &found, &whole, &filter.without),
-    }))
+    let shown = show(&cluster, &found, &whole, &filter.without);
+    Ok(Json(field("app", shown)))
 }
 
 fn show(
@@ -308,9 +279,7 @@ fn convert(app: &ApplicationReport, whole: &Whole, progress: f64) -> App {
         app_node_label_expression: Some(""),
         am_node_label_expression: Some(""),
         resource_info: Some(used_resources(app)),
-        timeouts: Some(Timeouts {
-            timeout: vec![lifetime(app, whole.now)],
-        }),
+        timeouts: Some(timeouts(app, whole.now)),
     }
 }
 
@@ -364,7 +333,7 @@ fn requests(app: &ApplicationReport) -> Vec<ResourceRequest> {
     request.collect()
 }
 
-fn used_resources(app: &ApplicationReport) -> UsedResources {
+fn used_resources(app: &ApplicationReport) -> Field<Vec<PartitionUse>> {
     let live = |c: &&ContainerReport| app.run.container() == Some(&c.id);
     let master = app
         .masters
@@ -379,9 +348,7 @@ fn used_resources(app: &ApplicationReport) -> UsedResources {
         pending: ResourceInfo::of(&app.pending()),
         am_used: ResourceInfo::of(&master),
     };
-    UsedResources {
-        resource_usages_by_partition: vec![one],
-    }
+    field("resourceUsagesByPartition", vec![one])
 }
 
 fn over_time(used: Use) -> Entries {
@@ -415,29 +382,13 @@ pub(crate) fn lifetime(app: &ApplicationReport, now: u64) -> Timeout {
     }
 }
 
-impl Timeouts {
-    pub(crate) fn of(app: &ApplicationReport, now: u64) -> Self {
-        Timeouts {
-            timeout: vec![lifetime(app, now)],
-        }
-    }
-}
-
-/// `{"appStatInfo":{"statItem":[…]}}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Statistics {
-    #[serde(rename = "appStatInfo")]
-    info: Items,
+/// All timeouts of an application.
+pub(crate) fn timeouts(app: &ApplicationReport, now: u64) -> Field<Vec<Timeout>> {
+    field("timeout", vec![lifetime(app, now)])
 }
 
 #[derive(Debug, Serialize)]
-struct Items {
-    #[serde(rename = "statItem")]
-    items: Vec<Item>,
-}
-
-#[derive(Debug, Serialize)]
-struct Item {
+pub(crate) struct Item {
     state: AppState,
     #[serde(rename = "type")]
     kind: String,
@@ -448,7 +399,7 @@ struct Item {
 pub(crate) async fn statistics(
     State(cluster): State<SharedCluster>,
     asked: YarnQueryParams,
-) -> YarnResult<Json<Statistics>> {
+) -> YarnResult<Json<Field<Field<Vec<Item>>>>> {
     let wanted = app_states(&asked.all("states"))?;
     let wanted = if wanted.is_empty() {
         AppState::ALL.to_vec()
@@ -480,11 +431,8 @@ pub(crate) async fn statistics(
         kind: kind.to_owned(),
         count: count(*state),
     };
-    Ok(Json(Statistics {
-        info: Items {
-            items: wanted.iter().map(item).collect(),
-        },
-    }))
+    let items = wanted.iter().map(item).collect();
+    Ok(Json(field("appStatInfo", field("statItem", items))))
 }
 /// `HOST:PORT` of a master.
 fn place(url: &str) -> String {

@@ -9,33 +9,14 @@ use serde::Serialize;
 
 use crate::application::app;
 use crate::error::{YarnError, YarnResult};
+use crate::field::{Field, field};
 use crate::nodes::{Address, address};
 use crate::request::YarnPathParams;
 use crate::{apps, state};
 
-/// `{"appAttempts":{"appAttempt":[…]}}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Attempts {
-    #[serde(rename = "appAttempts")]
-    all: List,
-}
-
-#[derive(Debug, Serialize)]
-struct List {
-    #[serde(rename = "appAttempt")]
-    attempt: Vec<Attempt>,
-}
-
-/// `{"appAttempt":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct One {
-    #[serde(rename = "appAttempt")]
-    attempt: Attempt,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Attempt {
+pub(crate) struct Attempt {
     id: u32,
     start_time: u64,
     finished_time: u64,
@@ -54,25 +35,21 @@ struct Attempt {
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> YarnResult<Json<Attempts>> {
+) -> YarnResult<Json<Field<Field<Vec<Attempt>>>>> {
     let app = app(&cluster, id).await?;
-    let attempt = (1..=app.attempt)
+    let all = (1..=app.attempt)
         .map(|number| convert(&app, number))
         .collect();
-    Ok(Json(Attempts {
-        all: List { attempt },
-    }))
+    Ok(Json(field("appAttempts", field("appAttempt", all))))
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/appattempts/{attempt}`.
 pub(crate) async fn one(
     State(cluster): State<SharedCluster>,
     YarnPathParams((id, attempt)): YarnPathParams<(YarnApplicationId, YarnAttemptId)>,
-) -> YarnResult<Json<One>> {
+) -> YarnResult<Json<Field<Attempt>>> {
     let app = run_of(&cluster, id, attempt).await?;
-    Ok(Json(One {
-        attempt: convert(&app, attempt.attempt),
-    }))
+    Ok(Json(field("appAttempt", convert(&app, attempt.attempt))))
 }
 
 /// Returns the application of an existing application attempt.

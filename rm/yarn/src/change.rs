@@ -12,8 +12,9 @@ use headroom_wire::yarn::time;
 use serde::{Deserialize, Serialize};
 
 use crate::application::{Tagged, app, tagged, to_change};
-use crate::apps::{self, Timeout, Timeouts};
+use crate::apps::{self, Timeout};
 use crate::error::{YarnError, YarnResult};
+use crate::field::{Field, field};
 use crate::filter::word;
 use crate::request::{YarnJsonBody, YarnPathParams};
 
@@ -27,18 +28,6 @@ pub(crate) struct Queue {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Priority {
     priority: i32,
-}
-
-/// `{"timeouts":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct All {
-    timeouts: Timeouts,
-}
-
-/// `{"timeout":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct One {
-    timeout: Timeout,
 }
 
 /// Requested timeout.
@@ -127,31 +116,21 @@ pub(crate) async fn prioritise(
 pub(crate) async fn timeouts(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> YarnResult<Tagged<All>> {
+) -> YarnResult<Tagged<Field<Field<Vec<Timeout>>>>> {
     let found = app(&cluster, id).await?;
-    Ok(tagged(
-        &cluster,
-        &found,
-        All {
-            timeouts: Timeouts::of(&found, cluster.time().unix_now().0),
-        },
-    ))
+    let all = apps::timeouts(&found, cluster.time().unix_now().0);
+    Ok(tagged(&cluster, &found, field("timeouts", all)))
 }
 
 /// `GET …/timeouts/LIFETIME`.
 pub(crate) async fn timeout(
     State(cluster): State<SharedCluster>,
     YarnPathParams((id, kind)): YarnPathParams<(YarnApplicationId, String)>,
-) -> YarnResult<Tagged<One>> {
+) -> YarnResult<Tagged<Field<Timeout>>> {
     lifetime_only(&kind)?;
     let found = app(&cluster, id).await?;
-    Ok(tagged(
-        &cluster,
-        &found,
-        One {
-            timeout: apps::lifetime(&found, cluster.time().unix_now().0),
-        },
-    ))
+    let lifetime = apps::lifetime(&found, cluster.time().unix_now().0);
+    Ok(tagged(&cluster, &found, field("timeout", lifetime)))
 }
 
 /// `PUT …/timeout`.
@@ -160,7 +139,7 @@ pub(crate) async fn expire(
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
     headers: HeaderMap,
     YarnJsonBody(wanted): YarnJsonBody<RequestedTimeout>,
-) -> YarnResult<Tagged<One>> {
+) -> YarnResult<Tagged<Field<Timeout>>> {
     let Expiry { kind, expiry_time } = wanted.timeout;
     lifetime_only(&kind)?;
     let locked = to_change(&cluster, &headers, id).await?;

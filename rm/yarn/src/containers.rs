@@ -10,32 +10,16 @@ use serde::Serialize;
 use crate::application::id;
 use crate::attempts::run_of;
 use crate::error::{YarnError, YarnResult};
+use crate::field::{Field, field};
 use crate::filter::word;
 use crate::nodes::{Address, address};
 use crate::request::YarnPathParams;
 use crate::resource::{Entries, cores, mib};
 use crate::{apps, state};
 
-/// `{"containers":{"container":[…]}}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Containers {
-    containers: List,
-}
-
-#[derive(Debug, Serialize)]
-struct List {
-    container: Vec<Container>,
-}
-
-/// `{"container":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct One {
-    container: Container,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Container {
+pub(crate) struct Container {
     container_id: YarnContainerId,
     #[serde(rename = "allocatedMB")]
     allocated_mb: u64,
@@ -59,14 +43,11 @@ struct Container {
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     YarnPathParams((app, attempt)): YarnPathParams<(YarnApplicationId, YarnAttemptId)>,
-) -> YarnResult<Json<Containers>> {
+) -> YarnResult<Json<Field<Field<Vec<Container>>>>> {
     let now = cluster.time().unix_now().0;
     let of_run = of_run(&cluster, app, attempt).await?;
-    Ok(Json(Containers {
-        containers: List {
-            container: of_run.iter().map(|c| convert(c, now)).collect(),
-        },
-    }))
+    let all = of_run.iter().map(|c| convert(c, now)).collect();
+    Ok(Json(field("containers", field("container", all))))
 }
 
 /// `GET …/appattempts/{attempt}/containers/{container}`.
@@ -77,7 +58,7 @@ pub(crate) async fn one(
         YarnAttemptId,
         YarnContainerId,
     )>,
-) -> YarnResult<Json<One>> {
+) -> YarnResult<Json<Field<Container>>> {
     let of_run = of_run(&cluster, app, attempt).await?;
     let found = of_run.iter().find(|c| container.identifies(&c.id));
     let found = found.ok_or_else(|| {
@@ -85,9 +66,8 @@ pub(crate) async fn one(
             "{attempt} has no container {container}, or it is no longer kept"
         ))
     })?;
-    Ok(Json(One {
-        container: convert(found, cluster.time().unix_now().0),
-    }))
+    let shown = convert(found, cluster.time().unix_now().0);
+    Ok(Json(field("container", shown)))
 }
 
 async fn of_run(

@@ -11,17 +11,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::YarnResult;
-
-/// `{"clusterInfo":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct ClusterInfo {
-    #[serde(rename = "clusterInfo")]
-    info: Info,
-}
+use crate::field::{Field, field};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Info {
+pub(crate) struct Info {
     id: u64,
     started_on: u64,
     state: &'static str,
@@ -37,29 +31,25 @@ struct Info {
 }
 
 /// `GET /ws/v1/cluster`, `GET /ws/v1/cluster/info`.
-pub(crate) async fn info(State(cluster): State<SharedCluster>) -> Json<ClusterInfo> {
+pub(crate) async fn info(State(cluster): State<SharedCluster>) -> Json<Field<Info>> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    Json(ClusterInfo {
-        info: Info {
-            id: CLUSTER_TIMESTAMP,
-            started_on: cluster.time().started.0,
-            state: "STARTED",
-            ha_state: "ACTIVE",
-            rm_state_store_name: "headroom-rm-store",
-            resource_manager_version: VERSION,
-            resource_manager_build_version: format!(
-                "headroom {VERSION}, epoch {}",
-                cluster.epoch()
-            ),
-            resource_manager_version_built_on: "",
-            hadoop_version: YARN_VERSION,
-            hadoop_build_version: format!(
-                "none; headroom {VERSION} answers as YARN {YARN_VERSION} does"
-            ),
-            hadoop_version_built_on: "",
-            ha_zoo_keeper_connection_state: "ZooKeeper is not used",
-        },
-    })
+    let info = Info {
+        id: CLUSTER_TIMESTAMP,
+        started_on: cluster.time().started.0,
+        state: "STARTED",
+        ha_state: "ACTIVE",
+        rm_state_store_name: "headroom-rm-store",
+        resource_manager_version: VERSION,
+        resource_manager_build_version: format!("headroom {VERSION}, epoch {}", cluster.epoch()),
+        resource_manager_version_built_on: "",
+        hadoop_version: YARN_VERSION,
+        hadoop_build_version: format!(
+            "none; headroom {VERSION} answers as YARN {YARN_VERSION} does"
+        ),
+        hadoop_version_built_on: "",
+        ha_zoo_keeper_connection_state: "ZooKeeper is not used",
+    };
+    Json(field("clusterInfo", info))
 }
 
 /// `GET /cluster`: YARN clients call it to find the active resource manager.

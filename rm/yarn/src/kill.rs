@@ -6,18 +6,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headroom_rm_reports::{ApplicationChange, SharedCluster};
 use headroom_wire::yarn::ids::YarnApplicationId;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::application::{Tagged, app, tagged, to_change};
 use crate::error::{YarnError, YarnResult};
+use crate::field::{Field, field};
 use crate::request::{RequestBaseUrl, YarnJsonBody, YarnPathParams, YarnQueryParams};
 use crate::state::AppState;
-
-/// `{"state":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Shown {
-    state: AppState,
-}
 
 /// Requested state.
 #[derive(Debug, Deserialize)]
@@ -29,15 +24,10 @@ pub(crate) struct RequestedState {
 pub(crate) async fn state(
     State(cluster): State<SharedCluster>,
     YarnPathParams(id): YarnPathParams<YarnApplicationId>,
-) -> YarnResult<Tagged<Shown>> {
+) -> YarnResult<Tagged<Field<AppState>>> {
     let found = app(&cluster, id).await?;
-    Ok(tagged(
-        &cluster,
-        &found,
-        Shown {
-            state: AppState::of(found.state),
-        },
-    ))
+    let state = field("state", AppState::of(found.state));
+    Ok(tagged(&cluster, &found, state))
 }
 
 /// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when the application has ended, 202 while it ends.
@@ -64,9 +54,7 @@ pub(crate) async fn kill(
     }
     let state = locked.report.state;
     drop(locked);
-    let shown = Json(Shown {
-        state: AppState::of(state),
-    });
+    let shown = Json(field("state", AppState::of(state)));
     if state.is_over() {
         return Ok(shown.into_response());
     }

@@ -17,6 +17,7 @@ mod attempts;
 mod change;
 mod containers;
 mod error;
+mod field;
 mod filter;
 mod info;
 mod kill;

@@ -9,19 +9,13 @@ use headroom_types::Resource;
 use serde::Serialize;
 
 use crate::error::YarnResult;
+use crate::field::{Field, field};
 use crate::resource::{ResourceInfo, cores, mib, whole_percent};
 use crate::state::{AppState, NodeState};
 
-/// `{"clusterMetrics":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Answer {
-    #[serde(rename = "clusterMetrics")]
-    metrics: Metrics,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Metrics {
+pub(crate) struct Metrics {
     apps_submitted: usize,
     apps_completed: usize,
     apps_pending: usize,
@@ -72,15 +66,16 @@ struct Metrics {
 }
 
 /// `GET /ws/v1/cluster/metrics`.
-pub(crate) async fn metrics(State(cluster): State<SharedCluster>) -> YarnResult<Json<Answer>> {
+pub(crate) async fn metrics(
+    State(cluster): State<SharedCluster>,
+) -> YarnResult<Json<Field<Metrics>>> {
     let (apps, nodes) = (
         cluster.applications(AppSelection::All).await?,
         cluster.nodes().await?,
     );
     let waiting = cluster.queued_inputs();
-    Ok(Json(Answer {
-        metrics: convert(&apps, &nodes, waiting),
-    }))
+    let metrics = convert(&apps, &nodes, waiting);
+    Ok(Json(field("clusterMetrics", metrics)))
 }
 
 /// Converts the reports. `waiting` is the number of inputs that wait for the main loop. The loop

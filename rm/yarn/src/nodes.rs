@@ -7,31 +7,15 @@ use headroom_types::{NodeId, millis};
 use serde::Serialize;
 
 use crate::error::{YarnError, YarnResult};
+use crate::field::{Field, field};
 use crate::filter::word;
 use crate::request::{YarnPathParams, YarnQueryParams};
 use crate::resource::{ResourceInfo, cores, mib, percent};
 use crate::state::NodeState;
 
-/// `{"nodes":{"node":[…]}}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Nodes {
-    nodes: List,
-}
-
-#[derive(Debug, Serialize)]
-struct List {
-    node: Vec<Node>,
-}
-
-/// `{"node":…}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct One {
-    node: Node,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Node {
+pub(crate) struct Node {
     rack: String,
     state: NodeState,
     id: String,
@@ -56,19 +40,13 @@ struct Node {
     used_virtual_cores_opport: u64,
     num_queued_containers: u32,
     node_labels: Vec<String>,
-    allocation_tags: AllocationTags,
+    /// Always empty: there are no allocation tags.
+    allocation_tags: Field<[u8; 0]>,
     resource_utilization: Utilization,
     used_resource: ResourceInfo,
     available_resource: ResourceInfo,
     total_resource: ResourceInfo,
-    node_attributes_info: Attributes,
-}
-
-/// Always empty: there are no allocation tags.
-#[derive(Debug, Serialize)]
-struct AllocationTags {
-    #[serde(rename = "allocationTagInfo")]
-    tags: [u8; 0],
+    node_attributes_info: Field<Vec<Attribute>>,
 }
 
 /// Memory is measured. Virtual memory and processors are not, and are 0.
@@ -86,12 +64,6 @@ struct Utilization {
     containers_virtual: u64,
     #[serde(rename = "containersCPUUsage")]
     containers_cpu: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Attributes {
-    #[serde(rename = "nodeAttributeInfo")]
-    all: Vec<Attribute>,
 }
 
 #[derive(Debug, Serialize)]
@@ -126,33 +98,31 @@ pub(crate) fn address(node: &NodeId, url: Option<&str>) -> Address {
 pub(crate) async fn list(
     State(cluster): State<SharedCluster>,
     asked: YarnQueryParams,
-) -> YarnResult<Json<Nodes>> {
-    let all = NodeState::ALL.map(|state| (state.as_str(), state));
+) -> YarnResult<Json<Field<Field<Vec<Node>>>>> {
+    let words = NodeState::ALL.map(|state| (state.as_str(), state));
     let states = asked
         .all("states")
         .into_iter()
-        .map(|state| word("states", &all, state))
+        .map(|state| word("states", &words, state))
         .collect::<Result<Vec<_>, _>>()?;
     let wanted = |node: &&ClusterNodeReport| match NodeState::of(node) {
         state if !states.is_empty() => states.contains(&state),
         state => state.is_member(),
     };
     let (nodes, time) = (cluster.nodes().await?, cluster.time());
-    let node = nodes
+    let all = nodes
         .iter()
         .filter(wanted)
         .map(|node| convert(node, time))
         .collect();
-    Ok(Json(Nodes {
-        nodes: List { node },
-    }))
+    Ok(Json(field("nodes", field("node", all))))
 }
 
 /// `GET /ws/v1/cluster/nodes/{node}`: by name, with any port or none.
 pub(crate) async fn one(
     State(cluster): State<SharedCluster>,
     YarnPathParams(name): YarnPathParams<String>,
-) -> YarnResult<Json<One>> {
+) -> YarnResult<Json<Field<Node>>> {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => host,
         Some(_) | None => &name,
@@ -163,9 +133,7 @@ pub(crate) async fn one(
         .into_iter()
         .find(|node| node.id.as_str() == host);
     let found = found.ok_or_else(|| YarnError::none(format!("there is no node {name}")))?;
-    Ok(Json(One {
-        node: convert(&found, cluster.time()),
-    }))
+    Ok(Json(field("node", convert(&found, cluster.time()))))
 }
 
 fn convert(node: &ClusterNodeReport, time: ClusterTime) -> Node {
@@ -200,7 +168,7 @@ fn convert(node: &ClusterNodeReport, time: ClusterTime) -> Node {
         used_virtual_cores_opport: 0,
         num_queued_containers: 0,
         node_labels: node.labels.iter().map(ToString::to_string).collect(),
-        allocation_tags: AllocationTags { tags: [] },
+        allocation_tags: field("allocationTagInfo", []),
         resource_utilization: Utilization {
             host: mib(node.host_used),
             host_virtual: 0,
@@ -212,9 +180,7 @@ fn convert(node: &ClusterNodeReport, time: ClusterTime) -> Node {
         used_resource: ResourceInfo::of(&node.allocated),
         available_resource: ResourceInfo::of(&free),
         total_resource: ResourceInfo::of(&node.offers),
-        node_attributes_info: Attributes {
-            all: attributes(node),
-        },
+        node_attributes_info: field("nodeAttributeInfo", attributes(node)),
     }
 }
 

@@ -4,6 +4,8 @@ use headroom_types::{Bytes, Cpus, Resource};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::field::{Field, field};
+
 /// Value for an unlimited amount.
 const NO_BOUND: u64 = i64::MAX.unsigned_abs();
 
@@ -14,13 +16,7 @@ pub(crate) struct ResourceInfo {
     #[serde(rename = "vCores")]
     v_cores: u64,
     #[serde(rename = "resourceInformations")]
-    informations: Informations,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Informations {
-    #[serde(rename = "resourceInformation")]
-    all: Vec<Information>,
+    informations: Field<Vec<Information>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,7 +89,7 @@ impl ResourceInfo {
         ResourceInfo {
             memory,
             v_cores,
-            informations: Informations { all },
+            informations: field("resourceInformation", all),
         }
     }
 }

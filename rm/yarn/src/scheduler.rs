@@ -11,37 +11,19 @@ use headroom_types::{Bytes, Cpus, QueuePath, Resource};
 use serde::Serialize;
 
 use crate::error::{YarnError, YarnResult};
+use crate::field::{Field, field};
 use crate::resource::{ResourceInfo, percent};
 
 /// Application limit of a queue without its own: that of the whole resource manager.
 const MOST_APPS: u32 = 10_000;
 
-/// `{"scheduler":{"schedulerInfo":…}}`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Answer {
-    scheduler: Scheduler,
-}
-
-#[derive(Debug, Serialize)]
-struct Scheduler {
-    #[serde(rename = "schedulerInfo")]
-    info: Root,
-}
-
-#[derive(Debug, Serialize)]
-struct Root {
+pub(crate) struct Root {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(flatten)]
     queue: Queue,
     health: Health,
-}
-
-/// Queues of any depth. A leaf has an empty list, because readers stop with an error at a missing
-/// list.
-#[derive(Debug, Serialize)]
-struct Queues {
-    queue: Vec<Queue>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,7 +41,9 @@ struct Queue {
     queue_name: String,
     queue_path: String,
     state: &'static str,
-    queues: Queues,
+    /// Queues of any depth. A leaf has an empty list, because readers stop with an error at a
+    /// missing list.
+    queues: Field<Vec<Queue>>,
     resources_used: ResourceInfo,
     allocated_containers: u32,
     reserved_containers: usize,
@@ -68,8 +52,9 @@ struct Queue {
     node_labels: [&'static str; 1],
     preemption_disabled: bool,
     default_priority: i32,
-    capacities: Capacities,
-    resources: Usages,
+    /// Capacities by partition; there is one partition.
+    capacities: Field<[PartitionCapacity; 1]>,
+    resources: Field<[Usage; 1]>,
     #[serde(flatten)]
     leaf: Option<Leaf>,
 }
@@ -86,7 +71,7 @@ struct Leaf {
     max_applications_per_user: u32,
     user_limit: f64,
     user_limit_factor: f64,
-    users: Users,
+    users: Field<Vec<User>>,
     ordering_policy_info: &'static str,
     #[serde(rename = "AMResourceLimit")]
     am_resource_limit: ResourceInfo,
@@ -97,24 +82,12 @@ struct Leaf {
 }
 
 #[derive(Debug, Serialize)]
-struct Users {
-    user: Vec<User>,
-}
-
-#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct User {
     username: String,
     resources_used: ResourceInfo,
     num_active_applications: usize,
     num_pending_applications: usize,
-}
-
-/// Capacities by partition; there is one partition.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Capacities {
-    queue_capacities_by_partition: [PartitionCapacity; 1],
 }
 
 #[derive(Debug, Serialize)]
@@ -133,12 +106,6 @@ struct PartitionCapacity {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Usages {
-    resource_usages_by_partition: [Usage; 1],
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Usage {
     partition_name: &'static str,
     used: ResourceInfo,
@@ -151,21 +118,17 @@ struct Usage {
 #[serde(rename_all = "camelCase")]
 struct Health {
     lastrun: u64,
-    operations_info: Nothing,
-    last_run_details: Nothing,
-}
-
-/// `{"entry":[]}`.
-#[derive(Debug, Default, Serialize)]
-struct Nothing {
-    entry: [u8; 0],
+    operations_info: Field<[u8; 0]>,
+    last_run_details: Field<[u8; 0]>,
 }
 
 /// Applications that have not ended, by leaf queue.
 type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a ApplicationReport>>;
 
 /// `GET /ws/v1/cluster/scheduler`.
-pub(crate) async fn scheduler(State(cluster): State<SharedCluster>) -> YarnResult<Json<Answer>> {
+pub(crate) async fn scheduler(
+    State(cluster): State<SharedCluster>,
+) -> YarnResult<Json<Field<Field<Root>>>> {
     let root = cluster.queues().await?;
     let root = root.ok_or_else(|| YarnError::none("there are no queues"))?;
     let apps = cluster.applications(AppSelection::All).await?;
@@ -176,18 +139,15 @@ pub(crate) async fn scheduler(State(cluster): State<SharedCluster>) -> YarnResul
     let queue = convert(&root, &live, root.guaranteed, root.guaranteed);
     let health = Health {
         lastrun: cluster.time().unix_now().0,
-        operations_info: Nothing::default(),
-        last_run_details: Nothing::default(),
+        operations_info: field("entry", []),
+        last_run_details: field("entry", []),
     };
-    Ok(Json(Answer {
-        scheduler: Scheduler {
-            info: Root {
-                kind: "capacityScheduler",
-                queue,
-                health,
-            },
-        },
-    }))
+    let root = Root {
+        kind: "capacityScheduler",
+        queue,
+        health,
+    };
+    Ok(Json(field("scheduler", field("schedulerInfo", root))))
 }
 
 /// Converts a queue with the queues below it. Shares are shares of memory: of the parent queue, and
@@ -223,9 +183,7 @@ fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) 
         queue_name: queue.path.name().to_owned(),
         queue_path: queue.path.to_string(),
         state: yarn_state(queue.state),
-        queues: Queues {
-            queue: inner.collect(),
-        },
+        queues: field("queue", inner.collect()),
         resources_used: used,
         allocated_containers: queue.containers,
         reserved_containers: reserved.len(),
@@ -234,12 +192,8 @@ fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) 
         node_labels: ["*"],
         preemption_disabled: queue.spec.preemptable == QueuePreemption::No,
         default_priority: 0,
-        capacities: Capacities {
-            queue_capacities_by_partition: [capacity],
-        },
-        resources: Usages {
-            resource_usages_by_partition: [usage],
-        },
+        capacities: field("queueCapacitiesByPartition", [capacity]),
+        resources: field("resourceUsagesByPartition", [usage]),
         leaf: queue
             .children
             .is_empty()
@@ -279,9 +233,7 @@ fn leaf(queue: &QueueReport, apps: &[&ApplicationReport]) -> Leaf {
         max_applications_per_user: most,
         user_limit: percent(u64::from(queue.spec.user_limit.unwrap_or(1000)), 1000),
         user_limit_factor: 1.0,
-        users: Users {
-            user: users(queue, apps),
-        },
+        users: field("user", users(queue, apps)),
         ordering_policy_info: queue.spec.order.as_str(),
         am_resource_limit: limit.clone(),
         used_am_resource: ResourceInfo::of(&queue.masters),

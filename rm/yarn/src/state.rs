@@ -1,4 +1,5 @@
-//! States in YARN's terms. Every match is exhaustive, so that a new state needs a term here.
+//! States in YARN's terms. Every match of a state of Headroom is exhaustive, so that a new
+//! state needs a term here.
 
 use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::{ApplicationOutcome, attempt, node};
@@ -31,15 +32,11 @@ impl AppState {
         match state {
             ApplicationState::Accepted => AppState::Accepted,
             ApplicationState::Running | ApplicationState::Finishing { .. } => AppState::Running,
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Succeeded,
-            } => AppState::Finished,
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Failed,
-            } => AppState::Failed,
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Killed,
-            } => AppState::Killed,
+            ApplicationState::Ended { outcome } => match outcome {
+                ApplicationOutcome::Succeeded => AppState::Finished,
+                ApplicationOutcome::Failed => AppState::Failed,
+                ApplicationOutcome::Killed => AppState::Killed,
+            },
         }
     }
 }
@@ -62,15 +59,11 @@ impl FinalStatus {
             ApplicationState::Accepted
             | ApplicationState::Running
             | ApplicationState::Finishing { .. } => FinalStatus::Undefined,
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Succeeded,
-            } => FinalStatus::Succeeded,
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Failed,
-            } => FinalStatus::Failed,
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Killed,
-            } => FinalStatus::Killed,
+            ApplicationState::Ended { outcome } => match outcome {
+                ApplicationOutcome::Succeeded => FinalStatus::Succeeded,
+                ApplicationOutcome::Failed => FinalStatus::Failed,
+                ApplicationOutcome::Killed => FinalStatus::Killed,
+            },
         }
     }
 }
@@ -94,15 +87,7 @@ pub(crate) fn attempt(app: &ApplicationReport, number: u32) -> &'static str {
         attempt::AttemptState::Over => match app.state {
             ApplicationState::Accepted | ApplicationState::Running => "FAILED",
             ApplicationState::Finishing { .. } => "FINISHING",
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Succeeded,
-            } => "FINISHED",
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Failed,
-            } => "FAILED",
-            ApplicationState::Ended {
-                outcome: ApplicationOutcome::Killed,
-            } => "KILLED",
+            ended @ ApplicationState::Ended { .. } => AppState::of(ended).as_str(),
         },
     }
 }
@@ -156,26 +141,13 @@ impl NodeState {
     }
     /// Whether the node belongs to the cluster.
     pub(crate) fn is_member(self) -> bool {
-        match self {
-            NodeState::New
-            | NodeState::Running
-            | NodeState::Unhealthy
-            | NodeState::Decommissioning => true,
-            NodeState::Decommissioned
-            | NodeState::Lost
-            | NodeState::Rebooted
-            | NodeState::Shutdown => false,
-        }
+        matches!(
+            self,
+            NodeState::New | NodeState::Running | NodeState::Unhealthy | NodeState::Decommissioning
+        )
     }
     /// Whether the node is a member that accepts containers.
     pub(crate) fn is_active(self) -> bool {
-        match self {
-            NodeState::Running => true,
-            NodeState::New
-            | NodeState::Unhealthy
-            | NodeState::Decommissioning
-            | NodeState::Decommissioned => false,
-            NodeState::Lost | NodeState::Rebooted | NodeState::Shutdown => false,
-        }
+        self == NodeState::Running
     }
 }

@@ -37,13 +37,9 @@ pub(crate) struct NewApplication {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Submission {
     application_id: YarnApplicationId,
-    #[serde(default)]
     application_name: Option<String>,
-    #[serde(default)]
     application_type: Option<String>,
-    #[serde(default)]
     application_tags: Option<ApplicationTags>,
-    #[serde(default)]
     queue: Option<String>,
     #[serde(default)]
     priority: i32,
@@ -51,32 +47,22 @@ pub(crate) struct Submission {
     am_container_spec: ContainerSpec,
     #[serde(default, rename = "unmanaged-AM")]
     unmanaged: bool,
-    #[serde(default)]
     max_app_attempts: Option<u32>,
-    #[serde(default)]
     resource: Option<Size>,
-    #[serde(default)]
     attempt_failures_validity_interval: Option<i64>,
-    #[serde(default)]
     reservation_id: Option<String>,
     #[serde(default)]
     application_timeouts: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(default, rename_all = "kebab-case")]
 struct ContainerSpec {
-    #[serde(default)]
     local_resources: Value,
-    #[serde(default)]
     environment: Option<Environment>,
-    #[serde(default)]
     commands: Option<Commands>,
-    #[serde(default)]
     service_data: Value,
-    #[serde(default)]
     credentials: Value,
-    #[serde(default)]
     application_acls: Value,
 }
 
@@ -256,14 +242,7 @@ fn launch(command: String, env: BTreeMap<String, String>) -> LaunchSpec {
     LaunchSpec {
         command: ["/bin/sh".to_owned(), "-c".to_owned(), command].to_vec(),
         env,
-        files: BTreeMap::new(),
-        fetch: Vec::new(),
-        aux_services: Vec::new(),
-        heap: None,
-        heap_exit_codes: Vec::new(),
-        stop_grace_ms: None,
-        max_processes: None,
-        task_groups: false,
+        ..LaunchSpec::default()
     }
 }
 

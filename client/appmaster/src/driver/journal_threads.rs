@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::job_journal::JobJournal;
-use crate::journal::{JournalError, MasterJournal, encode};
+use crate::journal::{JournalError, MasterJournal, encode, io_at};
 use crate::journal_tail::JournalTail;
 use crate::record::JournalRecord;
 use crate::remote_journal::RemoteJournal;
@@ -106,11 +106,8 @@ impl JournalThreads {
         let path = journal.path().to_owned();
         let durable = journal.try_clone()?;
         let spawned = |result: std::io::Result<thread::JoinHandle<()>>| {
-            result.map(drop).map_err(|source| JournalError::Io {
-                path: path.clone(),
-                doing: "written, because a thread cannot be started",
-                source,
-            })
+            let doing = "written, because a thread cannot be started";
+            result.map(drop).map_err(io_at(&path, doing))
         };
         let (of_writer, sender) = (alive.clone(), to_loop.clone());
         let writer = thread::Builder::new().name("journal-write".into());
@@ -145,11 +142,8 @@ impl JournalThreads {
     /// The next report.
     pub(super) async fn progress(&mut self) -> JournalProgress {
         self.progress.recv().await.unwrap_or_else(|| {
-            JournalProgress::Failed(JournalError::Io {
-                path: self.path.clone(),
-                doing: "written, because its thread has ended",
-                source: std::io::ErrorKind::BrokenPipe.into(),
-            })
+            let error = io_at(&self.path, "written, because its thread has ended");
+            JournalProgress::Failed(error(std::io::ErrorKind::BrokenPipe.into()))
         })
     }
 }
@@ -201,11 +195,7 @@ async fn append_groups<J: RemoteJournal>(
         let (number, lines) = (collected.number, std::mem::take(&mut collected.lines));
         let begin = Instant::now();
         let appended = match collected.error.take() {
-            Some(source) => Err(JournalError::Io {
-                path: journal.name(),
-                doing: "written",
-                source,
-            }),
+            Some(source) => Err(io_at(&journal.name(), "written")(source)),
             None => {
                 let append = journal.append_encoded(&lines);
                 collected.add_until(append, &mut groups, &progress).await

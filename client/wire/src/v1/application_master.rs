@@ -14,27 +14,26 @@ use headroom_types::{
     Resource, ScaleOrder, TaskOrder, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::known_containers::{ConfirmedContainers, ContainerNumbers};
 
 /// `POST /v1/apps/{app}/register`: register a master. Response: [`MasterRegistered`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterMaster {
     /// The application attempt.
     pub attempt: AttemptId,
     /// Address at which it listens for executors: `tcp://127.0.0.1:4711`.
-    #[serde(default)]
     pub master_url: Option<String>,
     /// Secret of the submission channel at that address; `None` without a live job. The resource
     /// manager adds it to the first line of each forwarded channel, and shows it nowhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub submission_token: Option<String>,
     /// Nodes of the containers that are live as far as the master knows. A resource manager that
     /// has started accepts the registration when these nodes have registered; without this list,
     /// when all nodes have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<BTreeSet<NodeId>>,
     /// Containers that the master knows with their nodes and requests. The answer confirms those
     /// that are live, instead of listing their grants.
@@ -56,8 +55,7 @@ impl RegisterMaster {
 }
 
 /// The response to a registration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MasterRegistered {
     /// Epoch that every later message must carry.
     pub epoch: Epoch,
@@ -71,11 +69,11 @@ pub struct MasterRegistered {
     /// Current cursor of the update stream.
     pub cursor: u64,
     /// Usage history of earlier jobs with its user and name; `None` without earlier jobs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<Box<super::job_history::JobHistory>>,
     /// OTLP/HTTP address for traces of jobs, to which `/v1/traces` is appended. `None` without a
     /// collector.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub traces: Option<String>,
 }
 
@@ -84,8 +82,7 @@ pub const JOURNAL_GROUP_OVERHEAD: u64 = 256;
 
 /// `GET /v1/apps/{app}/journal?attempt=N`: the journal that the resource manager keeps for the
 /// masters of an application.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoredJournal {
     /// Records of all earlier attempts, as lines in the order in which they were appended.
     pub records: String,
@@ -98,8 +95,7 @@ pub struct StoredJournal {
 
 /// `POST /v1/apps/{app}/journal`: append a group of records. Response: [`JournalAppended`], when
 /// the group is durable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppendToJournal {
     /// The current attempt.
@@ -117,16 +113,14 @@ pub struct AppendToJournal {
 }
 
 /// The response to an append.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JournalAppended {
     /// Offset after the group.
     pub end: u64,
 }
 
 /// A granted container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerGrant {
     /// Its id.
     pub container: ContainerId,
@@ -145,8 +139,7 @@ pub struct ContainerGrant {
 }
 
 /// One container request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementRequest {
     /// Request id, chosen by the application.
@@ -173,7 +166,7 @@ pub struct PlacementRequest {
     pub placement: Box<Placement>,
     /// Maximum waiting time, from the first reception of the request. Missing containers expire
     /// then. Milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// Waiting time so far. Used if the request is new to the resource manager, such as after its
     /// restart; the deadline continues from there. Milliseconds.
@@ -207,8 +200,7 @@ fn none_yet(ms: &u64) -> bool {
 }
 
 /// Constraints and preferences of placement. Empty for any node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
     /// Allowed racks.
@@ -250,8 +242,7 @@ impl Placement {
 }
 
 /// The immediate verdict on a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum PlacementVerdict {
     /// It fits now, or all its containers are granted.
@@ -272,8 +263,7 @@ pub enum PlacementVerdict {
 
 /// `POST /v1/apps/{app}/requests` takes one [`PlacementRequest`] under `ask`. Response:
 /// [`PlacementResponse`]. Instead of `never` the response is the error HR0422.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlacementResponse {
     /// The request.
     pub request: RequestId,
@@ -284,8 +274,7 @@ pub struct PlacementResponse {
 
 /// `POST /v1/apps/{app}/sync`: heartbeat, requests, releases and acknowledgement in one. Response:
 /// [`MasterSyncReply`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MasterSync {
     /// The application attempt.
@@ -305,13 +294,11 @@ pub struct MasterSync {
     #[serde(default)]
     pub release: Vec<ContainerId>,
     /// Changed rows of the job view.
-    #[serde(default)]
     pub job: Option<super::job::JobViewPatch>,
 }
 
 /// The response to a sync.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MasterSyncReply {
     /// One verdict per request, in the same order.
     pub verdicts: Vec<PlacementResponse>,
@@ -320,8 +307,7 @@ pub struct MasterSyncReply {
 }
 
 /// `POST /v1/apps/{app}/finish`: the end of the application.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FinishApplicationRequest {
     /// The application attempt.
@@ -332,14 +318,12 @@ pub struct FinishApplicationRequest {
     #[serde(default)]
     pub diagnostics: String,
     /// The rows of the job that changed since the previous report, or all of them.
-    #[serde(default)]
     pub job: Option<super::job::JobViewPatch>,
 }
 
 /// `GET /v1/apps/{app}/updates?cursor=N`: one JSON object per line, from after cursor N, for as
 /// long as the caller reads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApplicationUpdate {
     /// Sequence number without gaps within one application and epoch.
     pub cursor: u64,
@@ -349,8 +333,7 @@ pub struct ApplicationUpdate {
 }
 
 /// The content of an update.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ApplicationUpdateKind {
     /// A container is granted and on its way to the node.

@@ -6,6 +6,7 @@ use headroom_types::{
     NodeId, QueuePath, RequestId, Resource, UnixMillis, word_enum,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::acl::AppAccess;
 use super::application_master::PlacementRequest;
@@ -13,30 +14,26 @@ use super::job::JobView;
 
 /// `POST /v1/apps`: submit an application. Response: [`SubmissionResult`], after the application is
 /// durable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitApplicationRequest {
     /// Name of the application.
     pub name: Name,
     /// Queue of the application.
-    #[serde(default)]
     pub queue: Option<QueuePath>,
     /// Priority within its queue; higher values go first.
     #[serde(default)]
     pub priority: i32,
     /// Submitting user, for screens and history.
-    #[serde(default)]
     pub user: Option<String>,
     /// Maximum lifetime from submission, after which the application is killed. The queue may have
     /// a lower maximum. Milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime_ms: Option<u64>,
     /// Kind of application master.
     pub master: ApplicationMaster,
     /// Idempotency key, at most 64 characters. A repeated submission with the same key returns the
     /// existing application.
-    #[serde(default)]
     pub idempotency_key: Option<String>,
     /// Users and groups that may view or change the application; `PUT /v1/apps/{app}/access`
     /// changes them.
@@ -45,8 +42,7 @@ pub struct SubmitApplicationRequest {
 }
 
 /// Kind of application master.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ApplicationMaster {
     /// The resource manager launches the master in a container, and again after a failure.
@@ -61,16 +57,16 @@ pub enum ApplicationMaster {
         max_attempts: u32,
         /// Larger sizes after memory failures, which then do not count. Without it, every size
         /// after a memory failure is twice the one before, and every run counts.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         growth: Option<MasterGrowth>,
         /// Maximum time from the start of its container to its registration; the heartbeat timeout
         /// of masters if omitted. Milliseconds.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         start_timeout_ms: Option<u64>,
         /// First request of the master. Its containers start along with the first run of the master,
         /// which takes the request over by sending it with the same id. A submission whose first
         /// request can never be granted is refused. Boxed, like the launch.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         first_request: Option<Box<PlacementRequest>>,
     },
     /// The master runs outside of the cluster's containers and registers by itself.
@@ -82,20 +78,18 @@ fn two() -> u32 {
 }
 
 /// `GET /v1/apps/{app}/master`: the state of an application, and the address of its master.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MasterAddressView {
     /// State of the application.
     pub state: AppState,
     /// Address of its master: `tcp://HOST:PORT` or `tls://HOST:PORT#PIN`; `None` before the current
     /// attempt has registered, and for a master that listens nowhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub master_url: Option<String>,
 }
 
 /// A submitted application, which survives any restart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmissionResult {
     /// Its id.
     pub app: AppId,
@@ -107,8 +101,7 @@ pub struct SubmissionResult {
 
 word_enum! {
     /// State of an application.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum AppState: "is not a state of an application; use" {
         /// Durable; its master has not registered yet.
@@ -137,8 +130,7 @@ impl AppState {
 }
 
 /// `GET /v1/apps` returns a list of these; `GET /v1/apps/{app}` returns one, with `job`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AppView {
     /// Its id.
     pub id: AppId,
@@ -157,7 +149,7 @@ pub struct AppView {
     /// Number of the current run of its master.
     pub attempt: u32,
     /// Time at which its lifetime ends and it is killed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<UnixMillis>,
     /// Runs of its master, the latest last. Omitted in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -175,13 +167,12 @@ pub struct AppView {
     /// Requested containers that are not granted yet.
     pub pending: u32,
     /// Job view, as reported by its master. Omitted in lists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<JobView>,
 }
 
 /// One run of an application master.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttemptView {
     /// Application attempt.
     pub id: AttemptId,
@@ -210,84 +201,76 @@ pub struct AttemptView {
 
 /// `PATCH /v1/apps/{app}`: change queue, priority or lifetime. Omitted fields stay unchanged.
 /// Response: [`AppView`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeApplicationRequest {
     /// New leaf queue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueuePath>,
     /// Priority within its queue; higher values go first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// Maximum lifetime from submission; 0 for unlimited. Milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime_ms: Option<u64>,
 }
 
 /// `POST /v1/apps/{app}/kill`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KillApplicationRequest {
     /// Reason; appears in the diagnostics of the application.
-    #[serde(default)]
     pub reason: Option<String>,
 }
 
 /// `POST /v1/apps/{app}/tasks/{stage}/{index}/kill` and `…/retry`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskOrderRequest {
     /// Reason, for users; recorded with the task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// `POST /v1/apps/{app}/tasks/{stage}/{index}/resize`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeTaskRequest {
     /// Heap and overhead together; their ratio stays unchanged. Bytes.
     pub memory: Bytes,
     /// Reason, for users; recorded with the task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// `POST /v1/apps/{app}/tasks/{stage}/{index}/priority`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrioritizeTask {
     /// Priority from -1000 to 1000; tasks with higher values start first. The default is 0.
     pub priority: i32,
     /// Reason, for users; appears in the event.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// `POST /v1/apps/{app}/scale`: set the maximum number of executors of a set. Response:
 /// [`AppView`], after the master has received the command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleExecutorsRequest {
     /// Executor set, as named in the job file. Optional if the job has only one set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub executors: Option<Name>,
     /// Maximum number of executors at the same time; 1 to 10000.
     pub count: u32,
     /// Reason, for users.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// `GET /v1/apps/{app}/why` returns a list with one entry per waiting request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PendingExplanation {
     /// The waiting request.
     pub request: RequestId,
@@ -302,7 +285,7 @@ pub struct PendingExplanation {
     /// The complete reason in one sentence.
     pub sentence: String,
     /// The node that is reserved for it until enough memory is free.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved: Option<NodeReservation>,
     /// All nodes, the closest fit first.
     pub nodes: Vec<NodeFitExplanation>,
@@ -310,8 +293,7 @@ pub struct PendingExplanation {
 
 /// A node that is reserved for a request which would otherwise never find a node with enough free
 /// memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeReservation {
     /// The node.
     pub node: NodeId,
@@ -322,8 +304,7 @@ pub struct NodeReservation {
 }
 
 /// The reason that a node cannot take a container of the request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeFitExplanation {
     /// The node.
     pub node: NodeId,
@@ -340,8 +321,7 @@ pub struct NodeFitExplanation {
 }
 
 /// `GET /v1/containers`, `GET /v1/containers/{id}`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerView {
     /// Container id.
     pub id: ContainerId,
@@ -366,16 +346,16 @@ pub struct ContainerView {
     #[serde(default = "one")]
     pub attempt: u32,
     /// Time of the end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<UnixMillis>,
     /// Exit code of its program, if it exited by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Largest memory use. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak: Option<Bytes>,
     /// Requested size that its node has not confirmed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<DesiredSize>,
 }
 
@@ -384,8 +364,7 @@ fn one() -> u32 {
 }
 
 /// `GET /v1/containers/{id}/timeline`, at the resource manager and at the node agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerTimeline {
     /// Container id.
     pub container: ContainerId,
@@ -398,8 +377,7 @@ pub struct ContainerTimeline {
 }
 
 /// A requested size that the node of the container has not confirmed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredSize {
     /// The requested size.
     pub resource: Resource,
@@ -409,32 +387,29 @@ pub struct DesiredSize {
 
 /// `POST /v1/containers/{id}/resize`. Response: [`ResizeAccepted`]. The size is in force when an
 /// update or the container view has the same version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeContainer {
     /// Expected current version; a different version is rejected with HR0409. Omit to resize any
     /// version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
     /// New size in full.
     pub resource: Resource,
     /// Heap budget within the new size; unchanged if omitted. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub heap: Option<Bytes>,
 }
 
 /// A resize that is on its way to the node, or already in force.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResizeAccepted {
     /// The version that confirms the size.
     pub version: u32,
 }
 
 /// `GET /v1/status`: summary of the cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterView {
     /// Version of the resource manager.
     pub version: String,
@@ -465,7 +440,7 @@ pub struct ClusterView {
     /// Memory kills reported in the last hour.
     pub oom_1h: u32,
     /// Outcome of these kills.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_1h: Option<MemoryFailureStats>,
     /// The longest waiting request, with its reason.
     pub longest_wait: Option<String>,
@@ -474,8 +449,7 @@ pub struct ClusterView {
 }
 
 /// Outcome of memory failures in the last hour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryFailureStats {
     /// Memory kills.
     pub kills: u32,

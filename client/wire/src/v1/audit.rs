@@ -2,12 +2,12 @@
 
 use headroom_types::UnixMillis;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::error::ErrorCode;
 
 /// One call of the audit log: `GET /v1/audit`, and a line of the files `audit-*.jsonl`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditLine {
     /// Sequence number, also over restarts; usable in `?after=`.
     pub index: u64,
@@ -26,12 +26,12 @@ pub struct AuditLine {
     /// HTTP status of the response.
     pub outcome: u16,
     /// Error code of a rejected call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
     /// State before the call, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     /// State after the call, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use headroom_types::{Signal, UnixMillis, word_enum};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Header with the secret that authenticates the resource manager at a node.
 pub const NODE_KEY_HEADER: &str = "headroom-key";
@@ -19,8 +20,7 @@ pub const MAX_EXEC_OUTPUT_BYTES: u64 = 64 << 20;
 
 /// `POST /v1/containers/{id}/signal`: send a signal to the program of a container. Response:
 /// [`SignalDelivered`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignalContainer {
     /// Signal name or number: `SIGUSR1`, `USR1`, `10`.
@@ -29,13 +29,12 @@ pub struct SignalContainer {
     #[serde(default)]
     pub all: bool,
     /// Reason, for users.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// The response to a delivered signal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignalDelivered {
     /// The signal.
     pub signal: Signal,
@@ -45,8 +44,7 @@ pub struct SignalDelivered {
 
 word_enum! {
     /// The type of a directory entry.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum FileEntryKind: "is not a type of a directory entry; use" {
         /// A file.
@@ -61,8 +59,7 @@ word_enum! {
 }
 
 /// An entry of a container directory, in the response to `GET /v1/containers/{id}/files`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerFileEntry {
     /// Path below the directory of the container: `work/part-0`. Bytes that are not UTF-8 appear as
     /// `U+FFFD`.
@@ -74,30 +71,28 @@ pub struct ContainerFileEntry {
     /// Time of the last change.
     pub modified: UnixMillis,
     /// Target of a symbolic link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
 /// `POST /v1/containers/{id}/exec`: run another program in the cgroup of a container. Response:
 /// lines of [`ExecOutputLine`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecContainer {
     /// Program and arguments. A program without a slash is found as for the container's own
     /// program.
     pub command: Vec<String>,
     /// Standard input, at most 512 KiB; empty if omitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<TextOrBytes>,
     /// Maximum run time, at most one hour; one minute if omitted. Milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
 /// A piece of data: text if it is UTF-8, otherwise base64.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TextOrBytes {
     /// UTF-8 text.
@@ -128,8 +123,7 @@ impl TextOrBytes {
 
 /// A line about a program that runs in a container. The last line is `ended`; without it the
 /// response is incomplete.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ExecOutputLine {
     /// Standard output.
@@ -150,8 +144,7 @@ pub enum ExecOutputLine {
 }
 
 /// The end of a program that was run in a container. The container's own program is not affected.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum ExecExitStatus {
     /// The program exited by itself.

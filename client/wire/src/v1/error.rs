@@ -1,6 +1,7 @@
 //! Errors as RFC 9457 problem documents with a stable code.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::queues::QueueProblem;
 
@@ -9,8 +10,10 @@ use super::queues::QueueProblem;
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $code:ident: $status:literal, $title:literal, $retryable:literal;)+) => {
         /// Stable error codes. A code never gets a second meaning.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            ToSchema,
+        )]
         pub enum ErrorCode {
             $($(#[$doc])* $code,)+
         }
@@ -107,8 +110,7 @@ impl std::str::FromStr for ErrorCode {
 pub type ProblemResult<T> = Result<T, ProblemDetails>;
 
 /// An error, as `application/problem+json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
     /// Type of the problem, and path of its page on the server: `/v1/errors/CODE`.
     #[serde(rename = "type")]
@@ -127,23 +129,22 @@ pub struct ProblemDetails {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
     /// Id of the request, as in the log of the resource manager.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// Errors in a tree of queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<QueueProblem>,
     /// Lower bound, exclusive, for a number in the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub above: Option<u64>,
     /// The exact reason, for problems that programs treat differently from others of the same code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ProblemReason>,
 }
 
 /// The exact reason of a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ProblemReason {
     /// The node is decommissioned and cannot register before an undrain.
     NodeDecommissioned,

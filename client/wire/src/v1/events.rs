@@ -4,11 +4,11 @@ use headroom_types::{AppId, NodeId, UnixMillis, word_enum};
 
 pub use headroom_types::reason::{EventTopic, Reason, ReasonLevel};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 word_enum! {
     /// The level of an event.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum EventLevel: "is not a level of events; use" {
         /// Expected operation.
@@ -20,8 +20,7 @@ word_enum! {
 
 /// `GET /v1/events?cursor=N&follow=true`: one JSON object per line (or SSE, with `Accept:
 /// text/event-stream`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoggedEvent {
     /// Sequence number; the cursor to continue from.
     pub index: u64,
@@ -35,10 +34,10 @@ pub struct LoggedEvent {
     /// Id of the subject.
     pub object: String,
     /// Application of the subject.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub app: Option<AppId>,
     /// Node of the event.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     /// Description, for users.
     pub message: String,

@@ -3,12 +3,12 @@
 //! `rmctl explain`, the pages at `/v1/errors/CODE` and `docs/errors.md` use these texts.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::error::ErrorCode;
 
 /// The complete explanation of an error code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Explanation {
     /// The error code.
     pub code: ErrorCode,
@@ -21,7 +21,7 @@ pub struct Explanation {
     /// The cause.
     pub cause: &'static str,
     /// Remedies, the most likely first.
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    #[schema(value_type = Vec<String>)]
     pub remedies: &'static [&'static str],
 }
 

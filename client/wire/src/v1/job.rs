@@ -8,6 +8,7 @@ use headroom_types::{
     Profile, Remedy, TaskAttemptId, TaskId, UnixMillis, word_enum,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::events::EventLevel;
 use super::job_history::EnlargedTask;
@@ -16,8 +17,8 @@ word_enum! {
     /// The mode of memory failures of a job.
     #[derive(
         Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        ToSchema,
     )]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
     #[serde(rename_all = "snake_case")]
     pub enum MemoryFailureMode: "is not a mode; use" {
         /// More memory for the failed task only, in the dimension that ran out.
@@ -38,8 +39,7 @@ word_enum! {
 }
 
 /// The view of a whole job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobView {
     /// Totals over all tasks.
     pub totals: JobTotals,
@@ -48,8 +48,7 @@ pub struct JobView {
 }
 
 /// Changed rows of a job view, sent by the master with its sync.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobViewPatch {
     /// True if rows that the patch does not contain no longer exist.
     #[serde(default)]
@@ -73,8 +72,7 @@ pub struct JobViewPatch {
 }
 
 /// An event of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobEvent {
     /// Time of the event.
     pub time: UnixMillis,
@@ -90,8 +88,7 @@ pub struct JobEvent {
 }
 
 /// Totals over all tasks of a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobTotals {
     /// Mode of memory failures.
     pub mode: MemoryFailureMode,
@@ -130,7 +127,7 @@ pub struct JobTotals {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<StageInputs>,
     /// Totals of shadow sizes; only if the job requests them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowTotals>,
     /// Tasks without a row that succeeded at their first attempt, by stage. The first 10,000 tasks
     /// of a job always have a row.
@@ -139,8 +136,7 @@ pub struct JobTotals {
 }
 
 /// Tasks of one stage that are counted without a row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FoldedTasks {
     /// The stage.
     pub stage: Name,
@@ -174,8 +170,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 /// Hypothetical results of learned first sizes, over the first attempts with a known outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShadowTotals {
     /// Attempts that succeeded and fit the learned size.
     pub fit: u32,
@@ -192,8 +187,9 @@ pub struct ShadowTotals {
 
 word_enum! {
     /// The state of a task.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    )]
     #[serde(rename_all = "snake_case")]
     pub enum TaskState: "is not a state of a task; use" {
         /// Its stage has not started.
@@ -210,8 +206,7 @@ word_enum! {
 }
 
 /// A task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskRow {
     /// Task id.
     pub task: TaskId,
@@ -242,8 +237,7 @@ pub struct TaskRow {
 }
 
 /// A frozen task that waits for more memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrozenTaskView {
     /// Time of the freeze.
     pub since: UnixMillis,
@@ -256,8 +250,7 @@ fn is_usual(priority: &i32) -> bool {
 }
 
 /// An attempt of a task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttemptRow {
     /// Task attempt id.
     pub attempt: TaskAttemptId,
@@ -304,14 +297,14 @@ pub struct AttemptRow {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// Shadow size of a learner that only observes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowSize>,
     /// Input and its locality, if the job file declares inputs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<AttemptInput>,
     /// Treatment of its failure, by the first sub-cause of its diagnosis; `None` for a success and
     /// outside of mode headroom.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub treatment: Option<AppliedTreatment>,
     /// Remedies in its environment for failures of earlier attempts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -319,7 +312,7 @@ pub struct AttemptRow {
     /// Text that begins and ends the lines of the attempt in standard error of its container, such
     /// as `(TID 45)`; empty if all lines there are those of the attempt. `None` if the attempt has
     /// log files of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_marker: Option<String>,
     /// True if all its processes have ended and both logs are empty.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -327,27 +320,27 @@ pub struct AttemptRow {
 }
 
 /// The input of one attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttemptInput {
     /// Planned size of the input. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<Bytes>,
     /// Bytes read by system calls, a lower bound; `None` while it runs or without measurement.
     /// Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<Bytes>,
     /// Location of the input relative to its node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<DataLocality>,
     /// Set if read and planned bytes differ by more than 1.5 times and more than 4 MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<InputGap>,
 }
 
 /// The location of an input relative to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum DataLocality {
     /// On the same node.
@@ -357,8 +350,9 @@ pub enum DataLocality {
 }
 
 /// The difference between read and planned bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum InputGap {
     /// Far more bytes were read.
@@ -368,8 +362,7 @@ pub enum InputGap {
 }
 
 /// Inputs of the ended attempts of a stage, as far as known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StageInputs {
     /// The stage.
     pub stage: Name,
@@ -407,21 +400,21 @@ impl StageInputs {
 }
 
 /// The size that a learner that only observes would have chosen for an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShadowSize {
     /// The size.
     pub profile: Profile,
     /// Reason, for users.
     pub why: String,
     /// Hypothetical outcome; `None` while it runs or if its end does not determine it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ShadowOutcome>,
 }
 
 /// The hypothetical outcome of another size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ShadowOutcome {
     /// The attempt fits.
@@ -433,8 +426,7 @@ pub enum ShadowOutcome {
 }
 
 /// An increase of a running attempt's memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttemptGrowth {
     /// Time.
     pub at: UnixMillis,

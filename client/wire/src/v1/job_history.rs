@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, Name, UnixMillis};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A job history in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobHistoryRow {
     /// Submitting user of its jobs.
     pub user: String,
@@ -23,8 +23,7 @@ pub struct JobHistoryRow {
 }
 
 /// `GET /v1/families/{name}`: the history of one user and name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobHistory {
     /// Submitting user of its jobs.
     pub user: String,
@@ -45,8 +44,7 @@ pub struct JobHistory {
 /// Size with which one task succeeded after it ran out of memory, for the same task of the next job
 /// with its user and name. Only masters whose tasks have stable names report it, such as the driver
 /// of Apache Spark.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnlargedTask {
     /// Name of the task in every run, chosen by the master. At most
@@ -76,8 +74,7 @@ impl EnlargedTask {
 }
 
 /// Tasks of one stage, over all jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskKindHistory {
     /// Name of the stage.
     pub name: String,
@@ -86,8 +83,7 @@ pub struct TaskKindHistory {
 }
 
 /// Memory need of one successful task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskMemoryNeed {
     /// Largest memory use. Bytes.
     pub peak: Bytes,

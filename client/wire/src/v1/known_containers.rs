@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{ContainerId, Epoch, Resource};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Numbers of containers, by the epoch of their grant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<u32, BTreeSet<u64>>))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = BTreeMap<u32, BTreeSet<u64>>)]
 #[serde(transparent)]
 pub struct ContainerNumbers(BTreeMap<Epoch, BTreeSet<u64>>);
 
@@ -39,8 +39,7 @@ impl ContainerNumbers {
 }
 
 /// Live containers that a master has named, with their state: all of one size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConfirmedContainers {
     /// The size of each.
     pub resource: Resource,

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use headroom_types::exit::EnforcerKind;
 use headroom_types::{NodeId, Resource};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::nodes::{NodeTraits, NodeView};
 
 /// Nodes that are equal for placement, except for their names and their load.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeGroup {
     /// Resources of each node.
     pub offers: Resource,

@@ -12,12 +12,12 @@ use headroom_types::{
     RequestId, Resource, StopCause, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::acl::SecretText;
 
 /// `POST /v1/nodes/{node}/register`. Response: [`NodeRegistered`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterNode {
     /// Resources of the node.
@@ -38,7 +38,7 @@ pub struct RegisterNode {
     /// Exit reports that no resource manager has acknowledged.
     pub exits: Vec<ExitReport>,
     /// Secret by which the node authenticates its resource manager for container access.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Sequence number of the registration, larger than in every earlier registration of the node.
     /// It detects delayed registrations. The agent starts from the time in milliseconds; a rejected
@@ -60,12 +60,13 @@ fn nothing(bytes: &Bytes) -> bool {
 }
 
 /// Location and properties of a node, for placement.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct NodeTraits {
     /// Rack; nodes of one rack fail together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rack: Option<Name>,
     /// Labels that a request can require.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -83,8 +84,7 @@ pub struct NodeTraits {
 }
 
 /// Health of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum NodeHealthState {
     /// The node can take work.
@@ -97,8 +97,7 @@ pub enum NodeHealthState {
 }
 
 /// The response to a registration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeRegistered {
     /// Epoch that every later message must carry.
     pub epoch: Epoch,
@@ -106,13 +105,12 @@ pub struct NodeRegistered {
     pub acked: Vec<ContainerId>,
     /// Interval between heartbeats of the node. Milliseconds. Earlier resource managers send none,
     /// and expect 1000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_ms: Option<u64>,
 }
 
 /// A container, as observed by the node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ObservedContainer {
     /// Its id.
     pub container: ContainerId,
@@ -127,15 +125,13 @@ pub struct ObservedContainer {
     #[serde(default = "first")]
     pub version: u32,
     /// A later size that the node could not apply.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedSizeReport>,
     /// Phase of the container.
     pub phase: NodeContainerPhase,
     /// Memory charged to it now. Bytes.
-    #[serde(default)]
     pub used: Option<Bytes>,
     /// Anonymous memory. Bytes.
-    #[serde(default)]
     pub anon: Option<Bytes>,
     /// Time of the grant, as sent by the resource manager.
     pub granted: UnixMillis,
@@ -146,8 +142,7 @@ fn first() -> u32 {
 }
 
 /// A size that a node could not apply to a container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RefusedSizeReport {
     /// The version of the order.
     pub version: u32,
@@ -156,8 +151,7 @@ pub struct RefusedSizeReport {
 }
 
 /// Phase of a container on its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeContainerPhase {
     /// The agent creates its directory, files and cgroup.
@@ -173,8 +167,7 @@ pub enum NodeContainerPhase {
 }
 
 /// `GET /v1/nodes/{node}/desired?epoch=E`: one JSON object per line, for as long as the node reads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredStateLine {
     /// Epoch of the resource manager.
     pub epoch: Epoch,
@@ -187,8 +180,7 @@ pub struct DesiredStateLine {
 }
 
 /// The desired state of one container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredContainer {
     /// The container.
     pub container: ContainerId,
@@ -198,8 +190,7 @@ pub struct DesiredContainer {
 }
 
 /// The desired state of a container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "want", rename_all = "snake_case")]
 pub enum ContainerDesiredState {
     /// Run with this size. A node that runs it with an earlier version of the size applies this
@@ -215,8 +206,7 @@ pub enum ContainerDesiredState {
 }
 
 /// A grant with its launch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunOrder {
     /// Application that owns the container.
     pub app: AppId,
@@ -233,19 +223,18 @@ pub struct RunOrder {
     /// Command, environment and files.
     pub launch: LaunchSpec,
     /// User that submitted the application. The node maps it to a local account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Time of the grant.
     pub granted: UnixMillis,
     /// Token that authenticates the application at the resource manager. The node writes it into
     /// one file for the container and nowhere else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<SecretText>,
 }
 
 /// `POST /v1/nodes/{node}/report`. Response: [`NodeReportReply`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeReport {
     /// Epoch of the resource manager. Another epoch is answered with HR0410: register again.
@@ -260,7 +249,7 @@ pub struct NodeReport {
     /// Health of the node.
     pub health: NodeHealthState,
     /// Result of the last configuration reload; repeated until a report with it is acknowledged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reload: Option<ConfigReload>,
     /// Memory charged to the node's containers together that no running container holds and that
     /// cannot be reclaimed: files on a tmpfs of the host, shared memory. A lower bound; 0 below 1 %
@@ -273,8 +262,7 @@ pub struct NodeReport {
 }
 
 /// A configuration reload of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConfigReload {
     /// Time on the clock of the node; identifies the reload.
     pub at: UnixMillis,
@@ -285,20 +273,18 @@ pub struct ConfigReload {
 }
 
 /// The response to a report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeReportReply {
     /// Container ends that the resource manager has recorded. It orders `forget` after the
     /// application has recorded them too.
     pub received: Vec<ContainerId>,
     /// Interval between heartbeats of the node from now on, as in the response to its registration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_ms: Option<u64>,
 }
 
 /// `GET /v1/nodes`, `GET /v1/nodes/{node}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
     /// Its name.
     pub id: NodeId,
@@ -341,10 +327,10 @@ pub struct NodeView {
     /// Time since the last heartbeat. Milliseconds.
     pub silent_ms: u64,
     /// Drain or decommission of an operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mark: Option<NodeDrainMark>,
     /// Largest reported memory use of its containers in the last hour. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_1h: Option<Bytes>,
 }
 
@@ -386,11 +372,10 @@ impl NodeView {
 
 /// Settings of operators for a node, known or not yet registered. They extend the settings of its
 /// agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperatorTags {
     /// Reason of the cordon; with one, the node gets no new containers and keeps its running ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cordon: Option<String>,
     /// Labels that a request can require.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -413,15 +398,14 @@ impl OperatorTags {
 
 /// `PATCH /v1/nodes/{node}`: change the settings of operators. Omitted fields stay unchanged.
 /// Response: [`NodeView`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TagNodeRequest {
     /// True: no new containers; running containers stay. False: new containers again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cordon: Option<bool>,
     /// Reason of the cordon, for users.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Labels: true adds one, false removes one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -435,8 +419,7 @@ pub struct TagNodeRequest {
 }
 
 /// Drain or decommission of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeDrainMark {
     /// Reason, for users.
     pub reason: String,
@@ -450,12 +433,11 @@ pub struct NodeDrainMark {
 
 /// `POST /v1/nodes/{node}/drain`: no new work; running containers may end until the deadline.
 /// Response: [`NodeView`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DrainNodeRequest {
     /// Time for running containers to end; unlimited if omitted. Seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<u64>,
     /// Reason, for users.
     pub reason: String,

@@ -2,10 +2,10 @@
 
 use headroom_types::{Epoch, LogLevel, UnixMillis, word_enum};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// `POST /v1/operator/reload`: the result of a configuration reload.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReloadResult {
     /// Changed keys that are in force: `history.apps: 500 → 7`.
     pub holds: Vec<String>,
@@ -16,8 +16,7 @@ pub struct ReloadResult {
 }
 
 /// `GET /v1/operator/log`: the log level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLevelView {
     /// Current level.
     pub level: LogLevel,
@@ -28,8 +27,7 @@ pub struct LogLevelView {
 }
 
 /// `PUT /v1/operator/log`: set the log level until the next reload or restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetLogLevelRequest {
     /// New level.
@@ -38,8 +36,7 @@ pub struct SetLogLevelRequest {
 
 word_enum! {
     /// The role of a resource manager among the managers of its cluster.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum ManagerRole: "is not a role of a resource manager; use" {
         /// Holds the lease and serves the cluster.
@@ -56,8 +53,7 @@ word_enum! {
 
 /// `GET /v1/leader`: the managers of the cluster, as one of them sees them. Leaders and standbys
 /// answer it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaderView {
     /// Advertised address of the manager that answers: `https://rm1:7070`.
     #[serde(rename = "self")]
@@ -65,16 +61,14 @@ pub struct LeaderView {
     /// Its role.
     pub state: ManagerRole,
     /// Advertised address of the leader; absent while none is known.
-    #[serde(default)]
     pub leader: Option<String>,
     /// Epoch of the leader; absent while none is known.
-    #[serde(default)]
     pub epoch: Option<Epoch>,
     /// Time for which the leader's lease is certain, if the leader answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
     /// Reason why this manager cannot follow or lead, such as an etcd without quorum.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// All managers that take part, the one that answers among them.
     #[serde(default)]
@@ -82,17 +76,16 @@ pub struct LeaderView {
 }
 
 /// One resource manager of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ManagerView {
     /// Its advertised address.
     pub url: String,
     /// Its role.
     pub state: ManagerRole,
     /// Start of its process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<UnixMillis>,
     /// Its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }

@@ -2,13 +2,13 @@
 
 use headroom_types::{Bytes, Cpus, Name, Profile, UnixMillis};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Maximum length of [`ProfileSpec::about`]. Bytes.
 pub const MAX_ABOUT_BYTES: usize = 200;
 
 /// `PUT /v1/profiles/{name}`: set the size of a profile.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
     /// Heap of a runtime with managed memory; all memory of a native program. Bytes.
@@ -29,8 +29,7 @@ fn one_core() -> Cpus {
 }
 
 /// A profile of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterProfile {
     /// Name in job files.
     pub name: Name,

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Name, QueuePath, Resource, word_enum};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::share::{Percent, ResourceShare};
 
 /// Settings of one queue and of the queues in it. `PUT /v1/queues` takes the root.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueSpec {
     /// Guarantee: `"40%"` of its parent, or a quantity of each resource.
@@ -46,14 +46,14 @@ pub struct QueueSpec {
     pub state: QueueRunState,
     /// True if other queues may preempt its containers above its guarantee.
     #[serde(skip_serializing_if = "is_usual")]
-    #[cfg_attr(feature = "openapi", schema(value_type = bool))]
+    #[schema(value_type = bool)]
     pub preemptable: Preemptable,
     /// Maximum lifetime of an application. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lifetime_ms: Option<u64>,
     /// Child queues. A queue without children is a leaf.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(no_recursion))]
+    #[schema(no_recursion)]
     pub queues: BTreeMap<Name, QueueSpec>,
 }
 
@@ -67,8 +67,7 @@ fn is_zero(n: &i32) -> bool {
 
 word_enum! {
     /// The order of the applications of a queue.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum ApplicationOrder: "is not an order of applications; use" {
         /// Priority, then order of submission.
@@ -81,8 +80,10 @@ word_enum! {
 
 word_enum! {
     /// The state of a queue.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+        ToSchema,
+    )]
     #[serde(rename_all = "snake_case")]
     pub enum QueueRunState: "is not a state of a queue; use" {
         /// Accepts applications and grants containers.
@@ -124,8 +125,7 @@ impl From<Preemptable> for bool {
 }
 
 /// `POST /v1/queues/{path}/state`. Response: [`QueueView`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQueueState {
     /// The new state.
@@ -133,8 +133,7 @@ pub struct SetQueueState {
 }
 
 /// `GET /v1/queues`, and the response to `PUT` and `PATCH`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueuesView {
     /// Generation of the tree, incremented by every change; usable in `If-Match`.
     pub generation: u64,
@@ -143,8 +142,7 @@ pub struct QueuesView {
 }
 
 /// A queue: `GET /v1/queues/{path}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueView {
     /// Path in the tree.
     pub path: QueuePath,
@@ -180,13 +178,12 @@ pub struct QueueView {
     pub users: Vec<QueueUser>,
     /// Child queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(no_recursion))]
+    #[schema(no_recursion)]
     pub queues: Vec<QueueView>,
 }
 
 /// The use of one user in a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueUser {
     /// User.
     pub user: String,
@@ -197,8 +194,7 @@ pub struct QueueUser {
 }
 
 /// The response to `PUT /v1/queues` with `dry_run=true`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueTreeCheck {
     /// The generation that the tree would have.
     pub generation: u64,
@@ -207,8 +203,7 @@ pub struct QueueTreeCheck {
 }
 
 /// An error in a tree of queues.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueProblem {
     /// The queue.
     pub queue: String,

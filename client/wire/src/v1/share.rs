@@ -207,7 +207,6 @@ impl<'de> Deserialize<'de> for ResourceShare {
     }
 }
 
-#[cfg(feature = "openapi")]
 mod schema {
     //! API schema of shares.
 

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use headroom_types::exit::{Dimension, ExitReason};
 use headroom_types::{Bytes, Name, NodeId, TaskId, UnixMillis};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::error::ProblemDetails;
 use super::job::{AttemptRow, TaskState};
@@ -102,10 +103,10 @@ pub struct SubmittedTask {
     pub env: BTreeMap<String, String>,
     /// Text for the program, which reads it from the file `HEADROOM_INPUT_FILE`. At most
     /// [`MAX_INPUT_BYTES`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
     /// Memory of its first attempt in place of the stage's. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
     /// Tasks of a higher priority start first.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -156,7 +157,7 @@ pub enum ToSubmitter {
     /// The message is refused and has changed nothing.
     Refused {
         /// The refused batch or stage; `None` if the whole connection is refused.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         subject: Option<String>,
         /// The error, with its code and remedy.
         error: Box<ProblemDetails>,
@@ -196,7 +197,7 @@ pub struct SubmittedTaskState {
     /// Size of its present or next attempt. Bytes.
     pub memory: Bytes,
     /// Node of its running attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
 }
 
@@ -224,16 +225,16 @@ pub struct SubmittedTaskResult {
     /// The kind of its end.
     pub outcome: SubmittedTaskOutcome,
     /// The value that the program wrote into the file `HEADROOM_VALUE_FILE`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Size of that file if it is larger than [`MAX_VALUE_BYTES`]; `value` is absent then. Bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub value_too_large: Option<Bytes>,
     /// Reason of the last attempt's end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ExitReason>,
     /// The quantity that ran out, for memory failures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dimension: Option<Dimension>,
     /// The sentence for users, for failed and cancelled tasks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -247,8 +248,7 @@ pub struct SubmittedTaskResult {
 
 /// `POST /v1/apps/{app}/channel-token`: access to the master of a live job, for a client that can
 /// reach the master itself.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SubmissionChannelAccess {
     /// Address of the master: `tcp://HOST:PORT`, or `tls://HOST:PORT#` and the SHA-256 hash of its
     /// certificate. A restarted master has another address.
@@ -256,7 +256,7 @@ pub struct SubmissionChannelAccess {
     /// The `token` of the first line. Secret.
     pub token: String,
     /// End of its validity; `None` if it is valid while the job runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<UnixMillis>,
 }
 

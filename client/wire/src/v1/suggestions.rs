@@ -2,10 +2,10 @@
 
 use headroom_types::{Bytes, Name};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Suggested size for the tasks of one stage of a job history.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Suggestion {
     /// Submitting user of the jobs.
     pub user: String,

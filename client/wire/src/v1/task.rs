@@ -304,14 +304,14 @@ pub struct TaskStart {
     pub timeout_ms: Option<u64>,
     /// Maximum time of a freeze. Set for a task that may grow: near its limit the executor freezes
     /// it and reports pressure to the master. Milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub freeze_timeout_ms: Option<u64>,
     /// Output directory of this attempt. The executor creates it with its parents before the
     /// program starts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Text for the program: content of the file `HEADROOM_INPUT_FILE`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
     /// Program and arguments of the fork server that starts the attempt in place of `command`; see
     /// `docs/fork-server-protocol.md`. Empty without one.
