@@ -303,7 +303,9 @@ impl JobStarter {
         }
         match shim {
             Some(shim) => self.watch(id, shim, |_| Ok(())),
-            None => drop(self.look_for(&id).await),
+            None => {
+                self.look_for(&id).await;
+            }
         }
     }
 

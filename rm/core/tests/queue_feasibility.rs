@@ -54,10 +54,11 @@ fn managed(s: &mut ClusterScenario, resource: Resource) -> Result<AppId, CallRef
         },
         key: None,
     };
-    match s.call(ClusterCall::Submit(Box::new(spec)))? {
-        CallAnswer::Submitted { app, .. } => Ok(app),
-        other => panic!("not submitted: {other:?}"),
-    }
+    let answer = s.call(ClusterCall::Submit(Box::new(spec)))?;
+    let CallAnswer::Submitted { app, .. } = answer else {
+        panic!("not submitted: {answer:?}")
+    };
+    Ok(app)
 }
 
 fn sentence(refused: Result<AppId, CallRefusal>) -> String {
