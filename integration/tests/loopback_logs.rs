@@ -66,7 +66,7 @@ fn run_passes_on_bytes_that_are_no_text() {
     assert!(output.stdout == bytes, "{} bytes", output.stdout.len());
 }
 
-/// A job whose output nobody can read any more is ended, as a local program is by SIGPIPE.
+/// A job whose output has no reader any more is ended, as a local program is by SIGPIPE.
 #[test]
 fn run_ends_a_job_whose_output_is_lost() {
     let cluster = cluster();

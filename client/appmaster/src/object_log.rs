@@ -276,7 +276,7 @@ pub(crate) struct ObjectLog {
 
 impl ObjectLog {
     /// Takes over the journal in `directory` for the attempt of `first`: from now on, no earlier attempt
-    /// can append. Records that only `copy` has are appended, and `copy` begins anew.
+    /// can append. Records that only `copy` has are appended, and `copy` begins again.
     ///
     /// # Errors
     /// [`JournalError::Deposed`] after a later attempt; [`JournalError::AttemptUsed`]; errors of the

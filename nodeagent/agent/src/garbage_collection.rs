@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(
             play(6, [0, 9], false),
             [(16, true), (17, false)],
-            "new output is found at the next check, and the wait begins anew"
+            "new output is found at the next check, and the wait begins again"
         );
         assert_eq!(
             play(4, [0, 9], true),

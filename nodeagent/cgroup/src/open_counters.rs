@@ -49,7 +49,7 @@ impl OpenCounters {
 }
 
 /// The text of an open kernel file, in as few reads as possible. `file` is its name. The kernel
-/// composes the text anew for each read of its beginning. A read that is shorter than the buffer
+/// composes the text again for each read of its beginning. A read that is shorter than the buffer
 /// ends the file, unless the file is a list of processes.
 pub(crate) fn whole(open: &OwnedFd, file: &str) -> io::Result<String> {
     let mut room = [0; ROOM];

@@ -1,22 +1,16 @@
-//! Permissions of callers: unauthenticated over TCP, as root over the Unix socket, and as another
-//! user over the Unix socket.
+//! Permissions of callers: unauthenticated over TCP, as root over the Unix socket, and with tokens.
 
 #![allow(missing_docs)] // tests are read, not imported
 
 mod fakes;
-
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod guarded;
 
 use fakes::unmanaged as submit;
+use guarded::{Guarded, code, guarded};
 use headroom_client::{
-    AuditQuery, Client, ClientCredentials, ClientError, FileUploadError, FollowMode, TokenSource,
-    UploadSource,
+    AuditQuery, Client, ClientCredentials, FileUploadError, FollowMode, TokenSource, UploadSource,
 };
 use headroom_config::AnonymousAccess;
-use headroom_rm_server::{ManagerOptions, RunningManager, start};
 use headroom_types::AppId;
 use headroom_wire::v1::acl::{AppAccess, CreateTokenRequest, MintedToken};
 use headroom_wire::v1::apps::{ChangeApplicationRequest, SubmitApplicationRequest};
@@ -25,73 +19,6 @@ use headroom_wire::v1::queues::QueueRunState;
 
 /// Timeout that is much longer than any call.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
-/// User id of the unprivileged user on Debian, without rights of its own.
-const NOBODY: u32 = 65_534;
-
-struct Guarded {
-    _dir: tempfile::TempDir,
-    socket: PathBuf,
-    port: Client,
-    by_socket: Client,
-    _running: RunningManager,
-}
-
-async fn guarded(anonymous: AnonymousAccess) -> Guarded {
-    let dir = tempfile::tempdir().expect("a directory");
-    // Other users must be able to reach the socket.
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("sets");
-    let socket = dir.path().join("run/rm.sock");
-    let mut options = ManagerOptions::new(
-        "127.0.0.1:0".parse().expect("address"),
-        dir.path().join("state"),
-    );
-    (options.config.socket, options.config.anonymous) = (Some(socket.clone()), anonymous);
-    let running = start(options).await.expect("starts");
-    let port = Client::new(&running.url).expect("address");
-    let by_socket = Client::new(&format!("unix:{}", socket.display())).expect("address");
-    Guarded {
-        _dir: dir,
-        socket,
-        port,
-        by_socket,
-        _running: running,
-    }
-}
-
-fn code(error: &ClientError) -> Option<ErrorCode> {
-    error.code()
-}
-
-/// One call over the socket as another user of this host. Returns the status and the body.
-fn as_nobody(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
-    let script = r#"
-import http.client, socket, sys
-place, method, path, body = sys.argv[1:5]
-class Host(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(30)
-        self.sock.connect(place)
-call = Host("localhost")
-call.request(method, path, body or None, {"content-type": "application/json"})
-answer = call.getresponse()
-print(answer.status, answer.read().decode(), sep="\n")
-"#;
-    let mut python = Command::new("python3");
-    python
-        .args(["-c", script])
-        .arg(socket)
-        .args([method, path, body])
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .current_dir("/");
-    let ran = python.output().expect("python3 runs");
-    let text = String::from_utf8(ran.stdout).expect("text");
-    let (status, body) = text
-        .split_once('\n')
-        .unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&ran.stderr)));
-    (status.parse().expect("a status"), body.to_owned())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unauthenticated_caller_may_only_read() {
@@ -174,7 +101,7 @@ async fn only_health_checks_are_open_to_unauthenticated_callers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_need_the_right_to_submit() {
     let world = guarded(AnonymousAccess::Read).await;
-    let path = world._dir.path().join("a.jar");
+    let path = world.dir.path().join("a.jar");
     std::fs::write(&path, "a jar").expect("writes");
     let source = UploadSource::open(&path, |_| ()).expect("opens");
     let refused = world.port.upload(&source, |_| ()).await;
@@ -187,137 +114,6 @@ async fn uploads_need_the_right_to_submit() {
     assert!(sent.expect("the caller is an administrator"));
     let read = world.port.uploaded_file(source.sha256()).await;
     assert_eq!(code(&read.expect_err("a reader")), Some(ErrorCode::HR0403));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_user_of_the_host_may_change_only_own_jobs() {
-    let world = guarded(AnonymousAccess::Read).await;
-    if !nix::unistd::Uid::effective().is_root() {
-        println!("SKIPPED: only root can call as another user");
-        return;
-    }
-    let others = world
-        .by_socket
-        .submit(&submit("rootjob"))
-        .await
-        .expect("the caller is an administrator")
-        .app;
-    let socket = world.socket.clone();
-    let calls = tokio::task::spawn_blocking(move || {
-        let call = |method: &str, path: &str, body: &str| as_nobody(&socket, method, path, body);
-        let body = serde_json::to_value(submit("sort")).expect("JSON");
-        let named = |user: Option<&str>| {
-            let mut body = body.clone();
-            body["user"] = user.into();
-            body.to_string()
-        };
-        [
-            call("POST", "/v1/apps", &named(None)),
-            call("POST", "/v1/apps", &named(Some("root"))),
-            call("POST", &format!("/v1/apps/{others}/kill"), "{}"),
-            call("POST", "/v1/nodes/n1/drain", "{}"),
-            call("PUT", "/v1/queues", "{}"),
-            call("GET", "/v1/audit", ""),
-            call("GET", "/v1/apps", ""),
-        ]
-    });
-    let [own, forged, kill, drain, queues, audit, list] = calls.await.expect("calls");
-    assert_eq!(own.0, 200, "{}", own.1);
-    let statuses = [&forged, &kill, &drain, &queues, &audit].map(|answer| answer.0);
-    assert_eq!(statuses, [403; 5], "{}", forged.1);
-    assert!(
-        forged
-            .1
-            .contains("nobody may not submit in the name of root"),
-        "{}",
-        forged.1
-    );
-    assert_eq!(list.0, 200);
-    let app = world
-        .by_socket
-        .apps()
-        .await
-        .expect("lists")
-        .into_iter()
-        .find(|a| a.id.name().as_str() == "sort")
-        .expect("it exists");
-    assert_eq!(app.user, "nobody", "the kernel identifies the user");
-    let (socket, id) = (world.socket.clone(), app.id);
-    let ended = tokio::task::spawn_blocking(move || {
-        as_nobody(&socket, "POST", &format!("/v1/apps/{id}/kill"), "{}")
-    });
-    assert_eq!(
-        ended.await.expect("calls").0,
-        200,
-        "a user may kill an own job"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn another_spelling_of_an_id_gives_no_rights() {
-    let world = guarded(AnonymousAccess::Read).await;
-    if !nix::unistd::Uid::effective().is_root() {
-        println!("SKIPPED: only root can call as another user");
-        return;
-    }
-    let job = submit("rootjob");
-    let app = world.by_socket.submit(&job).await.expect("submits").app;
-    assert_eq!(app.to_string(), "rootjob.1");
-    let socket = world.socket.clone();
-    let calls = tokio::task::spawn_blocking(move || {
-        let call = |method: &str, path: &str, body: &str| as_nobody(&socket, method, path, body);
-        [
-            call("POST", "/v1/apps/rootjob%2E1/kill", "{}"),
-            call("GET", "/v1/apps/%72ootjob.1/requests", ""),
-            call("GET", "/v1/apps/rootjob%2e1/updates?epoch=1&cursor=0", ""),
-            call("POST", "/v1/containers/rootjob%2E1.e1.c1/stop", "{}"),
-            call(
-                "GET",
-                "/v1/containers/rootjob%2E1.e1.c1/files/content?path=x",
-                "",
-            ),
-            call("GET", "/v1/nodes/n%31/desired?epoch=1", ""),
-            call("POST", "/v1/queues/root%2Edefault/state", "{}"),
-            call("POST", "/v1/apps/no%20id/kill", "{}"),
-        ]
-    });
-    let calls = calls.await.expect("calls");
-    let statuses: Vec<u16> = calls.iter().map(|(status, _)| *status).collect();
-    assert_eq!(
-        statuses,
-        [403, 403, 403, 403, 403, 403, 403, 400],
-        "{calls:?}"
-    );
-    let app = world.by_socket.app(&app).await.expect("it is known");
-    assert!(!app.state.is_final(), "it was not killed");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_known_idempotency_key_gives_no_rights() {
-    let world = guarded(AnonymousAccess::Read).await;
-    if !nix::unistd::Uid::effective().is_root() {
-        println!("SKIPPED: only root can call as another user");
-        return;
-    }
-    let mut job = submit("rootjob");
-    job.idempotency_key = Some("application_1700000000000_0001".to_owned());
-    let app = world.by_socket.submit(&job).await.expect("submits").app;
-    let mut same = serde_json::to_value(&job).expect("JSON");
-    same["access"] = serde_json::json!({"change": ["nobody"]});
-    same["user"] = serde_json::Value::Null;
-    let (socket, path) = (world.socket.clone(), format!("/v1/apps/{app}/kill"));
-    let (submitted, killed) = tokio::task::spawn_blocking(move || {
-        let call = |path: &str, body: &str| as_nobody(&socket, "POST", path, body);
-        (call("/v1/apps", &same.to_string()), call(&path, "{}"))
-    })
-    .await
-    .expect("calls");
-    assert_eq!(submitted.0, 200, "{}", submitted.1);
-    assert!(submitted.1.contains("rootjob.2"), "{}", submitted.1);
-    assert_eq!(killed.0, 403, "{}", killed.1);
-    job.name = "other".parse().expect("a name");
-    let taken = world.by_socket.submit(&job).await.expect_err("another job");
-    assert_eq!(code(&taken), Some(ErrorCode::HR0409));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -571,7 +367,7 @@ async fn somebody(world: &Guarded, user: &str, rights: &[&str]) -> Client {
         token: TokenSource::Text(minted.token.0),
         ..ClientCredentials::default()
     };
-    Client::with_credentials(&world._running.url, trust).expect("address")
+    Client::with_credentials(&world.running.url, trust).expect("address")
 }
 
 async fn names(client: &Client) -> Vec<String> {

@@ -30,7 +30,7 @@ const UNREAD: usize = 64 << 10;
 /// it, without percent-encoding: a requirement about another text than the handler's is none.
 ///
 /// # Errors
-/// The path names no valid object, so that nobody can own it.
+/// The path names no valid object, so it has no owner.
 pub(crate) fn need(method: &Method, template: &str, id: &str) -> ProblemResult<CallRequirement> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let words: Vec<&str> = template.split('/').filter(|w| !w.is_empty()).collect();
