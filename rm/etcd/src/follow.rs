@@ -177,6 +177,7 @@ impl FollowTask {
                 ))
             });
         }
+        let reached = answer.reached();
         let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
         self.view.send_if_modified(|view| {
             let before = view.clone();
@@ -186,7 +187,7 @@ impl FollowTask {
             }
             *view != before
         });
-        image.revision = image.revision.max(answer.header.revision.0);
+        image.revision = image.revision.max(reached);
         self.progress.send_replace(image.revision);
         Ok(())
     }

@@ -303,6 +303,17 @@ pub(crate) struct WatchResponse {
     pub(crate) events: Vec<WatchEvent>,
 }
 
+impl WatchResponse {
+    /// The revision up to which the watch has sent all events. To a watch that is behind, etcd sends
+    /// them in parts, and the header of each part has the present revision. So the header counts only
+    /// in a response without events.
+    pub(crate) fn reached(&self) -> i64 {
+        self.events
+            .last()
+            .map_or(self.header.revision.0, |event| event.kv.mod_revision.0)
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WatchEvent {
@@ -392,6 +403,16 @@ pub(crate) enum AlarmKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_the_events_does_not_reach_the_present_revision() {
+        let read = |text: &str| serde_json::from_str::<WatchResponse>(text).expect("a response");
+        let part = r#"{"header": {"revision": "9000"}, "events": [
+            {"kv": {"key": "YQ==", "mod_revision": "1999"}},
+            {"type": "DELETE", "kv": {"key": "Yg==", "mod_revision": "2000"}}]}"#;
+        assert_eq!(read(part).reached(), 2000);
+        assert_eq!(read(r#"{"header": {"revision": "9000"}}"#).reached(), 9000);
+    }
 
     #[test]
     fn messages_have_the_form_of_the_gateway() {

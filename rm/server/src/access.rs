@@ -24,6 +24,10 @@ const MOST_SHARES: usize = 10_000;
 /// Limit on stored policies.
 const MOST_POLICIES: usize = 2_000;
 
+/// Limit on the saved form of tokens, policies and shares together: the store keeps it as one value
+/// of at most 4 MiB, and a value that cannot be stored would end the resource manager.
+const MAX_SAVED_BYTES: usize = 3 << 20;
+
 /// Access control state of the cluster.
 #[derive(Clone)]
 pub(crate) struct AccessControl {
@@ -180,6 +184,24 @@ impl AccessControl {
     /// Applies a change, or returns the reason for a refusal. Storing a new token also removes
     /// expired ones.
     pub(crate) fn change(&mut self, change: AccessChange, now: UnixMillis) -> AccessChangeResult {
+        let before = self.clone();
+        let ruled = self.apply(change, now)?;
+        let size = self.saved_size();
+        if size > MAX_SAVED_BYTES && size > before.saved_size() {
+            *self = before;
+            let problem = ProblemDetails::too_large(format!(
+                "the tokens, policies and access lists of the cluster have at most {MAX_SAVED_BYTES} bytes together"
+            ));
+            return Err(problem.hint("revoke tokens with rmctl acl token revoke ACCESSOR, or name fewer rights and users"));
+        }
+        Ok(ruled)
+    }
+
+    fn saved_size(&self) -> usize {
+        serde_json::to_vec(&self.saved()).map_or(usize::MAX, |saved| saved.len())
+    }
+
+    fn apply(&mut self, change: AccessChange, now: UnixMillis) -> AccessChangeResult {
         let ruled = match change {
             AccessChange::Keep {
                 accessor,
@@ -226,7 +248,8 @@ impl AccessControl {
             ))
             .hint("revoke one with rmctl acl token revoke ACCESSOR"));
         }
-        self.bootstrapped |= first;
+        // A cluster with an administrator needs no first token.
+        self.bootstrapped |= first || held.is_administrator();
         self.tokens.insert(accessor, held);
         Ok(None)
     }
@@ -389,6 +412,13 @@ impl AccessControl {
 }
 
 impl StoredToken {
+    fn is_administrator(&self) -> bool {
+        match &self.whose {
+            TokenPurpose::User { rights, .. } => rights.has(&AccessRight::Admin),
+            TokenPurpose::Join { .. } => false,
+        }
+    }
+
     fn holds(&self, now: UnixMillis) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }

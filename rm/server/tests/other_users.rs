@@ -8,6 +8,7 @@ mod guarded;
 use fakes::unmanaged as submit;
 use guarded::{as_nobody, code, guarded};
 use headroom_config::AnonymousAccess;
+use headroom_wire::v1::acl::CreateTokenRequest;
 use headroom_wire::v1::error::ErrorCode;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,4 +140,30 @@ async fn a_known_idempotency_key_gives_no_rights() {
     job.name = "other".parse().expect("a name");
     let taken = world.by_socket.submit(&job).await.expect_err("another job");
     assert_eq!(code(&taken), Some(ErrorCode::HR0409));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_an_administrator_creates_the_first_token() {
+    let world = guarded(AnonymousAccess::Read).await;
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: only root can call as another user");
+        return;
+    }
+    let socket = world.socket.clone();
+    let refused = tokio::task::spawn_blocking(move || {
+        as_nobody(&socket, "POST", "/v1/acl/bootstrap", "")
+    });
+    let (status, text) = refused.await.expect("calls");
+    assert_eq!(status, 403, "{text}");
+    let wanted = CreateTokenRequest {
+        user: None,
+        rights: vec!["cluster:read".to_owned()],
+        about: String::new(),
+        lifetime_s: None,
+    };
+    let refused = world.port.mint(&wanted).await;
+    assert_eq!(
+        code(&refused.expect_err("the caller is not authenticated")),
+        Some(ErrorCode::HR0403)
+    );
 }

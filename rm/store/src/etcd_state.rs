@@ -153,10 +153,19 @@ impl EtcdState {
         let (header, kept) = verify(from)?;
         let (_leads, etcd) = self.lead()?;
         let failed = |source| StoreError::database(&self.place, &self.place, source);
-        let (present, engine) = etcd.scan_once().unwrap_or_else(|_| {
-            // A damaged state is replaced too.
-            (ScanResult::default(), StorageEngine::Etcd(etcd.clone()))
-        });
+        let (present, engine) = match etcd.scan_once() {
+            Ok(found) => found,
+            Err(ScanError::Database(source)) => return Err(failed(source)),
+            Err(error) if replace == ExistingStatePolicy::No => {
+                return Err(StoreError::NotEmpty {
+                    place: self.place.clone(),
+                    holds: format!("contains a state that cannot be read: {error}"),
+                    advice: "add --replace to replace it without a copy".into(),
+                });
+            }
+            // A damaged state, or one of another version, is replaced on request.
+            Err(_) => (ScanResult::default(), StorageEngine::Etcd(etcd.clone())),
+        };
         let mut aside = None;
         if present.seal.is_some() {
             if replace == ExistingStatePolicy::No {

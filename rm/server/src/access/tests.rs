@@ -282,3 +282,41 @@ fn a_policy_replaces_the_default_rights() {
         ErrorCode::HR0400
     );
 }
+
+#[test]
+fn a_state_that_cannot_be_stored_is_refused() {
+    let mut all = fresh();
+    let many = |n: u32| TokenPurpose::User {
+        user: "alice".into(),
+        rights: (0..20_000)
+            .map(|k| format!("queue-view:root.q{n}x{k:06}"))
+            .map(|word| word.parse::<AccessRight>().expect("a right"))
+            .collect(),
+    };
+    let given: Vec<_> = (0..8).map(|n| give(&mut all, many(n), None, false)).collect();
+    let kept = given.iter().filter(|given| given.is_ok()).count();
+    assert!((1..8).contains(&kept), "{kept} of 8 are stored");
+    for refused in given.into_iter().filter_map(Result::err) {
+        assert_eq!(refused.code, ErrorCode::HR0413);
+    }
+    assert!(all.saved_size() <= MAX_SAVED_BYTES);
+    let accessors: Vec<TokenAccessor> = all.tokens.keys().copied().collect();
+    assert_eq!(accessors.len(), kept, "a refused token is not kept");
+    for accessor in accessors {
+        all.change(AccessChange::Revoke(accessor), NOW)
+            .expect("revokes");
+    }
+}
+
+#[test]
+fn a_cluster_with_an_administrator_needs_no_first_token() {
+    let mut all = fresh();
+    let admin = || TokenPurpose::User {
+        user: "admin".into(),
+        rights: AccessRights::all(),
+    };
+    give(&mut all, alice(), None, false).expect("stored");
+    give(&mut all, admin(), None, false).expect("stored");
+    let refused = give(&mut all, admin(), None, true).expect_err("an administrator exists");
+    assert_eq!(refused.code, ErrorCode::HR0409);
+}

@@ -21,6 +21,7 @@ use super::callers;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::{HandlerResult, unexpected};
 use super::limits::PeerAddress;
+use super::listeners::ANONYMOUS;
 use super::parse::{EmptyQuery, JsonBody, PathId, QueryParams};
 use super::web::WebHandlerState;
 use crate::access::{self, AccessChange, StoredToken, TokenPurpose};
@@ -78,6 +79,13 @@ pub(crate) async fn bootstrap(
         let problem =
             ProblemDetails::forbidden("the first token can be created only on the manager's host");
         return Err(problem.hint("run rmctl acl bootstrap on that host").into());
+    }
+    if let Principal::User { name, rights, .. } = &principal
+        && name != ANONYMOUS
+        && !rights.has(&AccessRight::Admin)
+    {
+        let problem = ProblemDetails::forbidden(format!("{name} may not create the first token"));
+        return Err(problem.hint("run rmctl acl bootstrap as root on that host").into());
     }
     let whose = TokenPurpose::User {
         user: "admin".to_owned(),
@@ -385,6 +393,10 @@ fn giver(principal: &Principal) -> ProblemResult<Option<(&str, &AccessRights)>> 
         } if !rights.has(&AccessRight::Admin) => refused(format!(
             "{name} (token {token}) may not grant rights with a token: it needs the right admin"
         )),
+        // A token would outlive the configuration that lets unauthenticated callers read.
+        Principal::User { name, .. } if name == ANONYMOUS => {
+            refused("an unauthenticated caller may not grant rights".to_owned())
+        }
         Principal::User { name, rights, .. } => Ok(Some((name, rights))),
         Principal::Anonymous
         | Principal::Manager

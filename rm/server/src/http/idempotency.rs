@@ -14,6 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use headroom_identity::Principal;
 use headroom_rm_store::SavedResponse;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::error::ProblemDetails;
@@ -221,7 +222,7 @@ pub(crate) async fn once(
     let Some(key) = Some(key)
         .filter(|k| plain(k))
         .and_then(|k| k.to_str().ok())
-        .map(str::to_owned)
+        .map(|key| owned(key, request.extensions().get()))
     else {
         let detail = format!("Idempotency-Key must have 1 to {LONGEST} plain characters");
         return ProblemResponse(ProblemDetails::bad_request(detail)).into_response();
@@ -241,12 +242,28 @@ pub(crate) async fn once(
         KeyedCallRole::First(sender) => first(keys, (key, call), request, next, sender).await,
         KeyedCallRole::Later(answer) => later(answer).await,
         KeyedCallRole::Taken => {
-            let problem = ProblemDetails::conflict(format!(
-                "Idempotency-Key {key} was used for another call"
-            ));
+            let problem =
+                ProblemDetails::conflict("this Idempotency-Key was used for another call");
             ProblemResponse(problem.hint("use a new key for a new call")).into_response()
         }
     }
+}
+
+/// The key with its user: users neither get the responses of others nor take their keys. A key has no
+/// space, so no two users share one.
+fn owned(key: &str, caller: Option<&Principal>) -> String {
+    let user = match caller {
+        None | Some(Principal::Open) => return key.to_owned(),
+        Some(Principal::User { name, .. }) => name.clone(),
+        Some(
+            program @ (Principal::Anonymous
+            | Principal::Manager
+            | Principal::Node(_)
+            | Principal::Master(_)
+            | Principal::Executor(_)),
+        ) => program.audit_name().unwrap_or_default(),
+    };
+    format!("{user} {key}")
 }
 
 /// Makes the call to its end, even if the caller disconnects.
@@ -367,6 +384,7 @@ fn broken() -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_identity::{AccessRights, SecretToken, SecretTokenKind};
 
     #[test]
     fn the_oldest_keys_are_removed_and_keys_expire() {
@@ -382,6 +400,27 @@ mod tests {
         assert_eq!(once.kept().entries.len(), MOST);
         assert!(first("k9999", start + KEPT), "all keys expire after a day");
         assert_eq!(once.kept().entries.len(), 1);
+    }
+
+    #[test]
+    fn users_do_not_share_keys() {
+        let user = |name: &str, token| Principal::User {
+            name: name.into(),
+            token,
+            rights: AccessRights::user_default(),
+            groups: [].into(),
+        };
+        let of = |caller: &Principal| owned("nightly", Some(caller));
+        let alice = of(&user("alice", None));
+        assert_ne!(alice, of(&user("bob", None)));
+        assert_ne!(alice, of(&Principal::Open));
+        let token = SecretToken::mint(SecretTokenKind::User).expect("random numbers");
+        assert_eq!(
+            alice,
+            of(&user("alice", Some(token.accessor()))),
+            "another token of the same user may repeat the call"
+        );
+        assert_eq!(of(&Principal::Open), "nightly");
     }
 
     #[test]

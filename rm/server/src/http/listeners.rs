@@ -19,6 +19,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Group of the host whose members are administrators, like root.
 pub(crate) const ADMINISTRATORS: &str = "headroom-admin";
+/// User name of unauthenticated callers who may read.
+pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// A listener.
 pub(crate) trait ServerListener: Send + Sync + 'static {
@@ -72,7 +74,7 @@ impl TcpServerListener {
             }
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::All) => Principal::Open,
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Read) => {
-                user("anonymous".to_owned(), AccessRights::read_only())
+                user(ANONYMOUS.to_owned(), AccessRights::read_only())
             }
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Nothing) => {
                 Principal::Anonymous
