@@ -46,7 +46,8 @@ pub use treatments::Treatments;
 
 use crate::problem::{FileProblem, ProblemCollector};
 use crate::toml_reader::{
-    self, TomlSection, count, duration, hint, integer, nonzero_size, parsed, read_keys, some,
+    self, TomlSection, count, duration_or_zero, hint, integer, nonzero_size, parsed, read_keys,
+    some,
 };
 
 /// Version of the job file format.
@@ -202,7 +203,7 @@ fn retry(root: &mut TomlSection<'_>) -> RetrySpec {
             breaker: some(count(1, 100)) =>
                 "a stage is marked badly sized if more of its tasks need another size",
                 "write a percentage from 1 to 100, such as breaker = 50, or leave it out for no limit";
-            drain_after: duration =>
+            drain_after: duration_or_zero =>
                 "an executor of the job then ends and frees memory for the task's own container",
                 "write a duration such as drain_after = \"1s\", or \"0s\" for at once";
             cpus: some(toml_reader::cpus) =>

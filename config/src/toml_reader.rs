@@ -556,10 +556,15 @@ pub fn cpus(value: &DeValue<'_>) -> Result<Cpus, String> {
     }
 }
 
-/// A duration with units: `500ms`, `30s`, `10m`, `1h30m`.
+/// A duration above zero with units: `500ms`, `30s`, `10m`, `1h30m`.
 pub fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
+    above_zero(duration_or_zero(value)?)
+}
+
+/// A duration with units that may be zero: `0s`, `500ms`, `1h30m`.
+pub fn duration_or_zero(value: &DeValue<'_>) -> Result<Duration, String> {
     match value {
-        DeValue::String(t) => parse_duration(t),
+        DeValue::String(t) => parse_duration_or_zero(t),
         DeValue::Integer(n) => Err(format!("{n} has no unit")),
         DeValue::Float(_)
         | DeValue::Boolean(_)
@@ -588,6 +593,18 @@ pub fn duration_within(
 
 /// Parses `500ms`, `30s`, `10m`, `1h30m`; above zero.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    above_zero(parse_duration_or_zero(text)?)
+}
+
+fn above_zero(time: Duration) -> Result<Duration, String> {
+    if time.is_zero() {
+        Err("must be longer than 0".to_owned())
+    } else {
+        Ok(time)
+    }
+}
+
+fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     let mut total = Duration::ZERO;
     if rest.is_empty() {
@@ -619,11 +636,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
             .and_then(|ms| total.checked_add(Duration::from_millis(ms)))
             .ok_or("too long")?;
     }
-    if total.is_zero() {
-        Err("must be longer than 0".to_owned())
-    } else {
-        Ok(total)
-    }
+    Ok(total)
 }
 
 #[cfg(test)]
@@ -645,6 +658,20 @@ mod tests {
         ] {
             assert!(parse_duration(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn only_some_durations_may_be_zero() {
+        let text = |text: &str| DeValue::String(text.to_owned().into());
+        assert_eq!(duration_or_zero(&text("0s")), Ok(Duration::ZERO));
+        assert_eq!(duration_or_zero(&text("1s")), duration(&text("1s")));
+        for wrong in ["", "0", "-3s"] {
+            assert!(duration_or_zero(&text(wrong)).is_err(), "{wrong:?}");
+        }
+        assert_eq!(
+            duration(&text("0s")),
+            Err("must be longer than 0".to_owned())
+        );
     }
 
     #[test]

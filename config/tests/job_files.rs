@@ -367,12 +367,23 @@ fn executors_may_be_kept_without_tasks() {
         kept("min = 2\nidle = \"30s\""),
         (2, Duration::from_secs(30))
     );
+    assert_eq!(kept("idle = \"0s\""), (0, Duration::ZERO));
     for (keys, at) in [
         ("min = 3", "executors.main.min"),
         ("idle = 30", "executors.main.idle"),
     ] {
         assert_eq!(with(keys).expect_err(keys)[0].key, at);
     }
+}
+
+#[test]
+fn executors_may_be_drained_at_once() {
+    let read = |key: &str| job::compile(&WHOLE.replace("[retry]", &format!("[retry]\n{key}")), "f");
+    let delay = |key: &str| read(key).map(|job| job.retry.drain_after).expect("right");
+    assert_eq!(delay("drain_after = \"0s\""), Duration::ZERO);
+    assert_eq!(delay("drain_after = \"2s\""), Duration::from_secs(2));
+    let problems = read("drain_after = \"0\"").expect_err("no unit");
+    assert_eq!(problems[0].key, "retry.drain_after");
 }
 
 #[test]

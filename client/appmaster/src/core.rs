@@ -447,7 +447,7 @@ impl MasterCore {
         for key in lost {
             self.out.extend(self.start_message(key));
         }
-        self.stop_cancelled(&hello.container);
+        self.stop_ordered(&hello.container);
         self.stop_evicted(&hello.container);
     }
 

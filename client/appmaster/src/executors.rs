@@ -211,6 +211,8 @@ pub struct ExecutorEntry {
     pub warning: Option<DisruptionWarning>,
     /// It was ordered to end.
     pub leaving: bool,
+    /// It was ordered to end because its first hello did not arrive in time.
+    pub was_silent: bool,
     /// Whether the resource manager knows its container.
     pub listing: ContainerListing,
     /// The exit report of its container, the timeout for its final task reports, and the cursor of
@@ -246,6 +248,7 @@ impl ExecutorEntry {
             left: Unattributed::default(),
             warning: None,
             leaving: false,
+            was_silent: false,
             listing: ContainerListing::Listed,
             ended: None,
         }

@@ -5,6 +5,7 @@
 #[macro_use]
 mod world;
 
+use headroom_appmaster::record::JournalRecord;
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
@@ -254,4 +255,29 @@ fn executors_that_start_nowhere_end_the_job_after_growing_waits() {
         "{:?}",
         world.granted
     );
+}
+
+#[test]
+fn executors_that_never_connect_end_the_job_after_five_rounds() {
+    let world = MasterScenario::of(STRICT)
+        .nodes(&[4096])
+        .fault(InjectedFault::NothingConnects)
+        .run();
+    assert_eq!(world.core.totals().failed, 12);
+    let note = &world.row("map/0").note;
+    assert!(note.contains("5 times in a row"), "{note}");
+    assert!(
+        world.now_ms >= 300_000,
+        "five waits of a minute: {}",
+        world.now_ms
+    );
+    assert_eq!(
+        world.granted.values().sum::<u32>(),
+        15,
+        "three executors in each round"
+    );
+    let unused =
+        |record: &&JournalRecord| matches!(record, JournalRecord::Gone { unused: true, .. });
+    let recorded = world.records.iter().filter(unused).count();
+    assert!(recorded > 12, "every round is recorded: {recorded}");
 }

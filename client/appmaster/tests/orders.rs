@@ -125,6 +125,22 @@ fn a_retry_on_request_is_not_charged() {
 }
 
 #[test]
+fn a_retry_on_request_reaches_an_executor_that_is_disconnected() {
+    let cut = InjectedFault::Partitioned {
+        at_ms: 1_500,
+        nth: 0,
+        for_ms: 2_000,
+    };
+    let world = job(2_000, "map/2", TaskOrderAction::Retry { attempt: 1 })
+        .fault(cut)
+        .run();
+    let row = world.row("map/2");
+    assert_eq!((row.state, row.attempts.len()), (TaskState::Done, 2));
+    assert_eq!(row.attempts[0].reason, Some(ExitReason::Stopped));
+    others_are_done(&world, "map/2");
+}
+
+#[test]
 fn a_request_for_an_ended_attempt_ends_no_other_attempt() {
     let world = job(2_000, "map/2", TaskOrderAction::Retry { attempt: 2 }).run();
     assert_eq!(world.row("map/2").attempts.len(), 1);

@@ -10,7 +10,7 @@ use super::node_constraints;
 use super::profiles::{ProfileTable, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
 use crate::toml_reader::{
-    self, KeyHint, TomlSection, boolean, duration, hint, parsed, size, texts,
+    self, KeyHint, TomlSection, boolean, duration_or_zero, hint, parsed, size, texts,
 };
 
 /// Executor sets by name. `None` for a set with errors.
@@ -26,7 +26,7 @@ const SETS: KeyHint = hint(
 
 const IDLE: KeyHint = hint(
     "an executor without tasks is kept for this time",
-    "write a duration such as idle = \"30s\"",
+    "write a duration such as idle = \"30s\", or \"0s\" for not at all",
 );
 
 /// Time for which an idle executor of a live job is kept by default: until the next batch.
@@ -112,7 +112,7 @@ fn one(
     let count = s.read_or("count", count_hint, 1, toml_reader::count(1, 10_000));
     let min = s.read_or("min", min_hint, 0, toml_reader::count(0, count));
     let usual = if live { LIVE_IDLE } else { Duration::ZERO };
-    let idle = s.read_or("idle", IDLE, usual, duration);
+    let idle = s.read_or("idle", IDLE, usual, duration_or_zero);
     let slots = s.read_or("slots", slots_hint, 1, toml_reader::count(1, 1024));
     let reserve = s.read_or("reserve", reserve_hint, Bytes::from_mib(32), size);
     let program = program(&mut s);

@@ -264,6 +264,8 @@ impl MasterCore {
                 round,
             };
             executor.seats.insert(row.attempt.clone(), seat);
+            // Attempts start only in executors that have sent a hello. Hellos are not recorded.
+            executor.greeted = true;
         }
     }
 

@@ -62,8 +62,9 @@ impl MasterCore {
         executor: &ExecutorEntry,
         reason: Option<ExitReason>,
     ) {
-        let unused = !executor.greeted && !executor.leaving;
-        let failed = unused && reason.is_some_and(failed_at_once);
+        let unused = !executor.greeted && (!executor.leaving || executor.was_silent);
+        // The reason of a container that was ordered to end does not indicate a fault of the node.
+        let failed = unused && !executor.leaving && reason.is_some_and(failed_at_once);
         let why = reason.map_or_else(
             || "its end was never reported".to_owned(),
             |reason| reason.sentence(),

@@ -193,17 +193,17 @@ impl MasterCore {
         )
     }
 
-    /// Repeats the stop messages of cancelled tasks after an executor reconnects: they may have
-    /// been lost with the connection.
-    pub(super) fn stop_cancelled(&mut self, container: &ContainerId) {
+    /// Repeats the stop messages of cancelled tasks, and of attempts that a retry was ordered for,
+    /// after an executor reconnects: they may have been lost with the connection.
+    pub(super) fn stop_ordered(&mut self, container: &ContainerId) {
         let Some(executor) = self.fleet.executors.get(container) else {
             return;
         };
-        let cancelled = |seat: &SlotAssignment| {
+        let ordered = |seat: &SlotAssignment| {
             let task = self.tasks.get(seat.task)?;
-            task.cancelled.is_some().then_some(seat.task)
+            (task.cancelled.is_some() || seat.to_retry).then_some(seat.task)
         };
-        let cancelled: Vec<TaskPosition> = executor.seats.values().filter_map(cancelled).collect();
-        cancelled.into_iter().for_each(|key| self.stop_attempt(key));
+        let ordered: Vec<TaskPosition> = executor.seats.values().filter_map(ordered).collect();
+        ordered.into_iter().for_each(|key| self.stop_attempt(key));
     }
 }

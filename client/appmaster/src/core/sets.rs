@@ -6,7 +6,7 @@ use headroom_types::{Bytes, ContainerId, ExitReason, Resource, Tick};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{MasterCore, send};
-use crate::executors::{ConnectionState, ExecutorEntry, RequestPurpose, next_round};
+use crate::executors::{ConnectionState, ContainerListing, ExecutorEntry, RequestPurpose};
 use crate::policy::classify::AttemptEndClass;
 use crate::policy::{AttemptPlace, AttemptSize, GiveUpCause, ladder};
 use crate::spec;
@@ -114,13 +114,15 @@ impl MasterCore {
         );
         self.end_executor(container);
         if let Some(executor) = self.fleet.executors.get_mut(container) {
-            executor.line = ConnectionState::Down {
-                until: self.now.tick.plus(CONTAINER_END_TIMEOUT),
-            };
-            let request = executor.request.clone();
-            let unused = !executor.greeted;
-            if let Some(request) = self.fleet.requests.get_mut(&request).filter(|_| unused) {
-                request.unused = next_round(request.unused, executor.rounds.0);
+            let until = self.now.tick.plus(CONTAINER_END_TIMEOUT);
+            executor.line = ConnectionState::Down { until };
+            executor.was_silent = !executor.greeted && executor.listing == ContainerListing::Listed;
+            if executor.was_silent
+                && let Some(request) = self.fleet.requests.get_mut(&executor.request)
+            {
+                // The end of the container counts as unused. A replacement that is granted before
+                // would belong to the same round, and the limit would never be reached.
+                request.hold_until = until;
             }
         }
     }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::submission::{SubmittedTaskState, ToSubmitter};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -34,7 +35,8 @@ struct SubmitterWriter {
     sent: u64,
     /// True after the client was welcomed. It gets no results before.
     is_welcome: bool,
-    /// The credit that the client knows.
+    /// The credit that the client knows. Zero after a refusal for lack of credit, because the client
+    /// then waits for the next message with a credit.
     credit: u32,
 }
 
@@ -98,7 +100,12 @@ impl SubmitterWriters {
                 line.credit = *credit;
                 false
             }
-            ToSubmitter::Refused { subject, .. } => subject.is_none(),
+            ToSubmitter::Refused { subject, error } => {
+                if error.code == ErrorCode::HR0429 {
+                    line.credit = 0;
+                }
+                subject.is_none()
+            }
             ToSubmitter::Over { .. } => true,
             ToSubmitter::StageAccepted { .. }
             | ToSubmitter::States { .. }
@@ -197,5 +204,59 @@ impl SubmitterWriter {
             self.credit = credit;
             let _ = self.sender.try_send(ToSubmitter::Credit { credit });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::MasterSetup;
+    use headroom_wire::v1::error::ProblemDetails;
+    use headroom_wire::v1::submission::VERSION;
+
+    const JOB: &str = r#"
+version = 1
+name = "live"
+live = true
+[profiles.exec]
+memory = "160MiB"
+cpus = 2
+[executors.main]
+profile = "exec"
+"#;
+
+    #[tokio::test]
+    async fn a_client_without_credit_learns_the_next_credit_though_it_is_no_larger() {
+        let job = headroom_config::job::compile(JOB, "job.toml").expect("a valid job");
+        let mut core = MasterCore::new(job, MasterSetup::default());
+        let credit = core.submission_credit();
+        assert!(credit > 0);
+        let (sender, mut messages) = mpsc::channel(MAX_QUEUED_ANSWERS);
+        let (mut writers, connection) = (SubmitterWriters::new(), SubmitterConnection(1));
+        writers.add(connection, 0, sender, tokio::spawn(async {}));
+        let welcome = ToSubmitter::Welcome {
+            version: VERSION,
+            credit,
+            cursor: 0,
+            closed: false,
+        };
+        assert!(writers.answer(connection, welcome));
+        writers.flush(&mut core, 0);
+        let first = messages.try_recv().expect("a message");
+        assert!(matches!(first, ToSubmitter::Welcome { .. }), "{first:?}");
+        assert!(messages.try_recv().is_err(), "the client knows the credit");
+
+        let refused = ToSubmitter::Refused {
+            subject: Some("b1".to_owned()),
+            error: Box::new(ProblemDetails::new(ErrorCode::HR0429, "no credit")),
+        };
+        assert!(writers.answer(connection, refused));
+        assert_eq!(writers.next_flush(&core), Some(writers.next_report));
+        writers.next_report = Instant::now();
+        writers.flush(&mut core, 0);
+        let answer = messages.try_recv().expect("a message");
+        assert!(matches!(answer, ToSubmitter::Refused { .. }), "{answer:?}");
+        let next = messages.try_recv().expect("a message");
+        assert_eq!(next, ToSubmitter::Credit { credit });
     }
 }

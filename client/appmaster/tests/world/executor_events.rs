@@ -77,7 +77,7 @@ impl SimulatedCluster {
                 20,
                 SimulatedEvent::ContainerEnds(container, ExitReason::LaunchFailed),
             );
-        } else {
+        } else if !self.silent {
             self.later(20, SimulatedEvent::Hello(container));
         }
         true

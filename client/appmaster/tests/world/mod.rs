@@ -92,6 +92,8 @@ pub enum InjectedFault {
     Twice,
     /// Containers end as soon as they are granted.
     NothingStarts,
+    /// Executors never send a hello.
+    NothingConnects,
     /// Containers on this node end as soon as they are granted.
     NoContainers { node: usize },
     /// Tasks on this node cannot be started.
@@ -276,6 +278,7 @@ pub struct SimulatedCluster {
     die_after: Option<usize>,
     twice: bool,
     barren: BTreeSet<usize>,
+    silent: bool,
     broken: BTreeMap<usize, ExitReason>,
     shared_fate: bool,
     quick: bool,
@@ -340,6 +343,7 @@ impl SimulatedCluster {
             die_after: None,
             twice: false,
             barren: BTreeSet::new(),
+            silent: false,
             broken: BTreeMap::new(),
             shared_fate: s.shared_fate,
             quick: s.quick,
@@ -403,6 +407,7 @@ impl SimulatedCluster {
                     SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Scale(order.clone()))),
                 ),
                 InjectedFault::Twice => self.twice = true,
+                InjectedFault::NothingConnects => self.silent = true,
                 InjectedFault::NothingStarts => self.barren.extend(0..self.nodes.len()),
                 InjectedFault::NoContainers { node } => {
                     self.barren.insert(*node);
