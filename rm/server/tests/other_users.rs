@@ -150,9 +150,8 @@ async fn only_an_administrator_creates_the_first_token() {
         return;
     }
     let socket = world.socket.clone();
-    let refused = tokio::task::spawn_blocking(move || {
-        as_nobody(&socket, "POST", "/v1/acl/bootstrap", "")
-    });
+    let refused =
+        tokio::task::spawn_blocking(move || as_nobody(&socket, "POST", "/v1/acl/bootstrap", ""));
     let (status, text) = refused.await.expect("calls");
     assert_eq!(status, 403, "{text}");
     let wanted = CreateTokenRequest {

@@ -293,7 +293,9 @@ fn a_state_that_cannot_be_stored_is_refused() {
             .map(|word| word.parse::<AccessRight>().expect("a right"))
             .collect(),
     };
-    let given: Vec<_> = (0..8).map(|n| give(&mut all, many(n), None, false)).collect();
+    let given: Vec<_> = (0..8)
+        .map(|n| give(&mut all, many(n), None, false))
+        .collect();
     let kept = given.iter().filter(|given| given.is_ok()).count();
     assert!((1..8).contains(&kept), "{kept} of 8 are stored");
     for refused in given.into_iter().filter_map(Result::err) {

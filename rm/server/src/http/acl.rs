@@ -85,7 +85,9 @@ pub(crate) async fn bootstrap(
         && !rights.has(&AccessRight::Admin)
     {
         let problem = ProblemDetails::forbidden(format!("{name} may not create the first token"));
-        return Err(problem.hint("run rmctl acl bootstrap as root on that host").into());
+        return Err(problem
+            .hint("run rmctl acl bootstrap as root on that host")
+            .into());
     }
     let whose = TokenPurpose::User {
         user: "admin".to_owned(),
